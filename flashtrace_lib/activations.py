@@ -1,0 +1,291 @@
+"""One forward pass that keeps what attribution needs and nothing more (algorithm 1, line 1).
+
+Per layer: keys and values of every position, queries and input states of the rows that can be targets. With
+grouped-query attention that is about the key/value cache a server holds anyway. The attention function sees q and
+k after rotary embedding and q/k-norm, the scaling, the mask and the soft-cap, so capturing there is right for every
+family at once; nothing quadratic in the context is kept unless ``attention="cached"`` asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from .architecture import LayerParts, decoder_layers
+from .sample import Span
+
+IMPLEMENTATION = "flashtrace_capture"
+BLOCK_BYTES = 8 * 2**20  # of attention scores held at once: large enough for the GEMM, small enough for the cache
+
+# attention module -> what to do with its q, k, v; an entry lives only while `capture` runs on that model
+_RECORDERS: WeakKeyDictionary[nn.Module, Callable[..., None]] = WeakKeyDictionary()
+
+
+@dataclass
+class LayerActivations:
+    """What one layer contributes.
+
+    Parameters
+    ----------
+    parts : LayerParts
+        The layer's modules (for W_O, b_O and the post-attention norm).
+    k, v : torch.Tensor, shape [H_kv, N, head_dim]
+        Keys and values the model attended to.
+    q : torch.Tensor, shape [H, M, head_dim], or None
+        Queries of the kept rows; None where ``maps`` holds their attention.
+    x_in : torch.Tensor, shape [M, d]
+        Layer input at the kept rows.
+    row_scale : torch.FloatTensor, shape [M], or None
+        Scale of the post-attention norm at each row.
+    x_mid : torch.Tensor, shape [M, d], or None
+        State after attention; kept only for the identity check.
+    mask : torch.BoolTensor, shape [M, N], or None
+        True where a row may attend, for masks other than the plain causal one. A view of the mask the model built.
+    scaling : float
+        Factor on q·k.
+    softcap : float or None
+        Soft-cap on the scaled scores (Gemma-2).
+    maps : torch.FloatTensor, shape [H, N, N], or None
+        All attention maps, with ``attention="cached"``.
+    """
+
+    parts: LayerParts
+    k: torch.Tensor | None = None
+    v: torch.Tensor | None = None
+    q: torch.Tensor | None = None
+    x_in: torch.Tensor | None = None
+    row_scale: torch.Tensor | None = None
+    x_mid: torch.Tensor | None = None
+    mask: torch.Tensor | None = None
+    scaling: float = 1.0
+    softcap: float | None = None
+    maps: torch.Tensor | None = None
+
+
+@dataclass
+class Activations:
+    """The captured forward pass.
+
+    Parameters
+    ----------
+    layers : list of LayerActivations
+    rows : (int, int)
+        Token range of the kept rows, M = stop - start.
+    n_tokens : int
+        N, length of the context.
+    """
+
+    layers: list[LayerActivations]
+    rows: Span
+    n_tokens: int
+
+
+def attention_rows(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    first: int,
+    *,
+    scaling: float,
+    softcap: float | None = None,
+    mask: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Attention weights of a block of rows, in float32.
+
+    Parameters
+    ----------
+    q : torch.Tensor, shape [H, m, head_dim]
+        Queries of rows ``first … first + m - 1``.
+    k : torch.Tensor, shape [H_kv, n, head_dim]
+        Keys; with a causal mask ``n`` may stop at the last row.
+    first : int
+        Position of the first row.
+    scaling, softcap
+        See `LayerActivations`.
+    mask : torch.BoolTensor, shape [m, n], optional
+        True where attention is allowed; causal if None.
+
+    Returns
+    -------
+    torch.FloatTensor, shape [H, m, n]
+        Softmax weights; every row sums to 1.
+    """
+    n_heads, m, _ = q.shape
+    n_kv, n, _ = k.shape
+    grouped = q.float().reshape(n_kv, -1, q.shape[-1])  # [H_kv, group * m, head_dim]: no repeat of k over its group
+    scores = torch.bmm(grouped, k.float().transpose(1, 2)).mul_(scaling).view(n_heads, m, n)  # [H, m, n]
+    if softcap is not None:
+        scores = scores.div_(softcap).tanh_().mul_(softcap)
+    if mask is not None:
+        scores.masked_fill_(~mask, float("-inf"))
+    else:  # only the block on the diagonal can look ahead
+        ahead = torch.ones(m, n - first, dtype=torch.bool, device=q.device).triu_(1)  # [m, n - first]
+        scores[:, :, first:].masked_fill_(ahead, float("-inf"))
+    return torch.softmax(scores, dim=-1)
+
+
+def row_blocks(n_rows: int, n_heads: int, n_columns: int) -> Iterator[Span]:
+    """Cut rows into blocks whose scores over all heads fit ``BLOCK_BYTES``."""
+    step = max(1, BLOCK_BYTES // (4 * n_heads * n_columns))
+    for start in range(0, n_rows, step):
+        yield start, min(start + step, n_rows)
+
+
+def _capture_attention(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    **kwargs,
+) -> tuple[torch.Tensor, None]:
+    """Attention function registered with transformers: record, then attend as sdpa does."""
+    if s_aux is not None:
+        raise ValueError("unsupported architecture: attention sinks (s_aux) are not part of the decomposition")
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    record = _RECORDERS.get(module)
+    if record is not None:
+        record(query, key, value, attention_mask, scaling, softcap)
+    if softcap is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    return _softcapped(query, key, value, attention_mask, scaling, softcap), None
+
+
+def _softcapped(query, key, value, attention_mask, scaling, softcap) -> torch.Tensor:
+    """Attention with soft-capped scores, which sdpa has no kernel for; blocks of rows, shape [1, N, H, head_dim]."""
+    q, k, v = query[0], key[0], value[0]
+    n_heads, n, _ = q.shape
+    v = v.float().repeat_interleave(n_heads // len(v), 0)  # [H, N, head_dim]
+    out = torch.empty_like(q)
+    for start, stop in row_blocks(n, n_heads, n):
+        mask = None if attention_mask is None else attention_mask[0, 0, start:stop]
+        keys = k[:, :stop] if mask is None else k
+        weights = attention_rows(q[:, start:stop], keys, start, scaling=scaling, softcap=softcap, mask=mask)
+        out[:, start:stop] = torch.bmm(weights, v[:, : weights.shape[-1]]).to(out.dtype)
+    return out.transpose(0, 1)[None].contiguous()
+
+
+AttentionInterface.register(IMPLEMENTATION, _capture_attention)
+AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)
+
+
+@torch.inference_mode()
+def capture(
+    model: nn.Module,
+    input_ids: torch.Tensor,
+    rows: Span,
+    *,
+    attention: str = "recompute",
+    keep_mid: bool = False,
+) -> Activations:
+    """Run the model once and keep what attribution of the rows ``rows`` needs.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+    input_ids : torch.LongTensor, shape [N]
+    rows : (int, int)
+        Range of positions that may be targets.
+    attention : {"recompute", "cached"}
+        Keep queries, or the attention maps of all rows (algorithm 1 as printed).
+    keep_mid : bool
+        Keep x_mid as well, for the identity check.
+
+    Returns
+    -------
+    Activations
+    """
+    layers = [LayerActivations(parts) for parts in decoder_layers(model)]
+    with ExitStack() as stack:
+        stack.enter_context(_attention_implementation(model, IMPLEMENTATION))
+        stack.enter_context(_evaluating(model))
+        for layer in layers:
+            for handle in _hooks(layer, rows, keep_mid):
+                stack.callback(handle.remove)
+            _RECORDERS[layer.parts.attention] = _recorder(layer, rows, attention)
+            stack.callback(_RECORDERS.pop, layer.parts.attention, None)
+        model(input_ids[None].to(model.device), use_cache=False, logits_to_keep=1)
+    for layer in layers:
+        if layer.k is None:
+            raise ValueError(
+                f"unsupported architecture: layer {layer.parts.index} did not call the attention interface"
+            )
+    return Activations(layers, rows, len(input_ids))
+
+
+def _recorder(layer: LayerActivations, rows: Span, attention: str) -> Callable[..., None]:
+    """Build the function that files q, k, v of one layer."""
+    start, stop = rows
+
+    def record(query, key, value, attention_mask, scaling, softcap) -> None:
+        layer.scaling, layer.softcap = scaling, softcap
+        layer.k, layer.v = key[0], value[0]  # [H_kv, N, head_dim]
+        if attention == "cached":
+            mask = None if attention_mask is None else attention_mask[0, 0]
+            layer.maps = attention_rows(query[0], key[0], 0, scaling=scaling, softcap=softcap, mask=mask)
+            return
+        layer.q = query[0, :, start:stop].clone()  # [H, M, head_dim]; a view would hold every row
+        layer.mask = None if attention_mask is None else attention_mask[0, 0, start:stop]
+
+    return record
+
+
+def _hooks(layer: LayerActivations, rows: Span, keep_mid: bool) -> list:
+    """Hooks that file x_in, and x_mid and the norm's scale where they are needed."""
+    start, stop = rows
+    parts = layer.parts
+
+    def states(args, kwargs) -> torch.Tensor:
+        return (args[0] if args else kwargs["hidden_states"])[0, start:stop]  # [M, d]
+
+    def on_input(_, args, kwargs) -> None:
+        layer.x_in = states(args, kwargs).clone()
+
+    def on_mid(_, args, kwargs) -> None:
+        layer.x_mid = states(args, kwargs).clone()
+
+    def on_norm(_, args, kwargs, out) -> None:
+        layer.row_scale = parts.row_scale(states(args, kwargs), out[0, start:stop])
+
+    handles = [parts.layer.register_forward_pre_hook(on_input, with_kwargs=True)]
+    if keep_mid:
+        handles.append(parts.mid.register_forward_pre_hook(on_mid, with_kwargs=True))
+    if parts.post_norm is not None:
+        handles.append(parts.post_norm.register_forward_hook(on_norm, with_kwargs=True))
+    return handles
+
+
+@contextmanager
+def _attention_implementation(model: nn.Module, name: str) -> Iterator[None]:
+    """Route attention through ``name``; every config gets back exactly what it had."""
+    configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values()
+    before = [(config, config._attn_implementation) for config in configs]
+    try:
+        for config, _ in before:
+            config._attn_implementation = name
+        yield
+    finally:
+        for config, old in before:
+            config._attn_implementation = old
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Dropout off for the pass; each module's mode is restored."""
+    training = [m for m in model.modules() if m.training]
+    try:
+        model.eval()
+        yield
+    finally:
+        for module in training:
+            module.training = True

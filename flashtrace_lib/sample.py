@@ -1,0 +1,203 @@
+"""Segments of a context and the sample every method explains (paper, section 3.1).
+
+A full context S = I ∘ T ∘ O has an input I, intermediate reasoning T and a final output O. A token that
+lies in no segment (chat template, special and end tokens) is *context*: it takes part in the forward pass
+and in every normalisation, and is never ranked, masked or counted as input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+Span = tuple[int, int]  # half-open token range [start, stop)
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Half-open token ranges of input I, reasoning T and output O.
+
+    Parameters
+    ----------
+    prompt : (int, int)
+        I, the user's own text. Not empty.
+    reasoning : (int, int)
+        T, what stands between the thinking marks. May be empty (``start == stop``).
+    output : (int, int)
+        O, the answer. Not empty.
+
+    Raises
+    ------
+    ValueError
+        If a span is malformed, empty where it may not be, overlaps another, or is out of order.
+    """
+
+    prompt: Span
+    reasoning: Span
+    output: Span
+
+    def __post_init__(self) -> None:
+        for name in ("prompt", "reasoning", "output"):
+            object.__setattr__(self, name, _as_span(getattr(self, name), name))
+        if self.prompt[0] == self.prompt[1]:
+            raise ValueError(f"prompt span {self.prompt} is empty: give the token range of the input to explain from")
+        if self.output[0] == self.output[1]:
+            raise ValueError(f"output span {self.output} is empty: give the token range of the answer to explain")
+        for (name_a, a), (name_b, b) in _neighbours(list(self.named())):
+            if a[1] > b[0]:
+                how = "overlap" if b[1] > a[0] else "are out of order"
+                raise ValueError(
+                    f"{name_a} span {a} and {name_b} span {b} {how}: "
+                    "segments must follow each other as prompt, reasoning, output"
+                )
+
+    def named(self) -> Iterator[tuple[str, Span]]:
+        """Yield (name, span) of every segment that is not empty, in order."""
+        for name in ("prompt", "reasoning", "output"):
+            span = getattr(self, name)
+            if span[0] < span[1]:
+                yield name, span
+
+    @property
+    def has_reasoning(self) -> bool:
+        """Whether T holds any token."""
+        return self.reasoning[0] < self.reasoning[1]
+
+    @property
+    def generated(self) -> Span:
+        """The range from the first token of T (of O where T is empty) to the last of O."""
+        return (self.reasoning[0] if self.has_reasoning else self.output[0], self.output[1])
+
+    def check_length(self, n_tokens: int) -> None:
+        """Raise ValueError unless every span lies within ``n_tokens`` tokens."""
+        for name, (start, stop) in self.named():
+            if stop > n_tokens:
+                raise ValueError(
+                    f"{name} span ({start}, {stop}) is out of range: the sample has {n_tokens} tokens; "
+                    "spans are half-open ranges of token positions"
+                )
+
+    def labels(self, n_tokens: int) -> list[str]:
+        """One of ``prompt``, ``reasoning``, ``output``, ``context`` for each of ``n_tokens`` positions."""
+        out = ["context"] * n_tokens
+        for name, (start, stop) in self.named():
+            out[start:stop] = [name] * (stop - start)
+        return out
+
+
+@dataclass
+class Sample:
+    """One context to explain.
+
+    Parameters
+    ----------
+    input_ids : torch.LongTensor, shape [N]
+        The whole context, prompt and response, as the model sees it.
+    segments : Segments
+        Where I, T and O lie in it.
+    gold : torch.BoolTensor, shape [N], optional
+        True at the tokens of I that hold the ground-truth evidence (appendix F.1).
+    response : (int, int), optional
+        Everything generated, end token included: what the deletion curve scores. Default: from the first
+        token of T (or O) to the end of the context.
+    tokens : list of str, optional
+        Display text of each token.
+    sentences : list of (int, int), optional
+        Token ranges of sentences that tile I, T and O, for sentence granularity.
+    mask_token_id : int, optional
+        What replaces a masked token: the tokenizer's pad token, else its end token.
+    metadata : dict
+        What identifies the sample: ``id``, ``task``, ``cell``, seeds, counts.
+
+    Raises
+    ------
+    ValueError
+        If the ids are not a 1-D LongTensor, or a span or the gold mask does not fit them.
+    """
+
+    input_ids: torch.Tensor
+    segments: Segments
+    gold: torch.Tensor | None = None
+    response: Span | None = None
+    tokens: list[str] | None = None
+    sentences: list[Span] | None = None
+    mask_token_id: int | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ids = self.input_ids
+        if not isinstance(ids, torch.Tensor) or ids.ndim != 1 or ids.dtype != torch.long:
+            seen = f"{tuple(ids.shape)} {ids.dtype}" if isinstance(ids, torch.Tensor) else type(ids).__name__
+            raise ValueError(
+                f"input_ids must be a 1-D LongTensor of token ids, got {seen}: "
+                "pass torch.tensor(ids) without a batch dimension"
+            )
+        n = len(ids)
+        self.segments.check_length(n)
+        if self.gold is not None:
+            self._check_gold(n)
+        self.response = (self.segments.generated[0], n) if self.response is None else _as_span(self.response, "response")
+        start, stop = self.response
+        if start > self.segments.generated[0] or stop < self.segments.output[1] or stop > n:
+            raise ValueError(
+                f"response span {self.response} must hold the reasoning and the output {self.segments.generated} "
+                f"and end within the {n} tokens"
+            )
+        if start < self.segments.prompt[1]:
+            raise ValueError(f"response span {self.response} overlaps the prompt span {self.segments.prompt}")
+        if self.tokens is not None and len(self.tokens) != n:
+            raise ValueError(f"tokens has {len(self.tokens)} entries for {n} token ids: give one display string a token")
+        for span in self.sentences or []:
+            start, stop = _as_span(span, "sentence")
+            if start == stop or stop > n:
+                raise ValueError(f"sentence span {span} is empty or out of range of {n} tokens")
+
+    def _check_gold(self, n: int) -> None:
+        gold = self.gold
+        if gold.dtype != torch.bool or gold.shape != (n,):
+            raise ValueError(f"gold must be a BoolTensor of shape [{n}], got {tuple(gold.shape)} {gold.dtype}")
+        start, stop = self.segments.prompt
+        if gold[:start].any() or gold[stop:].any():
+            raise ValueError("gold marks tokens outside the prompt span: evidence must lie in the input I")
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+    @property
+    def id(self) -> str:
+        """Identifier of the sample within its task; ``"sample"`` where none was given."""
+        return str(self.metadata.get("id", "sample"))
+
+    @property
+    def prompt_ids(self) -> torch.Tensor:
+        """Token ids of I, shape [|I|]."""
+        return self.input_ids[slice(*self.segments.prompt)]
+
+    @property
+    def gold_in_prompt(self) -> torch.Tensor:
+        """Gold mask over I, shape [|I|], bool; ValueError where the sample has none."""
+        if self.gold is None:
+            raise ValueError(f"sample {self.id} has no gold evidence: recovery needs a task with marked evidence")
+        return self.gold[slice(*self.segments.prompt)]
+
+    def with_ids(self, input_ids: torch.Tensor) -> Sample:
+        """Copy with other ids of the same length (a masked context)."""
+        return replace(self, input_ids=input_ids)
+
+
+def _as_span(span: Any, name: str) -> Span:
+    """Validate one span and return it as a tuple of ints."""
+    try:
+        start, stop = (int(x) for x in span)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} span {span!r} is not a pair (start, stop) of token positions") from None
+    if start < 0 or stop < start:
+        raise ValueError(f"{name} span ({start}, {stop}) is not a half-open range: need 0 <= start <= stop")
+    return start, stop
+
+
+def _neighbours(items: list) -> Iterator[tuple]:
+    return zip(items, items[1:], strict=False)

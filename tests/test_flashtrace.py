@@ -1,0 +1,215 @@
+"""FlashTrace and IFR against the naive reference, identities, and invariances."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from naive import naive_flashtrace, naive_span
+from tiny import FAMILIES, tiny_model, tiny_sample
+
+from flashtrace_lib import IFR, FlashTrace, Sample, Segments
+from flashtrace_lib.activations import capture
+from flashtrace_lib.proximity import span_scores
+
+OPTIONS = [
+    {"hops": 0},
+    {"hops": 3},
+    {"heads": "sum"},
+    {"target_state": "predictor"},
+    {"recursion": "generation", "hops": 2},
+    {"granularity": "sentence"},
+    {"aggregation": "mean"},
+    {"aggregation": "last"},
+    {"heads": "sum", "target_state": "predictor", "recursion": "generation", "aggregation": "mean", "hops": 2},
+]
+
+
+def with_sentences(sample: Sample) -> Sample:
+    sample.sentences = [(1, 4), (4, 8), (9, 11), (11, 12), (12, 15)]
+    return sample
+
+
+def close(a, b, tolerance=1e-5):
+    torch.testing.assert_close(a.double(), b.double(), atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_default_equals_naive_on_every_family(family):
+    model, sample = tiny_model(family), tiny_sample()
+    final, hops, flow = naive_flashtrace(model, sample)
+    att = FlashTrace().attribute(model, sample)
+    close(att.scores, final)
+    assert att.flow == pytest.approx(flow, abs=1e-5)
+    for hop, expected in zip(att.hops, hops, strict=True):
+        close(hop.scores, expected)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma2"])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_every_option_equals_naive(family, options):
+    model, sample = tiny_model(family), with_sentences(tiny_sample())
+    final, hops, _ = naive_flashtrace(model, sample, **options)
+    att = FlashTrace(**options).attribute(model, sample)
+    assert len(att.hops) == len(hops)
+    close(att.scores, final)
+
+
+def test_skip_tokens_equals_naive():
+    model, sample = tiny_model(), tiny_sample()
+    skip = tuple(int(sample.input_ids[i]) for i in (2, 9, 13))
+    final, _, _ = naive_flashtrace(model, sample, hops=2, skip_tokens=skip)
+    att = FlashTrace(hops=2, skip_tokens=skip).attribute(model, sample)
+    close(att.scores, final)
+    assert att.scores[1] == 0  # position 2 of the context, 1 of the prompt
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_cached_equals_recompute(family):
+    model, sample = tiny_model(family), tiny_sample()
+    a = FlashTrace(hops=2).attribute(model, sample)
+    b = FlashTrace(hops=2, attention="cached").attribute(model, sample)
+    close(a.scores, b.scores, 1e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_ifr_is_the_mean_of_single_token_rows(family):
+    model, sample = tiny_model(family), tiny_sample()
+    rows = torch.stack([naive_span(model, sample.input_ids, [i], [1.0]) for i in range(*sample.segments.output)])
+    expected = rows.mean(0)[slice(*sample.segments.prompt)]
+    close(IFR().attribute(model, sample).scores, expected / expected.sum())
+
+
+def test_span_of_one_token_is_its_ifr_row():
+    model, sample = tiny_model("qwen2"), tiny_sample(output=(12, 13))
+    hop0 = FlashTrace(hops=0).attribute(model, sample).scores
+    close(hop0 / hop0.sum(), IFR().attribute(model, sample).scores, 1e-6)
+
+
+def test_ifr_batches_do_not_change_the_result():
+    model, sample = tiny_model(), tiny_sample()
+    close(IFR().attribute(model, sample).scores, IFR(batch_size=1).attribute(model, sample).scores, 1e-6)
+
+
+@given(scale=st.floats(1e-3, 1e3), seed=st.integers(0, 50))
+@settings(max_examples=20, deadline=None)
+def test_scores_do_not_depend_on_the_scale_of_w(scale, seed):
+    model, sample = tiny_model(), tiny_sample(seed=seed)
+    activations = capture(model, sample.input_ids, (9, 15))
+    weights = torch.rand(2, 6, generator=torch.Generator().manual_seed(seed)) + 0.01
+    a = span_scores(activations, weights, (9, 15))
+    close(a, span_scores(activations, scale * weights, (9, 15)))
+    close(a.sum(-1), torch.ones(2))
+
+
+@st.composite
+def segmentations(draw):
+    n = draw(st.integers(6, 24))
+    cuts = sorted(draw(st.lists(st.integers(0, n), min_size=6, max_size=6)))
+    prompt, reasoning, output = (cuts[0], cuts[1]), (cuts[2], cuts[3]), (cuts[4], cuts[5])
+    return n, prompt, reasoning, output
+
+
+@given(segmentations(), st.integers(0, 3), st.sampled_from(FAMILIES))
+@settings(max_examples=60, deadline=None)
+def test_any_segmentation_conserves_mass(parts, hops, family):
+    n, prompt, reasoning, output = parts
+    ids = torch.arange(3, 3 + n)
+    if prompt[0] == prompt[1] or output[0] == output[1]:
+        with pytest.raises(ValueError, match="is empty"):
+            Segments(prompt, reasoning, output)
+        return
+    att = FlashTrace(hops=hops).attribute(tiny_model(family), Sample(ids, Segments(prompt, reasoning, output)))
+    assert len(att.hops) == (hops + 1 if reasoning[0] < reasoning[1] else 1)
+    assert (att.scores >= 0).all() and att.scores.shape == (prompt[1] - prompt[0],)
+    for hop, rho, mass in zip(att.hops, att.flow, att.metadata["mass"], strict=True):
+        assert float(hop.scores.sum()) == pytest.approx(1, abs=1e-5)
+        assert (hop.scores[hop.target[1] :] == 0).all()  # causal: nothing behind the target
+        assert sum(mass.values()) == pytest.approx(1, abs=1e-5)
+        assert rho == pytest.approx(mass.get("reasoning", 0.0), abs=1e-6)
+    # what is lost is what flows to O, to context and into T of the last hop: the total never exceeds 1
+    assert float(att.scores.sum()) <= 1 + 1e-5
+
+
+def test_no_hops_and_empty_reasoning_are_hop_zero_alone():
+    model = tiny_model()
+    a = FlashTrace(hops=0).attribute(model, tiny_sample())
+    b = FlashTrace(hops=3).attribute(model, tiny_sample(reasoning=(9, 9)))
+    assert len(a.hops) == len(b.hops) == 1 and b.flow == [0.0]
+    close(a.scores, b.scores, 1e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bfloat16_model_is_close_to_float32(family):
+    sample = tiny_sample()
+    rounded = tiny_model(family, torch.bfloat16)
+    exact = FlashTrace().attribute(copy.deepcopy(rounded).float(), sample).scores  # the same, rounded weights
+    half = FlashTrace().attribute(rounded, sample).scores
+    assert half.dtype == torch.float32
+    assert float((exact - half).abs().sum() / exact.sum()) < 0.05
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("method", [FlashTrace(), FlashTrace(attention="cached"), IFR()], ids=repr)
+def test_model_is_bit_identical_afterwards(family, method):
+    model, sample = tiny_model(family), tiny_sample()
+    state = copy.deepcopy(model.state_dict())
+    implementation = model.config._attn_implementation
+    with torch.no_grad():
+        before = model(sample.input_ids[None]).logits
+    method.attribute(model, sample)
+    with torch.no_grad():
+        assert torch.equal(before, model(sample.input_ids[None]).logits)
+    assert model.config._attn_implementation == implementation
+    assert all(torch.equal(a, b) for a, b in zip(state.values(), model.state_dict().values(), strict=True))
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_a_failing_forward_leaves_no_hooks():
+    model, sample = tiny_model(), tiny_sample()
+    FlashTrace().attribute(model, sample)
+    too_large = Sample(sample.input_ids.clone().fill_(10**6), sample.segments)
+    with pytest.raises(IndexError):
+        FlashTrace().attribute(model, too_large)
+    assert model.config._attn_implementation == "sdpa"
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_training_mode_is_restored_and_does_not_change_scores():
+    model, sample = tiny_model(), tiny_sample()
+    expected = FlashTrace().attribute(model, sample).scores
+    model.train()
+    close(FlashTrace().attribute(model, sample).scores, expected, 0)
+    assert all(m.training for m in model.modules())
+
+
+def test_metadata_says_how_it_was_made():
+    att = FlashTrace(hops=2, heads="sum").attribute(tiny_model(), tiny_sample())
+    assert att.method == "flashtrace" and att.seconds > 0
+    assert att.metadata["options"]["heads"] == "sum" and att.metadata["hop_passes"] == 3
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"hops": -1}, "at least 0"),
+        ({"hops": 1.5}, "whole number"),
+        ({"heads": "both"}, "per_head, sum"),
+        ({"attention": "flash"}, "recompute, cached"),
+    ],
+)
+def test_bad_options_say_what_is_allowed(options, message):
+    with pytest.raises(ValueError, match=message):
+        FlashTrace(**options)
+
+
+def test_sentence_granularity_needs_sentences():
+    with pytest.raises(ValueError, match="needs Sample.sentences"):
+        FlashTrace(granularity="sentence").attribute(tiny_model(), tiny_sample())
+
+
+def test_skipping_the_whole_target_is_an_error():
+    sample = tiny_sample()
+    with pytest.raises(ValueError, match="nothing is left to explain"):
+        FlashTrace(skip_tokens=tuple(sample.input_ids[12:15].tolist())).attribute(tiny_model(), sample)

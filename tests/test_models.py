@@ -1,0 +1,80 @@
+"""Loading, and the identity that a loaded model must satisfy."""
+
+import pytest
+import torch
+from tiny import FAMILIES, tiny_model, tiny_sample
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from flashtrace_lib import FlashTrace, load_model
+from flashtrace_lib.decomposition import TOLERANCE, check_decomposition, decomposition_gaps
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_contributions_add_up_in_every_family(family):
+    assert max(decomposition_gaps(tiny_model(family), torch.arange(3, 27))) < 1e-5
+
+
+def test_a_model_that_does_not_add_up_is_refused_with_layer_and_gap():
+    model = tiny_model("llama")
+    # a residual multiplier, as Granite has it, breaks x + attention(x) W_O in layer 1 alone
+    model.model.layers[1].self_attn.register_forward_hook(lambda m, a, out: (out[0] * 0.5, out[1]))
+    with pytest.raises(ValueError, match=r"in layer 1 .* relative gap 0\.\d+, allowed 0\.001"):
+        check_decomposition(model)
+    with pytest.raises(ValueError, match="refused"):
+        FlashTrace().attribute(model, tiny_sample())
+
+
+def test_the_check_sees_a_gap_of_one_percent():
+    model = tiny_model("llama")
+    model.model.layers[2].self_attn.register_forward_hook(lambda m, a, out: (out[0] * 1.02, out[1]))
+    assert decomposition_gaps(model, torch.arange(3, 27))[2] > TOLERANCE
+
+
+def test_unknown_architecture_is_refused():
+    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=50))
+    with pytest.raises(ValueError, match="unsupported architecture 'gpt2'"):
+        check_decomposition(model)
+
+
+def test_overflow_names_the_layer():
+    model, sample = tiny_model("llama"), tiny_sample()
+    check_decomposition(model)
+    with torch.no_grad():
+        model.model.layers[1].self_attn.o_proj.weight.fill_(float("inf"))
+    with pytest.raises(ValueError, match="non-finite activations in layer 1"):
+        FlashTrace().attribute(model, sample)
+
+
+def test_a_saved_folder_loads(tmp_path, embedded_tokenizer):
+    model = tiny_model("qwen3")
+    model.save_pretrained(tmp_path)
+    embedded_tokenizer.save_pretrained(tmp_path)
+    loaded, tokenizer = load_model(str(tmp_path), dtype="bfloat16")
+    assert loaded.dtype == torch.bfloat16 and not loaded.training and tokenizer.pad_token_id is not None
+    expected = FlashTrace().attribute(model, tiny_sample()).scores
+    loaded, _ = load_model(str(tmp_path))
+    torch.testing.assert_close(FlashTrace().attribute(loaded, tiny_sample()).scores, expected)
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("no/such/folder", "no such folder"),
+        ("nobody/no-such-model-anywhere", "neither 'embedded-base', nor a folder"),
+    ],
+)
+def test_a_model_that_is_not_there_says_so(name, message):
+    with pytest.raises(ValueError, match=message):
+        load_model(name)
+
+
+def test_a_folder_without_a_model_says_so(tmp_path):
+    with pytest.raises(ValueError, match="has no config.json"):
+        load_model(str(tmp_path))
+
+
+def test_the_embedded_model_is_a_plain_llama(embedded):
+    model, tokenizer = embedded
+    assert model.config.model_type == "llama" and model.dtype == torch.float32
+    assert not hasattr(model.config, "quantization_config")
+    assert max(decomposition_gaps(model, torch.tensor(tokenizer("The cat sat on the mat.").input_ids))) < 1e-4
