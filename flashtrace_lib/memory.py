@@ -1,0 +1,102 @@
+"""Peak memory of a piece of work, in bytes, on the CPU (Linux) or a CUDA device."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+
+
+@dataclass
+class Peak:
+    """Result of `peak_memory`.
+
+    Parameters
+    ----------
+    over_start : int
+        Highest use minus the use when the block was entered, bytes.
+    how : str
+        What was read: ``"cuda"``, ``"VmHWM"`` or ``"sampled"``.
+    """
+
+    over_start: int = 0
+    how: str = ""
+
+
+@contextmanager
+def peak_memory(device: torch.device | str = "cpu") -> Iterator[Peak]:
+    """Measure the peak over the start of the block.
+
+    On the CPU, freed memory is first given back to the system, else memory that an earlier allocation left in the
+    allocator would hide what the block takes.
+    """
+    peak = Peak()
+    gc.collect()
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        start = torch.cuda.memory_allocated(device)
+        yield peak
+        torch.cuda.synchronize(device)
+        peak.over_start, peak.how = torch.cuda.max_memory_allocated(device) - start, "cuda"
+        return
+    _trim()
+    start = psutil.Process().memory_info().rss
+    if _reset_high_water_mark():
+        yield peak
+        peak.over_start, peak.how = _high_water_mark() - start, "VmHWM"
+        return
+    with _sampling() as highest:
+        yield peak
+    peak.over_start, peak.how = highest[0] - start, "sampled"
+
+
+def _trim() -> None:
+    """Give freed heap memory back to the system where the C library can."""
+    try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    except (OSError, AttributeError):  # not glibc: the measurement is then an upper bound of nothing worse than noise
+        pass
+
+
+def _reset_high_water_mark() -> bool:
+    """Set VmHWM back to the present RSS; False where the kernel does not offer it."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def _high_water_mark() -> int:
+    """VmHWM, bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("/proc/self/status has no VmHWM")
+
+
+@contextmanager
+def _sampling(interval: float = 0.005) -> Iterator[list[int]]:
+    """Poll RSS from a thread; the list holds the highest value seen."""
+    process, done = psutil.Process(), threading.Event()
+    highest = [process.memory_info().rss]
+
+    def poll() -> None:
+        while not done.wait(interval):
+            highest[0] = max(highest[0], process.memory_info().rss)
+
+    thread = threading.Thread(target=poll, daemon=True)
+    thread.start()
+    try:
+        yield highest
+    finally:
+        done.set()
+        thread.join()
