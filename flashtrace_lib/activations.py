@@ -23,7 +23,7 @@ from .architecture import LayerParts, decoder_layers
 from .sample import Span
 
 IMPLEMENTATION = "flashtrace_capture"
-BLOCK_BYTES = 8 * 2**20  # of attention scores held at once: large enough for the GEMM, small enough for the cache
+BLOCK_BYTES = 4 * 2**20  # of attention scores held at once: large enough for the GEMM, small enough for the cache
 
 # attention module -> what to do with its q, k, v; an entry lives only while `capture` runs on that model
 _RECORDERS: WeakKeyDictionary[nn.Module, Callable[..., None]] = WeakKeyDictionary()
@@ -88,6 +88,27 @@ class Activations:
     n_tokens: int
 
 
+class _Arena:
+    """One block of memory for the same tensor of all layers.
+
+    On the CPU, what is kept and what the model's own forward frees would otherwise share one heap, and the holes
+    between them cost a tenth of the whole. Pages of a block that no layer fills are never touched.
+    """
+
+    def __init__(self, n_layers: int) -> None:
+        self._n_layers = n_layers
+        self._blocks: dict[tuple, list[torch.Tensor]] = {}
+
+    def keep(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        """Copy ``x``, so that whatever it is a view of can be freed."""
+        if x.device.type != "cpu":  # the caching allocator of a device has no such holes
+            return x.clone()
+        key = (name, x.shape, x.dtype)
+        if not self._blocks.get(key):
+            self._blocks[key] = list(torch.empty(self._n_layers, *x.shape, dtype=x.dtype).unbind())
+        return self._blocks[key].pop().copy_(x)
+
+
 def attention_rows(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -119,8 +140,8 @@ def attention_rows(
     """
     n_heads, m, _ = q.shape
     n_kv, n, _ = k.shape
-    grouped = q.float().reshape(n_kv, -1, q.shape[-1])  # [H_kv, group * m, head_dim]: no repeat of k over its group
-    scores = torch.bmm(grouped, k.float().transpose(1, 2)).mul_(scaling).view(n_heads, m, n)  # [H, m, n]
+    grouped = (q.float() * scaling).reshape(n_kv, -1, q.shape[-1])  # [H_kv, group * m, head_dim]: k is not repeated
+    scores = torch.bmm(grouped, k.float().transpose(1, 2)).view(n_heads, m, n)  # [H, m, n]
     if softcap is not None:
         scores = scores.div_(softcap).tanh_().mul_(softcap)
     if mask is not None:
@@ -206,13 +227,14 @@ def capture(
     Activations
     """
     layers = [LayerActivations(parts) for parts in decoder_layers(model)]
+    keep = _Arena(len(layers)).keep
     with ExitStack() as stack:
         stack.enter_context(_attention_implementation(model, IMPLEMENTATION))
         stack.enter_context(_evaluating(model))
         for layer in layers:
-            for handle in _hooks(layer, rows, keep_mid):
+            for handle in _hooks(layer, rows, keep_mid, keep):
                 stack.callback(handle.remove)
-            _RECORDERS[layer.parts.attention] = _recorder(layer, rows, attention)
+            _RECORDERS[layer.parts.attention] = _recorder(layer, rows, attention, keep)
             stack.callback(_RECORDERS.pop, layer.parts.attention, None)
         model(input_ids[None].to(model.device), use_cache=False, logits_to_keep=1)
     for layer in layers:
@@ -223,24 +245,24 @@ def capture(
     return Activations(layers, rows, len(input_ids))
 
 
-def _recorder(layer: LayerActivations, rows: Span, attention: str) -> Callable[..., None]:
+def _recorder(layer: LayerActivations, rows: Span, attention: str, keep: Callable) -> Callable[..., None]:
     """Build the function that files q, k, v of one layer."""
     start, stop = rows
 
     def record(query, key, value, attention_mask, scaling, softcap) -> None:
         layer.scaling, layer.softcap = scaling, softcap
-        layer.k, layer.v = key[0], value[0]  # [H_kv, N, head_dim]
+        layer.k, layer.v = keep("k", key[0]), keep("v", value[0])  # [H_kv, N, head_dim]
         if attention == "cached":
             mask = None if attention_mask is None else attention_mask[0, 0]
             layer.maps = attention_rows(query[0], key[0], 0, scaling=scaling, softcap=softcap, mask=mask)
             return
-        layer.q = query[0, :, start:stop].clone()  # [H, M, head_dim]; a view would hold every row
+        layer.q = keep("q", query[0, :, start:stop])  # [H, M, head_dim]
         layer.mask = None if attention_mask is None else attention_mask[0, 0, start:stop]
 
     return record
 
 
-def _hooks(layer: LayerActivations, rows: Span, keep_mid: bool) -> list:
+def _hooks(layer: LayerActivations, rows: Span, keep_mid: bool, keep: Callable) -> list:
     """Hooks that file x_in, and x_mid and the norm's scale where they are needed."""
     start, stop = rows
     parts = layer.parts
@@ -249,10 +271,10 @@ def _hooks(layer: LayerActivations, rows: Span, keep_mid: bool) -> list:
         return (args[0] if args else kwargs["hidden_states"])[0, start:stop]  # [M, d]
 
     def on_input(_, args, kwargs) -> None:
-        layer.x_in = states(args, kwargs).clone()
+        layer.x_in = keep("x_in", states(args, kwargs))
 
     def on_mid(_, args, kwargs) -> None:
-        layer.x_mid = states(args, kwargs).clone()
+        layer.x_mid = keep("x_mid", states(args, kwargs))
 
     def on_norm(_, args, kwargs, out) -> None:
         layer.row_scale = parts.row_scale(states(args, kwargs), out[0, start:stop])

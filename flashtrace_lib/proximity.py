@@ -22,7 +22,7 @@ import torch
 from .activations import Activations, LayerActivations, attention_rows, row_blocks
 from .sample import Span
 
-BLOCK_BYTES = 2**20  # of contributions formed at once; must stay in the cache between the GEMM and the norm
+BLOCK_BYTES = 2 * 2**20  # of contributions formed at once; should stay in the cache between the GEMM and the norm
 
 
 @torch.inference_mode()

@@ -1,0 +1,97 @@
+"""The command line: ``python -m flashtrace_lib book | notebooks | bench``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import yaml
+
+from . import __version__
+from .profiles import profile_names
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one subcommand.
+
+    Parameters
+    ----------
+    argv : list of str, optional
+        Arguments without the program's name; those of the process by default.
+
+    Returns
+    -------
+    int
+        Exit code: 0, 1 where a notebook failed, 2 for bad input.
+    """
+    parser = _parser()
+    arguments, rest = parser.parse_known_args(argv)
+    if rest and arguments.command != "bench":
+        parser.error(f"unrecognised arguments: {' '.join(rest)}")
+    try:
+        return arguments.run(arguments, rest)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m flashtrace_lib", description="The FlashTrace book.")
+    parser.add_argument("--version", action="version", version=f"flashtrace_lib {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    book = commands.add_parser("book", help="run the notebooks and write figures, tables and the manifest")
+    book.add_argument("names", nargs="*", metavar="NOTEBOOK", help="name or number, such as 05; default: all")
+    book.add_argument(
+        "--profile", default="laptop", help=f"{', '.join(profile_names())} or a .yaml file (default: laptop)"
+    )
+    book.add_argument("--fresh", action="store_true", help="use no stored result; replace them when all has succeeded")
+    book.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a further parameter of the notebooks (YAML)"
+    )
+    book.set_defaults(run=_book)
+
+    notebooks = commands.add_parser("notebooks", help="regenerate notebooks/*.ipynb, with outputs, from notebooks/py")
+    notebooks.add_argument("names", nargs="*", metavar="NOTEBOOK", help="name or number, such as 05; default: all")
+    notebooks.set_defaults(run=_notebooks)
+
+    bench = commands.add_parser("bench", add_help=False, help="measure time and memory against a forward pass")
+    bench.set_defaults(run=_bench)
+    return parser
+
+
+def _book(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from .book import run_book  # here, because papermill takes a second to import
+
+    parameters = dict(_assignment(text) for text in arguments.set)
+    result = run_book(arguments.profile, arguments.names or None, arguments.fresh, parameters=parameters)
+    width = max(len(outcome.name) for outcome in result.outcomes)
+    for outcome in result.outcomes:
+        state = "ok" if outcome.error is None else f"FAILED: {outcome.error}"
+        print(f"{outcome.name:{width}}  {outcome.seconds:8.1f} s  {state}")
+    print(f"manifest: {result.manifest}")
+    return result.exit_code
+
+
+def _notebooks(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from .notebooks import refresh_notebooks
+
+    failed = refresh_notebooks(arguments.names or None)
+    if failed:
+        print(f"failed, and left as they were: {', '.join(failed)}", file=sys.stderr)
+    return int(bool(failed))
+
+
+def _bench(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from . import bench
+
+    return bench.main(rest) or 0
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    """Split ``NAME=VALUE`` and read the value as YAML, so that numbers are numbers."""
+    name, mark, value = text.partition("=")
+    if not mark or not name.isidentifier():
+        raise ValueError(f"--set {text!r} is not NAME=VALUE")
+    return name, yaml.safe_load(value)

@@ -1,0 +1,277 @@
+"""The deletion curve: what the model still says as the most important input tokens are masked (appendix F.2).
+
+`schedule` says which tokens are masked at step k; this file is the model side.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from .sample import Sample
+from .schedule import cumulative, masked_counts, ranking
+
+CHUNK_BYTES = 64 * 2**20  # float32 log-probabilities formed at a time: [positions, V] of one row
+
+
+@dataclass
+class DeletionCurve:
+    """One raw deletion curve; every definition of RISE and MAS is computed from it.
+
+    Parameters
+    ----------
+    log_probs : torch.DoubleTensor, shape [steps + 1]
+        s_k, the log-probability (nats) of the whole response with the top k groups masked.
+    cumulative : torch.DoubleTensor, shape [steps + 1]
+        Share of the attribution mass masked at step k, rising from 0 to 1.
+    n_masked : torch.LongTensor, shape [steps + 1]
+        Tokens masked at step k.
+    mask_token_id : int
+        What stood in their place.
+    dtype : str
+        Arithmetic of the forward passes.
+    note : str
+        Why that arithmetic was used.
+    """
+
+    log_probs: torch.Tensor
+    cumulative: torch.Tensor
+    n_masked: torch.Tensor
+    mask_token_id: int
+    dtype: str
+    note: str = ""
+
+    @property
+    def density(self) -> torch.Tensor:
+        """Share of the mass that is still unmasked, d_k, falling from 1 to 0; shape [steps + 1]."""
+        return 1 - self.cumulative
+
+
+def deletion_curve(model, sample: Sample, scores, steps: int = 20, max_batch_bytes: int | None = None) -> DeletionCurve:
+    """Mask the tokens of I group by group, most important first, and score the response each time.
+
+    s_k = sum over the response of log p(token | context with the top k of ``steps`` groups masked). Tokens of
+    the context (template, special tokens) and of the response itself are never masked.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        The causal language model, in its own dtype.
+    sample : Sample
+        Must have a ``mask_token_id``.
+    scores : array-like of float, shape [|I|]
+        Importance of the tokens of I.
+    steps : int
+        Number of groups.
+    max_batch_bytes : int, optional
+        Memory budget of one batched forward. Default: 1 GiB on a CPU, a quarter of the free memory on a GPU.
+
+    Raises
+    ------
+    ValueError
+        If the sample has no mask token, or the scores do not fit I or are not finite.
+    """
+    return Scorer(model, max_batch_bytes=max_batch_bytes).curve(sample, scores, steps)
+
+
+class Scorer:
+    """Computes deletion curves with one model; methods that share a sample share its s_0 and s_K.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        Must not change while the scorer is in use.
+    precision : {"model", "auto"}
+        ``"auto"`` makes a bfloat16 copy of a float32 model where the CPU computes in bfloat16 natively. The copy
+        is used only if its curve on the first sample stays within ``tolerance`` of the float32 curve; ``dtype``
+        and ``note`` say what was decided.
+    max_batch_bytes : int, optional
+        See `deletion_curve`.
+    tolerance : float
+        Largest accepted gap between the two curves, as a share of the float32 curve's range.
+
+    Attributes
+    ----------
+    dtype : str
+        Arithmetic in use.
+    note : str
+        Why.
+    n_contexts : int
+        Contexts scored so far.
+    """
+
+    def __init__(self, model, precision: str = "model", max_batch_bytes: int | None = None, tolerance: float = 0.01):
+        if precision not in ("model", "auto"):
+            raise ValueError(f'precision is "model" or "auto", got {precision!r}')
+        if max_batch_bytes is not None and max_batch_bytes <= 0:
+            raise ValueError(f"max_batch_bytes must be positive, got {max_batch_bytes}")
+        self.model = model
+        self.precision = precision
+        self.max_batch_bytes = max_batch_bytes
+        self.tolerance = tolerance
+        self.note = "the model's own dtype"
+        self.n_contexts = 0
+        self._reduced: nn.Module | None = None
+        self._undecided = precision == "auto"
+        self._ends: dict[tuple[str, int, str], float] = {}  # (context, tokens masked, dtype) -> log-probability
+
+    @property
+    def dtype(self) -> str:
+        """Arithmetic in use, for example ``"float32"``."""
+        return _dtype_name(self._reduced if self._reduced is not None else self.model)
+
+    def curve(self, sample: Sample, scores, steps: int = 20) -> DeletionCurve:
+        """Deletion curve of ``scores`` on ``sample``; see `deletion_curve`."""
+        order = self._check(sample, scores)
+        counts = masked_counts(len(order), steps)
+        if self._undecided:
+            self._decide(sample, order, counts)
+        model = self.model if self._reduced is None else self._reduced
+        log_probs = self._log_probs(model, sample, order, counts)
+        return DeletionCurve(
+            log_probs, cumulative(scores, steps), counts, int(sample.mask_token_id), self.dtype, self.note
+        )
+
+    def _check(self, sample: Sample, scores) -> torch.Tensor:
+        """Validate the input and return the ranking, shape [|I|]."""
+        if sample.mask_token_id is None:
+            raise ValueError(
+                f"sample {sample.id} has no mask_token_id: build it with the tokenizer's pad token id "
+                "(else its end token id), which stands in for a masked token"
+            )
+        order = ranking(scores)
+        if len(order) != len(sample.prompt_ids):
+            raise ValueError(
+                f"sample {sample.id} has {len(sample.prompt_ids)} input tokens but {len(order)} scores: "
+                "pass one score for each token of the prompt span"
+            )
+        return order
+
+    def _decide(self, sample: Sample, order: torch.Tensor, counts: torch.Tensor) -> None:
+        """Settle on bfloat16 or stay with the model's own dtype, and say why."""
+        self._undecided = False
+        if not _cpu_float32(self.model):
+            self.note = "the model's own dtype: not a float32 model on a CPU"
+            return
+        if not _native_bfloat16():
+            self.note = "float32: this CPU has no bfloat16 arithmetic"
+            return
+        reduced = _bfloat16_copy(self.model)
+        exact = self._log_probs(self.model, sample, order, counts)
+        gap = (self._log_probs(reduced, sample, order, counts) - exact).abs().max().item()
+        spread = (exact.max() - exact.min()).item()
+        if gap <= self.tolerance * spread:
+            self._reduced = reduced
+        outcome = "bfloat16" if self._reduced is not None else "float32"
+        share = f"{gap / spread:.2%}" if spread > 0 else "all"
+        self.note = f"{outcome}: the bfloat16 curve is off by {share} of the range (limit {self.tolerance:.2%})"
+
+    def _log_probs(self, model, sample: Sample, order: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        """s_k for each of ``counts``, float64 [steps + 1]; equal contexts are scored once."""
+        context = _context_key(sample)
+        known = {n: self._ends.get((context, n, _dtype_name(model))) for n in (0, len(order))}
+        known = {n: value for n, value in known.items() if value is not None}
+        todo = [n for n in counts.unique().tolist() if n not in known]
+        start, stop = sample.response
+        rows = sample.input_ids[: stop - 1].cpu().repeat(len(todo), 1)  # [B, L]: the last token predicts nothing
+        for row, n in zip(rows, todo, strict=True):
+            row[sample.segments.prompt[0] + order[:n]] = sample.mask_token_id
+        values = self._forward(model, rows, sample.input_ids[start:stop].cpu()) if todo else []
+        known.update(zip(todo, values, strict=True))
+        for n in (0, len(order)):
+            self._ends[context, n, _dtype_name(model)] = known[n]
+        return torch.tensor([known[n] for n in counts.tolist()], dtype=torch.float64)
+
+    @torch.inference_mode()
+    def _forward(self, model, rows: torch.Tensor, targets: torch.Tensor) -> list[float]:
+        """Log-probability of ``targets`` [R] at the end of each of ``rows`` [B, L], in batches."""
+        device = model.get_input_embeddings().weight.device
+        length, n_targets = rows.shape[1], len(targets)
+        keep = torch.arange(length - n_targets, length, device=device)  # positions that predict the response
+        budget = self.max_batch_bytes or _default_budget(device)
+        size = max(1, budget // _row_bytes(model, length, n_targets))
+        values: list[float] = []
+        with _evaluating(model):
+            for batch in rows.split(size):
+                logits = model(input_ids=batch.to(device), use_cache=False, logits_to_keep=keep).logits  # [B, R, V]
+                if logits.shape[1] != n_targets:  # a model that does not know logits_to_keep returns all
+                    logits = logits[:, -n_targets:]
+                values += [_sum_log_prob(row, targets) for row in logits]
+        self.n_contexts += len(rows)
+        return values
+
+
+def _sum_log_prob(logits: torch.Tensor, targets: torch.Tensor) -> float:
+    """Sum over positions of log softmax(logits)[target]; logits [R, V], targets [R]."""
+    size = max(1, CHUNK_BYTES // (4 * logits.shape[-1]))
+    total = 0.0
+    for part, ids in zip(logits.split(size), targets.to(logits.device).split(size), strict=True):
+        picked = part.float().log_softmax(-1).gather(1, ids[:, None])  # [r, 1]
+        total += picked.double().sum().item()
+    return total
+
+
+def _row_bytes(model, length: int, n_targets: int) -> int:
+    """Rough working memory of one row of a forward pass, bytes."""
+    config = model.config.get_text_config()
+    width = 6 * config.hidden_size + 3 * (getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
+    item = next(model.parameters()).element_size()
+    total = length * width * item + n_targets * config.vocab_size * item
+    if getattr(config, "_attn_implementation", None) == "eager":  # the map and its float32 softmax
+        total += config.num_attention_heads * length**2 * (item + 4)
+    return max(1, int(total))
+
+
+def _default_budget(device: torch.device) -> int:
+    """1 GiB on a CPU (a larger batch is no faster there); on a GPU a quarter of what is free."""
+    if device.type != "cuda":
+        return 2**30
+    free, _ = torch.cuda.mem_get_info(device)
+    held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # free to us, in the allocator
+    return (free + held) // 4
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode (no dropout) for the duration, every module's own flag restored afterwards."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _bfloat16_copy(model: nn.Module) -> nn.Module:
+    """Copy with bfloat16 parameters; buffers (rotary frequencies) stay as they are, as on a bfloat16 load."""
+    # Seeding the memo with the cast parameters avoids a float32 copy on the way and keeps tied weights tied.
+    memo = {id(p): nn.Parameter(p.detach().to(torch.bfloat16), requires_grad=False) for p in model.parameters()}
+    return copy.deepcopy(model, memo)
+
+
+def _cpu_float32(model: nn.Module) -> bool:
+    return all(p.device.type == "cpu" and p.dtype == torch.float32 for p in model.parameters())
+
+
+def _native_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16 in hardware (emulation is slower than float32)."""
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
+def _dtype_name(model: nn.Module) -> str:
+    return str(next(model.parameters()).dtype).removeprefix("torch.")
+
+
+def _context_key(sample: Sample) -> str:
+    """What s_0 and s_K depend on, beside the model."""
+    digest = hashlib.sha256(sample.input_ids.cpu().numpy().tobytes())
+    digest.update(repr((sample.segments.prompt, sample.response, sample.mask_token_id)).encode())
+    return digest.hexdigest()

@@ -1,0 +1,120 @@
+"""Stable short hashes of data, samples, models and code: what keys a stored result and tells where it came from."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from .sample import Sample
+
+VALUES_PER_TENSOR = 256  # parameter values hashed per tensor
+# What may differ between two loads of one model without changing what it computes (dtypes are hashed by tensor).
+VOLATILE_CONFIG = (
+    "transformers_version", "_name_or_path", "_commit_hash", "_attn_implementation", "architectures",
+    "torch_dtype", "dtype",
+)  # fmt: skip
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def fingerprint(obj: Any) -> str:
+    """Stable short hash of nested data: the same in every process and on every machine.
+
+    Parameters
+    ----------
+    obj : JSON-ready data, tensors, arrays, paths or dataclasses, nested at will
+        Tuples count as lists, the order of a dict's keys does not matter.
+
+    Returns
+    -------
+    str
+        20 hexadecimal digits.
+
+    Raises
+    ------
+    ValueError
+        If something in it has no stable form (an open file, a function, a model).
+    """
+    digest = hashlib.sha256()
+    _feed(digest, obj)
+    return digest.hexdigest()[:20]
+
+
+def _feed(digest, obj: Any) -> None:
+    """Feed ``obj`` with its type and length, so that no two structures share their bytes."""
+    if isinstance(obj, np.generic):
+        obj = obj.item()
+    if isinstance(obj, torch.Tensor):
+        flat = obj.detach().cpu().contiguous().reshape(-1)
+        digest.update(f"tensor {obj.dtype} {tuple(obj.shape)} ".encode() + flat.view(torch.uint8).numpy().tobytes())
+    elif isinstance(obj, np.ndarray):
+        _feed(digest, torch.as_tensor(np.array(obj)))
+    elif isinstance(obj, dict):
+        digest.update(f"dict {len(obj)} ".encode())
+        for key in sorted(obj, key=lambda k: (type(k).__name__, repr(k))):
+            _feed(digest, key)
+            _feed(digest, obj[key])
+    elif isinstance(obj, (list, tuple)):
+        digest.update(f"list {len(obj)} ".encode())
+        for item in obj:
+            _feed(digest, item)
+    elif is_dataclass(obj) and not isinstance(obj, type):
+        _feed(digest, [type(obj).__name__, {f.name: getattr(obj, f.name) for f in fields(obj)}])
+    elif obj is None or isinstance(obj, (bool, int, float, str, Path)):
+        text = str(obj) if isinstance(obj, (str, Path)) else repr(obj)
+        kind = "str" if isinstance(obj, (str, Path)) else type(obj).__name__
+        digest.update(f"{kind} {len(text)} {text} ".encode())
+    else:
+        raise ValueError(f"{type(obj).__name__} has no stable hash: pass JSON-ready data, tensors or dataclasses")
+
+
+def model_fingerprint(model: torch.nn.Module) -> str:
+    """Hash of the configuration and of evenly spaced values of every parameter and saved buffer.
+
+    Computed afresh on every call (milliseconds), so that training or merging an adapter in place is seen. Where
+    the model was loaded from, and by which version, does not matter; its dtype does.
+    """
+    config = model.config.to_dict() if hasattr(model, "config") else {}
+    config = json.loads(json.dumps(config, default=str))
+    state = {}
+    for name, value in model.state_dict().items():
+        flat = value.detach().reshape(-1)
+        step = max(1, len(flat) // VALUES_PER_TENSOR)
+        state[name] = [str(value.dtype), list(value.shape), flat[::step][:VALUES_PER_TENSOR].to(torch.float32)]
+    return fingerprint([type(model).__name__, _without(config, VOLATILE_CONFIG), state])
+
+
+def sample_fingerprint(sample: Sample) -> str:
+    """Hash of all that shapes a result: ids, segments, sentences, gold, response and mask token, not the labels."""
+    parts = (sample.input_ids, sample.segments, sample.sentences, sample.gold, sample.response, sample.mask_token_id)
+    return fingerprint(parts)
+
+
+@lru_cache(maxsize=1)
+def code_fingerprint() -> str:
+    """Hash of the package's code without comments, docstrings and layout; tells which code wrote a record."""
+    root = Path(__file__).parent
+    trees = {}
+    for path in sorted(root.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+                node.body = node.body[1:]
+        trees[path.relative_to(root).as_posix()] = ast.dump(tree)
+    return fingerprint(trees)
+
+
+def _without(config: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """``config`` without the keys ``names``, at any depth."""
+    return {
+        key: _without(value, names) if isinstance(value, dict) else value
+        for key, value in config.items()
+        if key not in names
+    }

@@ -1,0 +1,129 @@
+"""Stored records -> tidy tables of metrics and their means; no model needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from . import metrics as m
+
+DEFAULT_METRICS = ("recovery", "rise", "mas")
+COLUMNS = (
+    "sample", "task", "cell", "method", "metric", "value", "flagged", "seconds",
+    "n_input", "n_reasoning", "n_output", "n_gold", "curve_dtype", "key",
+)  # fmt: skip
+
+Record = dict[str, Any]
+
+
+def _on_gold(function: Callable[[list, list], float]) -> Callable[[Record, str, str], float | None]:
+    """Metric of scores and gold; None (skipped, not zero) where the sample has no evidence."""
+    return lambda r, definition, denominator: function(r["scores"], r["gold"]) if _n_gold(r) else None
+
+
+def _rise(record: Record, definition: str, denominator: str) -> float | None:
+    if not has_curve(record):
+        return None
+    return m.rise(m.normalise_response(record["log_probs"], definition, denominator), definition)
+
+
+def _mas(record: Record, definition: str, denominator: str) -> float | None:
+    if not has_curve(record):
+        return None
+    return m.mas(m.normalise_response(record["log_probs"], definition, denominator), record["cumulative"], definition)
+
+
+METRICS: dict[str, Callable[[Record, str, str], float | None]] = {
+    "recovery": _on_gold(m.recovery_rate),
+    "recovery_ceil": _on_gold(lambda scores, gold: m.recovery_rate(scores, gold, rounding="ceil")),
+    "recovery_cap": _on_gold(lambda scores, gold: m.recovery_cap(gold)),
+    "r_precision": _on_gold(m.r_precision),
+    "rise": _rise,
+    "mas": _mas,
+}
+ON_CURVE = ("rise", "mas")  # what needs the deletion curve, and is flagged where the likelihood never drops
+
+
+def frame_from_records(
+    records: pd.DataFrame | Iterable[Record],
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    definition: str = "log_probability",
+    denominator: str = "signed",
+) -> pd.DataFrame:
+    """Tidy table of ``metrics``, computed from the raw curves and scores of stored records; no model needed.
+
+    Parameters
+    ----------
+    records : DataFrame (``Store.records()``) or iterable of dict
+    metrics : sequence of str
+        Keys of ``METRICS``. One that a record cannot have (no gold, no curve) is left out, not set to zero.
+    definition, denominator : str
+        See `flashtrace_lib.metrics`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a record and metric, columns ``COLUMNS``. ``flagged`` is True on deletion metrics of samples
+        whose likelihood full masking does not lower; ``seconds`` is the time of the attribution alone.
+    """
+    check_metrics(metrics)
+    if isinstance(records, pd.DataFrame):
+        records = records.to_dict("records")
+    rows = []
+    for record in records:
+        flagged = has_curve(record) and m.is_flagged(record["log_probs"])
+        shared = {name: record[name] for name in COLUMNS if name in record} | {"n_gold": _n_gold(record)}
+        for name in metrics:
+            value = METRICS[name](record, definition, denominator)
+            if value is not None:
+                rows.append({**shared, "metric": name, "value": value, "flagged": flagged and name in ON_CURVE})
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def summarise(
+    frame: pd.DataFrame, by: Sequence[str] = ("method", "cell", "metric"), flagged: str = "include"
+) -> pd.DataFrame:
+    """Mean, bootstrap 95 % interval, n and number of flagged samples of each group, in order of appearance.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        From `evaluate` or `frame_from_records`.
+    by : sequence of str
+        Columns that form the groups.
+    flagged : {"include", "exclude"}
+        Whether flagged samples (whose RISE and MAS are 1 by definition) enter mean, interval and n. They are
+        the same samples for every method, and are counted either way.
+    """
+    if flagged not in ("include", "exclude"):
+        raise ValueError(f'flagged is "include" or "exclude", got {flagged!r}')
+    rows = []
+    for keys, group in frame.groupby(list(by), sort=False, dropna=False):
+        kept = group if flagged == "include" else group[~group["flagged"].astype(bool)]
+        values = kept["value"].to_numpy(dtype=float)
+        low, high = m.bootstrap_interval(values)
+        mean = values.mean() if len(values) else math.nan
+        counts = {"n": len(values), "flagged": int(group["flagged"].sum())}
+        rows.append({**dict(zip(by, keys, strict=True)), "mean": mean, "low": low, "high": high, **counts})
+    return pd.DataFrame(rows, columns=[*by, "mean", "low", "high", "n", "flagged"])
+
+
+def has_curve(record: Record) -> bool:
+    """Whether the record holds a deletion curve."""
+    return isinstance(record.get("log_probs"), (list, np.ndarray))
+
+
+def _n_gold(record: Record) -> int:
+    gold = record.get("gold")
+    return int(np.sum(gold)) if isinstance(gold, (list, np.ndarray)) else 0
+
+
+def check_metrics(metrics: Sequence[str]) -> None:
+    """Raise ValueError unless every name is a key of ``METRICS``."""
+    unknown = [name for name in metrics if name not in METRICS]
+    if isinstance(metrics, str) or unknown:
+        raise ValueError(f"unknown metrics {unknown or metrics!r}: give a tuple of {sorted(METRICS)}")

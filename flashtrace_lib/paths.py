@@ -1,0 +1,123 @@
+"""Where the book reads and writes.
+
+Everything stands under the checkout unless the environment says otherwise: ``FLASHTRACE_RESULTS_DIR``,
+``FLASHTRACE_FIGURES_DIR`` and ``FLASHTRACE_BUILD_DIR`` move the roots, each of which holds one folder a profile;
+``FLASHTRACE_DATA_DIR`` names a folder of real records; ``FLASHTRACE_ROOT`` names the checkout.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_MARKER = "flashtrace_lib/__init__.py"  # stands in a checkout beside pyproject.toml, and in no installed copy
+
+
+def root() -> Path:
+    """The checkout: ``FLASHTRACE_ROOT``, else that of this package, else the one around the working directory.
+
+    Raises
+    ------
+    ValueError
+        If there is none, as when the library is installed without its book.
+    """
+    named = os.environ.get("FLASHTRACE_ROOT")
+    if named:
+        return Path(named).resolve()
+    here = Path.cwd().resolve()
+    for folder in (Path(__file__).resolve().parent.parent, here, *here.parents):
+        if (folder / "pyproject.toml").is_file() and (folder / _MARKER).is_file():
+            return folder
+    raise ValueError(
+        f"no checkout of the book found around {here}: run inside a clone, or set FLASHTRACE_ROOT to one"
+    )
+
+
+def results_root() -> Path:
+    """Root of stored results, one folder a profile."""
+    return _from_environment("FLASHTRACE_RESULTS_DIR", "data/results")
+
+
+def figures_root() -> Path:
+    """Root of generated figures and tables, one folder a profile."""
+    return _from_environment("FLASHTRACE_FIGURES_DIR", "figures")
+
+
+def build_root() -> Path:
+    """Root of what is neither committed nor worth keeping: executed notebooks, HTML."""
+    return _from_environment("FLASHTRACE_BUILD_DIR", "build")
+
+
+def results_dir(profile: str) -> Path:
+    """Stored results of a profile. Not created here."""
+    return results_root() / profile
+
+
+def figures_dir(profile: str) -> Path:
+    """Figures and tables of a profile. Not created here."""
+    return figures_root() / profile
+
+
+def executed_dir(profile: str) -> Path:
+    """Executed copies of the notebooks of a profile. Not created here."""
+    return build_root() / "executed" / profile
+
+
+def data_dir(named: str | None = None) -> Path | None:
+    """Folder of real records: ``FLASHTRACE_DATA_DIR``, else ``named`` (relative to the checkout), else None."""
+    named = os.environ.get("FLASHTRACE_DATA_DIR") or named
+    return None if named is None else _in_checkout(named)
+
+
+@contextmanager
+def atomic_path(path: Path | str) -> Iterator[Path]:
+    """Yield a temporary path beside ``path`` that takes its place when the block ends without an error.
+
+    A reader sees the old file or the new one, never half of one, even after ``kill -9``.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The suffix stays last: matplotlib and pandas choose the format by it.
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Write a UTF-8 text file atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def sha256(path: Path | str) -> str:
+    """SHA-256 of a file, as hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hash_tree(folder: Path, without: tuple[str, ...] = ()) -> dict[str, str]:
+    """SHA-256 of each file under ``folder`` by its relative path; hidden files and the paths ``without`` left out."""
+    hashes = {}
+    for path in sorted(folder.rglob("*")):
+        relative = path.relative_to(folder)
+        hidden = any(part.startswith(".") for part in relative.parts)
+        excluded = any(relative.is_relative_to(name) for name in without)
+        if path.is_file() and not hidden and not excluded:
+            hashes[relative.as_posix()] = sha256(path)
+    return hashes
+
+
+def _from_environment(variable: str, default: str) -> Path:
+    return _in_checkout(os.environ.get(variable) or default)
+
+
+def _in_checkout(named: str) -> Path:
+    """Absolute path; a relative one starts at the checkout, since a notebook's working directory is not the shell's."""
+    path = Path(named).expanduser()
+    return path if path.is_absolute() else (root() / path).resolve()

@@ -1,0 +1,208 @@
+"""Profiles: one YAML file each, that says which model, how many samples, how long, how deep.
+
+``smoke`` and ``laptop`` need no network. A profile of your own is a file of the same form, named by its path.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_FOLDER = Path(__file__).parent
+_DTYPES = ("float32", "bfloat16", "float16")
+_HAYSTACKS = ("essay", "essay-prefix", "noise")
+
+
+@dataclass(frozen=True)
+class RulerProfile:
+    """Settings of the RULER cells (paper, section 5 and appendix E.1).
+
+    Parameters
+    ----------
+    cells : tuple of str
+        Table cells, for example ``"mq_q2"``, ``"h4_c1"``.
+    length : int
+        Length of the whole prompt, tokens.
+    lengths : dict of str to int
+        Cells with a length of their own, tokens.
+    haystack : {"essay", "essay-prefix", "noise"}, optional
+        What the needles and assignments are hidden in. Default: as the benchmark, essays for needles, noise for
+        assignments.
+    samples : int
+        Samples with a correct response wanted in each cell.
+    max_tries : int
+        Examples tried in each cell to find them.
+    max_new_tokens : int
+        Longest response, tokens.
+    one_shot : bool or "auto"
+        Whether variable tracking starts with a worked example, as the benchmark's does; ``"auto"``: where it leaves
+        room for a haystack.
+    """
+
+    cells: tuple[str, ...]
+    length: int
+    samples: int
+    max_tries: int
+    max_new_tokens: int
+    haystack: str | None = None
+    one_shot: bool | str = "auto"
+    lengths: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cells", _names(self.cells, "ruler.cells"))
+        for name in ("length", "samples", "max_tries", "max_new_tokens"):
+            _check_count(getattr(self, name), f"ruler.{name}", least=1)
+        if self.max_tries < self.samples:
+            raise ValueError(f"ruler.max_tries {self.max_tries} is less than ruler.samples {self.samples}: raise it")
+        if self.haystack is not None:
+            _check_choice(self.haystack, "ruler.haystack", _HAYSTACKS)
+        _check_choice(self.one_shot, "ruler.one_shot", (True, False, "auto"))
+        _check_type(self.lengths, "ruler.lengths", dict)
+        for cell, length in self.lengths.items():
+            _check_choice(cell, "a cell of ruler.lengths", self.cells)
+            _check_count(length, f"ruler.lengths.{cell}", least=1)
+
+    def length_of(self, cell: str) -> int:
+        """Prompt length of ``cell``, tokens."""
+        return self.lengths.get(cell, self.length)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Everything that shapes a run of the book.
+
+    Parameters
+    ----------
+    name : str
+        Folder name under ``figures/`` and ``data/results/``: lower-case letters, digits, ``-`` and ``_``.
+    description : str
+        One line for the reader.
+    model : str
+        What ``load_model`` takes: ``"embedded-base"``, a hub id, a path.
+    methods : tuple of str
+        Names of the attribution methods to compare.
+    ruler : RulerProfile
+        Settings of the RULER cells.
+    dtype : {"float32", "bfloat16", "float16"}
+        Arithmetic of the model's forward pass.
+    seed : int
+        Seed of everything drawn.
+    hops : int
+        Recursive hops K of FlashTrace (section 4.3).
+    steps : int
+        Steps of the deletion curve (appendix F).
+    data_dir : str, optional
+        Folder of real records, relative to the checkout; ``FLASHTRACE_DATA_DIR`` overrides it.
+    """
+
+    name: str
+    description: str
+    model: str
+    methods: tuple[str, ...]
+    ruler: RulerProfile
+    dtype: str = "float32"
+    seed: int = 0
+    hops: int = 1
+    steps: int = 20
+    data_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("name", "description", "model"):
+            _check_type(getattr(self, name), name, str)
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", self.name):
+            raise ValueError(f"name {self.name!r} cannot name a folder: use lower-case letters, digits, '-' and '_'")
+        object.__setattr__(self, "methods", _names(self.methods, "methods"))
+        _check_choice(self.dtype, "dtype", _DTYPES)
+        _check_count(self.seed, "seed", least=0)
+        _check_count(self.hops, "hops", least=0)
+        _check_count(self.steps, "steps", least=1)
+        if self.data_dir is not None:
+            _check_type(self.data_dir, "data_dir", str)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The profile as plain, JSON-ready data."""
+        return asdict(self)
+
+
+def profile_names() -> list[str]:
+    """Names of the profiles that come with the library."""
+    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+
+
+def load_profile(name_or_path: str | Path) -> Profile:
+    """Read and check a profile.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        The name of a profile of the library, or the path of a YAML file (it ends in ``.yaml`` or ``.yml``).
+
+    Returns
+    -------
+    Profile
+
+    Raises
+    ------
+    ValueError
+        If there is no such profile, a key is unknown or missing, or a value does not fit.
+    """
+    path = _profile_path(str(name_or_path))
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(data, dict):
+            raise ValueError("the file must hold `key: value` lines")
+        _check_keys(data, Profile, "")
+        _check_type(data["ruler"], "ruler", dict)
+        _check_keys(data["ruler"], RulerProfile, "ruler.")
+        return Profile(**{**data, "ruler": RulerProfile(**data["ruler"])})
+    except (ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"profile {path.name}: {error}") from None
+
+
+def _profile_path(name: str) -> Path:
+    is_path = name.endswith((".yaml", ".yml"))
+    path = Path(name).expanduser() if is_path else _FOLDER / f"{name}.yaml"
+    if (is_path and path.is_file()) or name in profile_names():
+        return path
+    raise ValueError(
+        f"no profile {name!r}: known are {', '.join(profile_names())}; a profile of your own is named by the path "
+        "of its .yaml file"
+    )
+
+
+def _check_keys(data: dict[str, Any], kind: type, prefix: str) -> None:
+    known = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(kind)}
+    unknown = [f"{prefix}{key}" for key in data if key not in known]
+    if unknown:
+        raise ValueError(f"unknown key {', '.join(unknown)}: known are {', '.join(prefix + key for key in known)}")
+    missing = [f"{prefix}{key}" for key, required in known.items() if required and key not in data]
+    if missing:
+        raise ValueError(f"missing key {', '.join(missing)}: add it")
+
+
+def _names(value: Any, name: str) -> tuple[str, ...]:
+    """A list of distinct strings as a tuple."""
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(item, str) for item in value):
+        raise ValueError(f"{name} must be a list of one or more names, got {value!r}")
+    if len(set(value)) < len(value):
+        raise ValueError(f"{name} names something twice: {', '.join(value)}")
+    return tuple(value)
+
+
+def _check_type(value: Any, name: str, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} must be a {kind.__name__}, got {value!r}")
+
+
+def _check_count(value: Any, name: str, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def _check_choice(value: Any, name: str, choices: tuple) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(str(choice) for choice in choices)}, got {value!r}")

@@ -1,0 +1,254 @@
+"""What a notebook holds on to: its profile, its stores, and where its figures and tables go.
+
+Each figure and table carries its profile, model and n; files are written atomically and without timestamps, so
+that two runs with equal results write equal bytes.
+"""
+
+from __future__ import annotations
+
+import platform
+import random
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+
+from .. import __version__, paths
+from ..fingerprints import model_fingerprint
+from ..manifest import record_model
+from ..profiles import Profile, load_profile
+
+_DPI = 150
+_STAMP_ID = "flashtrace-stamp"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
+_LATEX = str.maketrans(
+    {mark: f"\\{mark}" for mark in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"·": r"$\cdot$", "–": "--", "±": r"$\pm$", "×": r"$\times$"}
+)
+
+
+class Saved(tuple):
+    """Paths of the files just written; shown by their names alone, which no checkout changes."""
+
+    def __repr__(self) -> str:
+        return ", ".join(path.name for path in self)
+
+
+@dataclass
+class Run:
+    """One notebook's run under a profile; made by ``start``.
+
+    Parameters
+    ----------
+    profile : Profile
+        What shapes the run.
+    model_name : str
+        The model that figures and tables are stamped with.
+    """
+
+    profile: Profile
+    model_name: str = field(default="")
+
+    def __post_init__(self) -> None:
+        self.model_name = self.model_name or self.profile.model
+
+    def store(self, name: str) -> Path:
+        """Path of the stored results called ``name``: ``data/results/<profile>/<name>``."""
+        return paths.results_dir(self.profile.name) / _checked(name)
+
+    def record_model(self, model: torch.nn.Module, name: str | None = None) -> None:
+        """Note a loaded model for the manifest, with its fingerprint, and stamp what follows with its name.
+
+        Parameters
+        ----------
+        model : transformers.PreTrainedModel
+        name : str, optional
+            What to call it. Default: the profile's model.
+        """
+        self.model_name = name or self.profile.model
+        parameter = next(model.parameters())
+        facts = {
+            "class": type(model).__name__,
+            "dtype": str(parameter.dtype).removeprefix("torch."),
+            "device": parameter.device.type,
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "fingerprint": model_fingerprint(model),
+        }
+        record_model(self.profile.name, self.model_name, facts)
+
+    def stamp(self, n: int | str | None = None) -> str:
+        """The line on every figure and table: profile, model and number of samples."""
+        parts = [f"profile {self.profile.name}", f"model {self.model_name}"]
+        return " · ".join(parts if n is None else [*parts, f"n = {n}"])
+
+    def figure(self, fig: Figure, name: str, caption: str = "", n: int | str | None = None) -> Saved:
+        """Stamp a figure and save it as PNG (150 dpi) and PDF under ``figures/<profile>/``.
+
+        Parameters
+        ----------
+        fig : matplotlib.figure.Figure
+        name : str
+            File name without suffix, for example ``"fig2_overview"``.
+        caption : str
+            What it shows; stands in the files' metadata.
+        n : int or str, optional
+            Number of samples behind it.
+
+        Returns
+        -------
+        Saved
+            Paths of the PNG and the PDF.
+        """
+        stamp = self.stamp(n)
+        for text in [text for text in fig.texts if text.get_gid() == _STAMP_ID]:
+            text.remove()  # a figure saved twice carries one stamp
+        fig.text(1, -0.01, stamp, ha="right", va="top", fontsize=6, color="0.4", gid=_STAMP_ID)
+        about = f"{caption} ({stamp})" if caption else stamp
+        # No dates, no library versions: they would change the bytes of an unchanged figure.
+        metadata = {
+            "png": {"Title": name, "Description": about, "Software": None},
+            "pdf": {"Title": name, "Subject": about, "Creator": None, "Producer": None, "CreationDate": None},
+        }
+        saved = []
+        for suffix, fields in metadata.items():
+            path = self._path(name, suffix)
+            with paths.atomic_path(path) as temporary:
+                fig.savefig(temporary, dpi=_DPI, bbox_inches="tight", metadata=fields)
+            saved.append(path)
+        return Saved(saved)
+
+    def table(
+        self, frame: pd.DataFrame, name: str, caption: str = "", wide: pd.DataFrame | None = None,
+        n: int | str | None = None,
+    ) -> Saved:  # fmt: skip
+        """Save a table as CSV, Markdown and LaTeX under ``figures/<profile>/``.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            The long table of the CSV; gets the columns ``profile`` and ``model`` where it lacks them.
+        name : str
+            File name without suffix, for example ``"table1_ruler"``.
+        caption : str
+            What it shows.
+        wide : DataFrame, optional
+            The table as a reader wants it, for Markdown and LaTeX. Default: ``frame``.
+        n : int or str, optional
+            Number of samples. Default: the least and the greatest value of the column ``n``, where there is one.
+
+        Returns
+        -------
+        Saved
+            Paths of the three files.
+        """
+        if n is None and "n" in frame and frame["n"].notna().any():
+            low, high = int(frame["n"].min()), int(frame["n"].max())
+            n = low if low == high else f"{low}–{high}"
+        stamp = self.stamp(n)
+        long = frame.assign(
+            **{key: value for key, value in (("profile", self.profile.name), ("model", self.model_name))
+               if key not in frame}
+        )  # fmt: skip
+        shown = _flat(frame if wide is None else wide)
+        contents = {
+            "csv": long.to_csv(index=False, float_format="%.6g", lineterminator="\n"),
+            "md": _markdown(shown, caption, stamp),
+            "tex": _latex(shown, name, caption, stamp),
+        }
+        for suffix, text in contents.items():
+            paths.write_text(self._path(name, suffix), text)
+        return Saved(self._path(name, suffix) for suffix in contents)
+
+    def versions(self) -> None:
+        """Print the versions that matter, to the minor: a patch or a CPU/GPU build does not change the line."""
+        lines = {
+            "python": platform.python_version(),
+            "torch": version("torch"),
+            "transformers": version("transformers"),
+            "flashtrace_lib": __version__,
+        }
+        for name, full in lines.items():
+            print(f"{name} {'.'.join(full.split('.')[:2])}")
+        print(self.stamp())
+
+    def _path(self, name: str, suffix: str) -> Path:
+        return paths.figures_dir(self.profile.name) / f"{_checked(name)}.{suffix}"
+
+
+def start(profile: str | Path) -> Run:
+    """Load a profile, seed Python, numpy and torch with its seed, and return the run.
+
+    Raises
+    ------
+    ValueError
+        If the profile is unknown or wrong.
+    """
+    loaded = load_profile(profile)
+    random.seed(loaded.seed)
+    np.random.seed(loaded.seed)
+    torch.manual_seed(loaded.seed)
+    return Run(loaded)
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} cannot name a file here: use lower-case letters, digits and '_', without a suffix")
+    return name
+
+
+def _flat(frame: pd.DataFrame) -> pd.DataFrame:
+    """Copy whose index has become columns and whose columns are plain strings."""
+    if not isinstance(frame.index, pd.RangeIndex):
+        frame = frame.reset_index()
+    flat = frame.copy()
+    flat.columns = [
+        " ".join(str(part) for part in (column if isinstance(column, tuple) else (column,)) if part != "")
+        for column in frame.columns
+    ]
+    return flat
+
+
+def _cell(value: object, missing: str) -> str:
+    if pd.isna(value):
+        return missing
+    return f"{value:.3f}" if isinstance(value, float | np.floating) else str(value)
+
+
+def _markdown(frame: pd.DataFrame, caption: str, stamp: str) -> str:
+    rows = [list(frame.columns), ["---"] * len(frame.columns)]
+    rows += [[_cell(value, "–").replace("|", "\\|") for value in row] for row in frame.itertuples(index=False)]
+    body = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return "\n\n".join(part for part in (caption, body, f"*{stamp}*") if part) + "\n"
+
+
+def _latex(frame: pd.DataFrame, name: str, caption: str, stamp: str) -> str:
+    lines = [
+        r"\begin{table}[tb]",
+        r"\centering",
+        rf"\caption{{{_escape(f'{caption} ({stamp})' if caption else stamp)}}}",
+        rf"\label{{tab:{name}}}",
+        rf"\begin{{tabular}}{{{'l' * len(frame.columns)}}}",
+        r"\toprule",
+        _latex_row(frame.columns),
+        r"\midrule",
+        *(_latex_row(_cell(value, "–") for value in row) for row in frame.itertuples(index=False)),
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_row(cells: Iterable[str]) -> str:
+    return " & ".join(_escape(cell) for cell in cells) + r" \\"
+
+
+def _escape(text: str) -> str:
+    return text.translate(_LATEX)

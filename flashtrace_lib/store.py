@@ -1,0 +1,288 @@
+"""Results and samples on disk: parquet files that survive a crash."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import uuid
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from .fingerprints import code_fingerprint, fingerprint, model_fingerprint, sample_fingerprint
+from .sample import Sample, Segments
+
+__all__ = [
+    "Store", "StoreError", "code_fingerprint", "fingerprint", "load_samples", "model_fingerprint",
+    "sample_fingerprint", "save_samples", "to_json",
+]  # fmt: skip
+
+KEY_PATTERN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,119}")  # a key is a file name
+
+
+class StoreError(ValueError):
+    """A stored file cannot be read; the message names it and says what to do."""
+
+
+class Store:
+    """Records under a key: one small parquet part per record, merged into one file on demand.
+
+    A part is written to a temporary file, flushed to the disk and renamed, so that a killed process loses at
+    most the record in flight. Any number of processes may write at once: writers hold a shared lock while they
+    rename, `compact` an exclusive one. A newer part always wins over the merged file.
+
+    Parameters
+    ----------
+    path : path-like
+        ``dir/name`` or ``dir/name.parquet``: the merged file is ``dir/name.parquet``, the parts lie in
+        ``dir/name.parts/``. Nothing is created before the first ``put``.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        path = Path(path)
+        self.path = path if path.suffix == ".parquet" else path.with_name(path.name + ".parquet")
+        self.parts = self.path.with_suffix(".parts")
+        self._merged: tuple[tuple | None, dict[str, int], pa.Table | None] = (None, {}, None)
+
+    def put(self, key: str, record: dict[str, Any]) -> None:
+        """Write ``record`` under ``key``, replacing what was there.
+
+        Parameters
+        ----------
+        key : str
+            Letters, digits, ``.``, ``_`` and ``-``, at most 120.
+        record : dict
+            Columns: numbers, strings, bools, None, tensors, arrays and (nested) lists; dicts as JSON text.
+        """
+        if not KEY_PATTERN.fullmatch(key):
+            raise ValueError(f"key {key!r} cannot be a file name: use letters, digits, '.', '_', '-' (fingerprint())")
+        table = pa.Table.from_pydict({name: _column(name, value) for name, value in {**record, "key": key}.items()})
+        self.parts.mkdir(parents=True, exist_ok=True)
+        with self._lock(fcntl.LOCK_SH):
+            _write_atomic(table, self.parts / f"{key}.parquet")
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """Return the record under ``key``, arrays as lists; None where there is none (or its part is corrupt)."""
+        part = self._read_part(self.parts / f"{key}.parquet")  # before the merged file: compaction moves that way
+        if part is not None:
+            return part.to_pylist()[0]
+        index, table = self._read_merged()
+        return table.slice(index[key], 1).to_pylist()[0] if key in index else None
+
+    def __contains__(self, key: str) -> bool:
+        return self._read_part(self.parts / f"{key}.parquet") is not None or key in self._read_merged()[0]
+
+    def __len__(self) -> int:
+        return self._table().num_rows
+
+    def records(self) -> pd.DataFrame:
+        """All records, one row a key, sorted by key; array columns hold lists, missing columns None."""
+        table = self._table()
+        return pd.DataFrame(table.to_pylist(), columns=table.column_names)
+
+    def compact(self) -> None:
+        """Merge all parts into the one file, atomically; the parts go only once it is safely in place."""
+        if not self.parts.is_dir():
+            return
+        with self._lock(fcntl.LOCK_EX):
+            read = self._read_parts()
+            if read:
+                _write_atomic(self._merge(read), self.path)
+            for path in [*read, *self.parts.glob(".*.tmp")]:  # what killed writers left; none is alive in here
+                path.unlink()
+
+    def _table(self) -> pa.Table:
+        return self._merge(self._read_parts())
+
+    def _merge(self, parts: dict[Path, pa.Table]) -> pa.Table:
+        """Parts over the merged file, each key once, sorted by key."""
+        index, merged = self._read_merged()  # after the parts: what compaction took from them is in here
+        fresh = {path.stem for path in parts}
+        tables = list(parts.values())
+        if merged is not None:
+            rows = [row for key, row in index.items() if key not in fresh]
+            tables.append(merged.take(pa.array(rows, pa.int64())))
+        if not tables:
+            return pa.table({"key": pa.array([], pa.string())})
+        # Permissive: a column that is empty or missing in one record takes its type from the others.
+        return pa.concat_tables(tables, promote_options="permissive").sort_by("key")
+
+    def _read_parts(self) -> dict[Path, pa.Table]:
+        paths = sorted(self.parts.glob("*.parquet")) if self.parts.is_dir() else []
+        tables = {path: self._read_part(path) for path in paths}
+        return {path: table for path, table in tables.items() if table is not None}
+
+    def _read_part(self, path: Path) -> pa.Table | None:
+        """One part, or None where it is missing; a corrupt one counts as missing, since it can be recomputed."""
+        try:
+            table = _read(path)
+        except FileNotFoundError:
+            return None
+        except StoreError as error:
+            warnings.warn(f"{error}; the record counts as missing and will be recomputed", stacklevel=3)
+            return None
+        if table.num_rows != 1 or table["key"][0].as_py() != path.stem:
+            warnings.warn(f"{path} does not hold the one record its name says; it counts as missing", stacklevel=3)
+            return None
+        return table
+
+    def _read_merged(self) -> tuple[dict[str, int], pa.Table | None]:
+        """Row of each key, and the merged table; read again only when the file has changed."""
+        try:
+            stat = self.path.stat()
+        except FileNotFoundError:
+            return {}, None
+        signature = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        if self._merged[0] != signature:
+            table = _read(self.path)
+            self._merged = (signature, {key: row for row, key in enumerate(table["key"].to_pylist())}, table)
+        return self._merged[1], self._merged[2]
+
+    @contextmanager
+    def _lock(self, kind: int) -> Iterator[None]:
+        with open(self.parts / ".lock", "w") as file:  # the kernel drops the lock when its holder dies
+            fcntl.flock(file, kind)
+            yield
+
+
+def _column(name: str, value: Any) -> pa.Array:
+    """One-row column; float32 tensors and arrays stay float32."""
+    if isinstance(value, dict):
+        raise ValueError(f"column {name} holds a dict: store it as JSON text")
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu()
+        value = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, (list, tuple)) and len(value) and isinstance(value[0], (torch.Tensor, np.ndarray)):
+        rows = [_column(name, row) for row in value]
+        return pa.ListArray.from_arrays([0, len(rows)], pa.concat_arrays(rows))
+    if isinstance(value, np.ndarray) and value.ndim > 1:
+        return _column(name, list(value))
+    try:
+        return pa.array([value])
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise ValueError(f"column {name} cannot be stored ({error}): use numbers, text or lists of them") from error
+
+
+def _write_atomic(table: pa.Table, path: Path) -> None:
+    """Write to a temporary file, flush it to the disk, rename it: readers see the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)  # the rename itself
+    finally:
+        os.close(directory)
+
+
+def _read(path: Path) -> pa.Table:
+    """Read one parquet file, checksums verified; StoreError where it is damaged or not ours."""
+    try:
+        with open(path, "rb") as file:
+            table = pq.read_table(file, page_checksum_verification=True)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise StoreError(
+            f"{path} is damaged or not a parquet file ({error}): restore it from version control, "
+            "or delete it to have it computed again"
+        ) from error
+    if "key" not in table.column_names:
+        raise StoreError(f"{path} has no key column: it was not written by this library; move it elsewhere")
+    return table
+
+
+# --- samples --------------------------------------------------------------------------------------------------
+
+_SAMPLE_SCHEMA = pa.schema(
+    {
+        "key": pa.string(),
+        "input_ids": pa.list_(pa.int64()),
+        "prompt": pa.list_(pa.int64()),
+        "reasoning": pa.list_(pa.int64()),
+        "output": pa.list_(pa.int64()),
+        "gold": pa.list_(pa.bool_()),
+        "response": pa.list_(pa.int64()),
+        "tokens": pa.list_(pa.string()),
+        "sentences": pa.list_(pa.list_(pa.int64())),
+        "mask_token_id": pa.int64(),
+        "metadata": pa.string(),
+    }
+)
+
+
+def save_samples(path: str | os.PathLike, samples: Iterable[Sample]) -> None:
+    """Write ``samples`` with every field to one parquet file, atomically.
+
+    Raises
+    ------
+    ValueError
+        If some metadata is not JSON (tuples come back as lists).
+    """
+    rows = [_sample_row(sample) for sample in samples]
+    _write_atomic(pa.Table.from_pylist(rows, schema=_SAMPLE_SCHEMA), Path(path))
+
+
+def load_samples(path: str | os.PathLike) -> list[Sample]:
+    """Read what `save_samples` wrote; StoreError where the file is damaged."""
+    path = Path(path)
+    table = _read(path)
+    missing = set(_SAMPLE_SCHEMA.names) - set(table.column_names)
+    if missing:
+        raise StoreError(f"{path} lacks the columns {sorted(missing)}: it does not hold samples")
+    return [_row_sample(row) for row in table.to_pylist()]
+
+
+def _sample_row(sample: Sample) -> dict[str, Any]:
+    spans = {name: list(getattr(sample.segments, name)) for name in ("prompt", "reasoning", "output")}
+    return {
+        "key": sample_fingerprint(sample),
+        "input_ids": sample.input_ids.tolist(),
+        **spans,
+        "gold": None if sample.gold is None else sample.gold.tolist(),
+        "response": list(sample.response),
+        "tokens": sample.tokens,
+        "sentences": None if sample.sentences is None else [list(span) for span in sample.sentences],
+        "mask_token_id": sample.mask_token_id,
+        "metadata": to_json(sample.metadata, f"metadata of sample {sample.id}"),
+    }
+
+
+def _row_sample(row: dict[str, Any]) -> Sample:
+    return Sample(
+        input_ids=torch.tensor(row["input_ids"], dtype=torch.long),
+        segments=Segments(row["prompt"], row["reasoning"], row["output"]),
+        gold=None if row["gold"] is None else torch.tensor(row["gold"], dtype=torch.bool),
+        response=tuple(row["response"]),
+        tokens=row["tokens"],
+        sentences=None if row["sentences"] is None else [tuple(span) for span in row["sentences"]],
+        mask_token_id=row["mask_token_id"],
+        metadata=json.loads(row["metadata"]),
+    )
+
+
+def to_json(value: Any, name: str) -> str:
+    """JSON text of ``value``; ValueError naming ``name`` where it has no JSON form."""
+    try:
+        return json.dumps(value, ensure_ascii=False, sort_keys=True)
+    except TypeError as error:
+        raise ValueError(f"{name} is not JSON-ready ({error}): keep to numbers, text, lists and dicts") from error

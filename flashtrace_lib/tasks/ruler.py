@@ -1,0 +1,207 @@
+"""RULER: needles in a haystack and variable tracking (paper, appendix E.1; Hsieh et al., 2024).
+
+A cell is a few numbers: how many keys are asked for, how many values each has, how many hops a chain of
+assignments has, how many chains there are. Whatever the numbers, the tokenizer and the length, an example fills
+its length to within one unit of haystack, and says which characters of the prompt are its evidence.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+from tqdm import tqdm
+
+from .base import Example
+from .haystack import EssayHaystack, Haystack, NoiseHaystack, largest_fitting
+from .ruler_problems import Problem, RulerCell, draw_names, niah_problem, vt_problem
+
+ONE_SHOT_TOKENS = 500  # RULER's length of the worked example before a tracking problem
+_CHEAPEST_OF = 32  # names drawn for each one used, where the length leaves room for short ones only
+_ROOM = 16  # a sixteenth of the length is to be haystack before names are drawn without regard to theirs
+
+CELLS: dict[str, RulerCell] = {
+    cell.name: cell
+    for cell in (
+        *(RulerCell("niah", queries=q) for q in (2, 4, 8)),
+        *(RulerCell("niah", values=v) for v in (2, 4, 8)),
+        *(RulerCell("vt", hops=h, chains=c) for h, c in ((2, 3), (4, 1), (6, 1), (10, 1))),
+    )
+}
+
+
+def ruler_examples(
+    cell: str | RulerCell,
+    length: int,
+    tokenizer: Any,
+    n: int,
+    seed: int = 0,
+    haystack: str | None = None,
+    one_shot: bool | str = "auto",
+) -> list[Example]:
+    """The first ``n`` examples of a cell.
+
+    Example ``i`` depends on the cell, the length, the haystack, the seed and ``i``, never on ``n``. The same ``i`` at
+    two lengths asks the same question, so lengths can be compared in pairs; only where a length leaves room for
+    nothing but short names are they drawn anew.
+
+    Parameters
+    ----------
+    cell : str or RulerCell
+        A key of ``CELLS``, or a difficulty of your own.
+    length : int
+        Tokens of ``Example.prompt``, special tokens not counted. Reached to within one unit of haystack: an
+        essay word or a noise sentence more would exceed it.
+    tokenizer : transformers.PreTrainedTokenizerBase
+        Of the model that is to read the prompt.
+    n : int
+        Examples wanted.
+    seed : int
+        Another seed gives other examples.
+    haystack : {"essay", "essay-prefix", "noise"}, optional
+        Essays from a random sentence on, essays from the first word on (RULER's), or the noise line. As in RULER
+        where it is not given: essays for NIAH, noise for VT.
+    one_shot : bool or "auto"
+        Put RULER's worked example before a VT problem. ``"auto"``: where the rest of the length leaves at least
+        as much haystack. NIAH has none.
+
+    Returns
+    -------
+    list of Example
+        ``evidence`` are the needle sentences (NIAH) or the statements of the queried chain (VT); ``reasoning``
+        is the true chain, a line each; the metadata tell what was drawn and measured.
+
+    Raises
+    ------
+    ValueError
+        If the cell or an option is unknown, or the length cannot hold the problem (the message says how long the
+        shortest prompt is).
+    """
+    cell = _resolve(cell)
+    kind = haystack or ("essay" if cell.kind == "niah" else "noise")
+    _check_options(cell, length, n, seed, kind, one_shot)
+    label = f"{cell.name}-{length}-{kind}-s{seed}" + {True: "-shot", False: "-noshot"}.get(one_shot, "")
+    count = _counter(tokenizer)
+    examples = []
+    for i in tqdm(range(n), desc=f"ruler {cell.name}", unit="example", delay=2):
+        example = _example(cell, length, count, f"{cell.name}|{kind}|{seed}|{i}", kind, one_shot)
+        metadata = {"seed": seed, "index": i, **example.metadata}
+        examples.append(replace(example, id=f"{label}-{i}", metadata=metadata))
+    return examples
+
+
+def _resolve(cell: str | RulerCell) -> RulerCell:
+    if isinstance(cell, RulerCell):
+        return cell
+    if cell not in CELLS:
+        raise ValueError(f"unknown RULER cell {cell!r}: choose one of {', '.join(CELLS)}, or give a RulerCell")
+    return CELLS[cell]
+
+
+def _check_options(cell: RulerCell, length: int, n: int, seed: int, kind: str, one_shot: bool | str) -> None:
+    for name, value, least in (("length", length, 1), ("n", n, 0), ("seed", seed, None)):
+        if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
+            raise ValueError(f"{name} must be a whole number{'' if least is None else f' >= {least}'}, got {value!r}")
+    if kind not in ("essay", "essay-prefix", "noise"):
+        raise ValueError(f"unknown haystack {kind!r}: choose 'essay', 'essay-prefix' or 'noise'")
+    if not isinstance(one_shot, bool) and one_shot != "auto":
+        raise ValueError(f"one_shot must be True, False or 'auto', got {one_shot!r}")
+    if one_shot is True and cell.kind == "niah":
+        raise ValueError("RULER has no worked example for needles: one_shot=True is for variable tracking")
+
+
+def _counter(tokenizer: Any) -> Callable[[str], int]:
+    """Text -> number of its tokens."""
+    return lambda text: len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+
+def _example(
+    cell: RulerCell, length: int, count: Callable[[str], int], key: str, kind: str, one_shot: bool | str
+) -> Example:
+    """One example; ``key`` seeds every draw."""
+    hay = _haystack(kind, random.Random(f"{key}|start"))
+    problem, short = _fitting_problem(cell, hay, length, count, key)
+    shot = _worked_example(cell, hay, count, key, problem) if cell.kind == "vt" and one_shot is not False else ""
+    shot_tokens = count(shot)
+    if shot:
+        taught = replace(problem, before=shot + problem.before)
+        room = length - count(taught.render(hay, 0, key)[0])
+        if one_shot is True or room >= shot_tokens:
+            problem = taught
+        else:
+            shot_tokens = 0
+    units = _fill(problem, hay, length, count, key)
+    prompt, spans = problem.render(hay, units, key)
+    return Example(
+        id=key,
+        task="ruler",
+        cell=cell.name,
+        prompt=prompt,
+        answers=problem.answers,
+        evidence=tuple(spans[i] for i in problem.gold),
+        answer_prefix=problem.answer_prefix,
+        reasoning=problem.reasoning,
+        output=problem.output,
+        metadata={
+            "length": length,
+            "tokens": count(prompt),
+            "haystack": kind,
+            "haystack_units": units,
+            "essay_start": getattr(hay, "start", None),
+            "one_shot": shot_tokens > 0,
+            "one_shot_tokens": shot_tokens,
+            "short_names": short,
+            "answer_pattern": problem.answer_pattern,
+            **asdict(cell),
+        },
+    )
+
+
+def _haystack(kind: str, rng: random.Random) -> Haystack:
+    if kind == "noise":
+        return NoiseHaystack()
+    return EssayHaystack() if kind == "essay-prefix" else EssayHaystack.seeded(rng)
+
+
+def _fitting_problem(
+    cell: RulerCell, hay: Haystack, length: int, count: Callable[[str], int], key: str
+) -> tuple[Problem, bool]:
+    """The problem; with names of few tokens where others would leave no room for haystack (then True)."""
+
+    def draw_short(rng: random.Random, name: Callable[[], str], k: int) -> list[str]:
+        names = draw_names(rng, name, _CHEAPEST_OF * k)
+        costs = {name: count(" " + name) for name in names}
+        return rng.sample(sorted(names, key=costs.__getitem__)[:k], k)
+
+    def cost(problem: Problem) -> int:
+        return count(problem.render(hay, 0, key)[0])
+
+    make = niah_problem if cell.kind == "niah" else vt_problem
+    problem = make(cell, random.Random(key), hay.stop, draw_names)
+    if cost(problem) <= length - length // _ROOM:
+        return problem, False
+    short = make(cell, random.Random(key), hay.stop, draw_short)
+    return (short, True) if cost(short) < cost(problem) else (problem, False)
+
+
+def _fill(problem: Problem, hay: Haystack, length: int, count: Callable[[str], int], key: str) -> int:
+    """Units of haystack that fill the length."""
+    least = count(problem.render(hay, 0, key)[0])
+    if least > length:
+        raise ValueError(
+            f"length {length} is too short: instruction, statements and question alone take {least} tokens. "
+            f"Ask for a length of at least {least}, or for an easier cell"
+        )
+    return largest_fitting(lambda n: count(problem.render(hay, n, key)[0]), length, hay.tokens_per_unit)
+
+
+def _worked_example(cell: RulerCell, hay: Haystack, count: Callable[[str], int], key: str, problem: Problem) -> str:
+    """A solved problem of the same cell with three-letter names and a value that the asked one does not use."""
+    taken = frozenset(s.rsplit(" ", 1)[1].rstrip(".") for s in problem.statements)
+    shot = vt_problem(cell, random.Random(f"{key}|shot"), hay.stop, draw_names, letters=3, taken=taken)
+    shot = replace(shot, after=f"{shot.after}{shot.answer_prefix}{' '.join(shot.answers)}\n\n")
+    least = count(shot.render(hay, 0, f"{key}|shot")[0])
+    units = _fill(shot, hay, max(ONE_SHOT_TOKENS, least), count, f"{key}|shot")
+    return shot.render(hay, units, f"{key}|shot")[0]

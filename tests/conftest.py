@@ -1,0 +1,19 @@
+"""Settings of every test, and of the kernels that nbval starts for the notebooks."""
+
+import os
+from pathlib import Path
+
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # nothing may depend on a network
+os.environ["TQDM_DISABLE"] = "1"  # a bar's last state holds a time, which no stored output can match
+# Kernels import this checkout, installed or not.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+# The tests leave the committed figures alone.
+os.environ.setdefault("FLASHTRACE_FIGURES_DIR", str(ROOT / "build" / "test" / "figures"))
+
+# Deadlines fail on a busy machine; the same examples each time make a failure one that can be repeated.
+settings.register_profile("book", deadline=None, derandomize=True)
+settings.load_profile("book")

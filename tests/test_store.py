@@ -1,0 +1,332 @@
+"""The store survives crashes, corruption and concurrent writers; fingerprints see what matters and only that."""
+
+import copy
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny import tiny_model, tiny_sample
+
+from flashtrace_lib import Segments, fingerprints
+from flashtrace_lib import store as store_module
+from flashtrace_lib.store import (
+    Store,
+    StoreError,
+    code_fingerprint,
+    fingerprint,
+    load_samples,
+    model_fingerprint,
+    sample_fingerprint,
+    save_samples,
+)
+
+RECORD = {
+    "name": "flow ρ",
+    "n": 3,
+    "value": 0.1,
+    "flagged": True,
+    "nothing": None,
+    "scores": torch.tensor([0.1, 0.2], dtype=torch.float32),
+    "hops": [torch.ones(3), torch.zeros(3)],
+    "grid": np.arange(4).reshape(2, 2),
+    "spans": [[0, 1], [1, 4]],
+    "empty": [],
+}
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "results" / "ruler")
+
+
+def test_round_trip(store):
+    store.put("a", RECORD)
+    record = store.get("a")
+    assert record["key"] == "a" and record["name"] == "flow ρ" and record["n"] == 3
+    assert record["value"] == 0.1 and record["flagged"] is True and record["nothing"] is None
+    assert torch.equal(torch.tensor(record["scores"]), RECORD["scores"])
+    assert record["hops"] == [[1.0] * 3, [0.0] * 3] and record["grid"] == [[0, 1], [2, 3]]
+    assert record["spans"] == [[0, 1], [1, 4]] and record["empty"] == []
+    assert "a" in store and "b" not in store and store.get("b") is None and len(store) == 1
+
+
+def test_reading_creates_nothing(tmp_path):
+    store = Store(tmp_path / "none" / "x.parquet")
+    assert store.get("a") is None and len(store) == 0 and store.records().empty
+    store.compact()
+    assert not (tmp_path / "none").exists()
+
+
+def test_compaction_keeps_every_record_and_merges_unlike_columns(store):
+    store.put("b", {"x": None, "hops": [], "n": 1})
+    store.put("a", {"x": 1.5, "hops": [torch.ones(2)], "n": 2, "late": "yes"})
+    before = store.records()
+    store.compact()
+    assert [p.name for p in store.parts.glob("*.parquet")] == [] and store.path.exists()
+    after = store.records()
+    assert before.to_dict("records")[0] == after.to_dict("records")[0]
+    assert after["key"].tolist() == ["a", "b"]
+    assert store.get("b")["hops"] == [] and store.get("b")["x"] is None and store.get("b")["late"] is None
+    store.put("c", {"x": 2})
+    store.compact()
+    assert store.records()["key"].tolist() == ["a", "b", "c"]
+
+
+def test_newer_part_wins_and_is_counted_once(store):
+    store.put("a", {"x": 1})
+    store.compact()
+    store.put("a", {"x": 2})
+    assert store.get("a")["x"] == 2 and len(store) == 1 and store.records()["x"].tolist() == [2]
+    store.compact()
+    assert store.get("a")["x"] == 2 and len(store) == 1
+
+
+def test_crash_between_merging_and_removing_leaves_no_duplicate(store, monkeypatch):
+    store.put("a", {"x": 1})
+    store.put("b", {"x": 2})
+    monkeypatch.setattr(Path, "unlink", lambda self, missing_ok=False: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        store.compact()
+    monkeypatch.undo()
+    assert store.path.exists() and len(list(store.parts.glob("*.parquet"))) == 2
+    assert store.records()["x"].tolist() == [1, 2]
+    store.compact()
+    assert store.records()["x"].tolist() == [1, 2] and not list(store.parts.glob("*.parquet"))
+
+
+def test_crash_while_writing_leaves_the_old_record(store, monkeypatch):
+    store.put("a", {"x": 1})
+    monkeypatch.setattr(store_module.os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        store.put("a", {"x": 2})
+    monkeypatch.undo()
+    assert store.get("a")["x"] == 1
+    assert len(list(store.parts.iterdir())) == 2  # the part and the lock: no temporary file
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b"PAR1 not really"])
+def test_corrupt_part_is_missing_with_a_warning(store, damage):
+    store.put("a", {"x": 1})
+    store.put("b", {"x": 2})
+    part = store.parts / "a.parquet"
+    part.write_bytes(damage(part.read_bytes()))
+    with pytest.warns(UserWarning, match="a.parquet is damaged.*counts as missing"):
+        assert "a" not in store
+    with pytest.warns(UserWarning, match="damaged"):
+        assert store.records()["x"].tolist() == [2]
+    with pytest.warns(UserWarning, match="damaged"):
+        store.compact()
+    store.put("a", {"x": 3})  # recomputed
+    store.compact()
+    assert store.records()["x"].tolist() == [3, 2]
+
+
+def test_part_under_a_wrong_name_is_missing(store):
+    store.put("a", {"x": 1})
+    (store.parts / "a.parquet").rename(store.parts / "b.parquet")
+    with pytest.warns(UserWarning, match="does not hold the one record"):
+        assert store.get("b") is None
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b[:40] + b"\xff" + b[41:]])
+def test_corrupt_merged_file_is_an_error_that_names_it(store, damage):
+    store.put("a", {"x": list(range(100))})
+    store.compact()
+    store.path.write_bytes(damage(store.path.read_bytes()))
+    with pytest.raises(StoreError, match="ruler.parquet is damaged.*restore it from version control"):
+        Store(store.path).get("a")
+
+
+def test_foreign_parquet_is_refused(tmp_path):
+    import pandas as pd
+
+    pd.DataFrame({"x": [1]}).to_parquet(tmp_path / "other.parquet")
+    with pytest.raises(StoreError, match="no key column"):
+        Store(tmp_path / "other").records()
+
+
+def test_change_by_another_process_is_seen(store):
+    store.put("a", {"x": 1})
+    store.compact()
+    assert store.get("a")["x"] == 1
+    other = Store(store.path)
+    other.put("b", {"x": 2})
+    other.compact()
+    assert store.get("b")["x"] == 2
+
+
+@pytest.mark.parametrize("key", ["", "a/b", "../a", ".hidden", "x" * 121])
+def test_unsafe_key_is_refused(store, key):
+    with pytest.raises(ValueError, match="file name"):
+        store.put(key, {})
+
+
+def test_unstorable_values_are_named(store):
+    with pytest.raises(ValueError, match="column meta holds a dict"):
+        store.put("a", {"meta": {}})
+    with pytest.raises(ValueError, match="column thing cannot be stored"):
+        store.put("a", {"thing": object()})
+    assert len(store) == 0
+
+
+VALUE = {"b": [1, 2.5, None, True], "a": ("x", {"y": "ü"})}
+WRITER = f"""
+import sys
+from flashtrace_lib.store import Store, fingerprint
+store, name = Store(sys.argv[1]), sys.argv[2]
+print(fingerprint({VALUE!r}), flush=True)
+""" + """
+for i in range(int(sys.argv[3])):
+    store.put(f"{name}-{i:04d}", {"x": i, "scores": [float(i)] * 50})
+    if i % 7 == 3:
+        store.compact()
+"""
+
+
+def start_writer(path, name, count):
+    command = [sys.executable, "-c", WRITER, str(path), name, str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parent.parent, env=os.environ)
+
+
+def test_concurrent_writers_and_a_killed_one_lose_nothing(store):
+    doomed, steady = start_writer(store.path, "doomed", 100_000), start_writer(store.path, "steady", 40)
+    for process in (doomed, steady):  # a hash is the same in every process
+        assert process.stdout.readline().decode().strip() == fingerprint(VALUE)
+    assert steady.wait(60) == 0
+    deadline = time.time() + 30
+    while not any(key.startswith("doomed") for key in store.records()["key"]) and time.time() < deadline:
+        time.sleep(0.02)
+    doomed.send_signal(signal.SIGKILL)
+    doomed.wait()
+    keys = store.records()["key"].tolist()
+    assert len(keys) == len(set(keys))
+    assert sum(key.startswith("steady") for key in keys) == 40
+    written = sorted(key for key in keys if key.startswith("doomed"))
+    assert written == [f"doomed-{i:04d}" for i in range(len(written))] and written
+    store.compact()  # the dead writer holds no lock, and its temporary files go
+    assert store.records()["key"].tolist() == keys
+    assert [path.name for path in store.parts.iterdir()] == [".lock"]
+
+
+# --- samples
+
+
+def test_samples_round_trip(tmp_path):
+    full = tiny_sample()
+    full.tokens = [f"▁{i}\n" for i in range(16)]
+    full.sentences = [(1, 4), (4, 8), (9, 15)]
+    full.response = (9, 15)
+    full.metadata |= {"seed": 3, "nested": {"a": [1, 2.5, None]}, "text": "é\u2028"}
+    bare = tiny_sample(reasoning=(12, 12), seed=4)
+    bare.gold, bare.mask_token_id, bare.metadata = None, None, {}
+    path = tmp_path / "deep" / "samples.parquet"
+    save_samples(path, [full, bare])
+    loaded = load_samples(path)
+    assert len(loaded) == 2
+    for before, after in zip([full, bare], loaded, strict=True):
+        assert torch.equal(before.input_ids, after.input_ids) and after.input_ids.dtype == torch.long
+        assert before.segments == after.segments and before.response == after.response
+        assert (before.gold is None) == (after.gold is None)
+        assert before.gold is None or torch.equal(before.gold, after.gold)
+        assert before.tokens == after.tokens and before.sentences == after.sentences
+        assert before.mask_token_id == after.mask_token_id and before.metadata == after.metadata
+        assert sample_fingerprint(before) == sample_fingerprint(after)
+    save_samples(path, [])
+    assert load_samples(path) == []
+
+
+def test_damaged_samples_and_odd_metadata_are_named(tmp_path):
+    path = tmp_path / "samples.parquet"
+    sample = tiny_sample()
+    save_samples(path, [sample])
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(StoreError, match="samples.parquet is damaged"):
+        load_samples(path)
+    sample.metadata["bad"] = torch.ones(1)
+    with pytest.raises(ValueError, match="metadata of sample tiny-0 is not JSON-ready"):
+        save_samples(path, [sample])
+    Store(tmp_path / "x").put("a", {"x": 1})
+    with pytest.raises(StoreError, match="does not hold samples"):
+        load_samples(tmp_path / "x.parts" / "a.parquet")
+
+
+# --- fingerprints
+
+
+def test_fingerprint_ignores_the_order_of_keys_and_knows_its_own_past():
+    assert fingerprint(VALUE) == fingerprint(dict(reversed(VALUE.items())))
+    assert fingerprint(VALUE) == "a31356e5d74a2303d5dc"  # a change here orphans every stored result
+
+
+def test_fingerprint_tells_unlike_values_apart():
+    values = [
+        None, True, 1, 1.0, "1", [1], [[1]], {"1": 1}, {1: 1}, [], {}, "", ["a", "b"], ["ab", ""], ["a,b"],
+        torch.tensor([1]), torch.tensor([1.0]), torch.tensor([[1]]), torch.tensor(1),
+        torch.ones(1, dtype=torch.bfloat16), Segments((0, 1), (1, 1), (1, 2)),
+    ]  # fmt: skip
+    assert len({fingerprint(value) for value in values}) == len(values)
+    assert fingerprint((1, 2)) == fingerprint([1, 2])
+    assert fingerprint(np.float64(0.5)) == fingerprint(0.5)
+    assert fingerprint(np.array([1.0])) == fingerprint(torch.tensor([1.0], dtype=torch.float64))
+    with pytest.raises(ValueError, match="function has no stable hash"):
+        fingerprint({"f": fingerprint})
+
+
+def test_model_fingerprint_follows_the_weights(tmp_path):
+    model = tiny_model("llama")
+    key = model_fingerprint(model)
+    assert key == model_fingerprint(tiny_model("llama"))
+    assert key != model_fingerprint(tiny_model("llama", seed=1))
+    assert key != model_fingerprint(tiny_model("llama", dtype=torch.bfloat16))
+    model.set_attn_implementation("eager")  # another kernel is no other model
+    assert model_fingerprint(model) == key
+    model.save_pretrained(tmp_path)
+    assert model_fingerprint(type(model).from_pretrained(tmp_path, dtype=torch.float32)) == key
+    with torch.no_grad():
+        model.model.layers[1].mlp.up_proj.weight.mul_(1.001)  # trained in place
+    assert model_fingerprint(model) != key
+    other = tiny_model("llama")
+    other.config.rms_norm_eps = 0.1
+    assert model_fingerprint(other) != key
+
+
+def test_sample_fingerprint_sees_what_shapes_a_result():
+    sample = tiny_sample()
+    keys = {sample_fingerprint(sample)}
+    for change in (
+        {"mask_token_id": 1},
+        {"gold": None},
+        {"response": (9, 15)},
+        {"sentences": [(1, 8)]},
+        {"input_ids": sample.input_ids + 1},
+        {"segments": Segments((1, 8), (9, 11), (12, 15))},
+    ):
+        changed = copy.copy(sample)
+        for name, value in change.items():
+            setattr(changed, name, value)
+        keys.add(sample_fingerprint(changed))
+    assert len(keys) == 7
+    named = copy.copy(sample)
+    named.metadata, named.tokens = {"id": "other"}, ["x"] * 16
+    assert sample_fingerprint(named) in keys
+
+
+def test_code_fingerprint_ignores_docstrings_and_comments(tmp_path, monkeypatch):
+    assert code_fingerprint() == code_fingerprint() and len(code_fingerprint()) == 20
+    monkeypatch.setattr(fingerprints, "__file__", str(tmp_path / "fingerprints.py"))
+
+    def key(source):
+        (tmp_path / "module.py").write_text(source)
+        code_fingerprint.cache_clear()
+        return code_fingerprint()
+
+    one = key('"""Doc."""\n\ndef f(x):\n    """Say."""\n    return x  # why\n')
+    assert one == key("def f(x):\n    '''Other.'''\n\n    return x\n") == key("def f(x): return x")
+    assert one != key("def f(x): return -x")
+    code_fingerprint.cache_clear()

@@ -1,0 +1,326 @@
+import json
+import re
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from flashtrace_lib.attribution import Attribution, Method
+from flashtrace_lib.chat import render_prompt
+from flashtrace_lib.locate import find_boxed, locate_segments, sentence_spans
+from flashtrace_lib.text import build_sample, check_retokenises, decode_with_offsets, tokenise
+from flashtrace_lib.trace import Trace, generate, trace
+
+TEMPLATE = (
+    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
+PROMPT = "  Cafés of 日本 🦜 open late.\nThe secret number is 7261. Dr. No knows it. What is the number?\n"
+EVIDENCE = "The secret number is 7261."
+RESPONSE = "<think>\nThe text says 日本 🦜.\nSo it is 7261.\n</think>\n\nThe number is 7261. Bye."
+
+
+def make_tokenizer(template=TEMPLATE, **kwargs):
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, initial_alphabet=alphabet, special_tokens=["<|end|>", "<|start|>"], show_progress=False
+    )
+    bpe.train_from_iterator([EVIDENCE * 9, "The number is. So it is."], trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe, eos_token="<|end|>", bos_token="<|start|>", chat_template=template, **kwargs
+    )
+
+
+@pytest.fixture(scope="module")
+def tok():
+    return make_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def model(tok):
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tok), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=512, eos_token_id=tok.eos_token_id,
+    )  # fmt: skip
+    return LlamaForCausalLM(config).eval()
+
+
+def evidence(prompt=PROMPT):
+    start = prompt.index(EVIDENCE)
+    return [(start, start + len(EVIDENCE))]
+
+
+def words(tok, sample, name):
+    return tok.decode(sample.input_ids[slice(*getattr(sample.segments, name))])
+
+
+def spelled(tok, text):
+    """Ids that spell ``text`` byte by byte: never what the tokenizer would choose."""
+    pieces = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)
+    return [tok.convert_tokens_to_ids(char) for piece, _ in pieces for char in piece]
+
+
+class Uniform(Method):
+    """Stand-in method: scores rise with the position."""
+
+    name = "uniform"
+
+    def _attribute(self, model, sample):
+        return Attribution(torch.arange(1.0, len(sample.prompt_ids) + 1), self.name)
+
+
+# --- building samples -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_ids", ["text", "ids", "bytes"])
+def test_segments_gold_and_sentences_read_back_as_the_text(tok, as_ids):
+    response = {
+        "text": RESPONSE,
+        "ids": [*tokenise(tok, RESPONSE)[0], tok.eos_token_id],
+        "bytes": [*spelled(tok, RESPONSE), tok.eos_token_id],
+    }[as_ids]
+    sample = build_sample(tok, PROMPT, response, evidence=evidence(), metadata={"id": "x"})
+    assert words(tok, sample, "prompt").strip() == PROMPT.strip()
+    assert words(tok, sample, "reasoning") == "The text says 日本 🦜.\nSo it is 7261."
+    assert words(tok, sample, "output").strip() == "The number is 7261. Bye."
+    assert tok.decode(sample.input_ids[sample.gold]).strip() == EVIDENCE
+    assert tok.decode(sample.input_ids[slice(*sample.response)]) == RESPONSE + "<|end|>"
+    assert "".join(sample.tokens) == render_prompt(tok, PROMPT).text + RESPONSE + "<|end|>"
+    assert sample.mask_token_id == tok.eos_token_id  # no pad token
+    assert sample.id == "x"
+    if as_ids != "text":
+        assert sample.input_ids[sample.response[0] :].tolist() == list(response)
+
+
+def test_sentences_tile_the_segments(tok):
+    sample = build_sample(tok, PROMPT, RESPONSE)
+    for _, (start, stop) in sample.segments.named():
+        inside = [s for s in sample.sentences if start <= s[0] < stop]
+        assert inside[0][0] == start and inside[-1][1] == stop
+        assert all(a[1] == b[0] for a, b in zip(inside, inside[1:], strict=False))
+    texts = [tok.decode(sample.input_ids[a:b]).strip() for a, b in sample.sentences]
+    assert EVIDENCE in texts and "Dr. No knows it." in texts and "Bye." in texts
+
+
+def test_direct_answer_has_no_reasoning(tok):
+    sample = build_sample(tok, PROMPT, "It is 7261.")
+    assert not sample.segments.has_reasoning
+    assert words(tok, sample, "output") == "It is 7261."
+    assert sample.segments.output[1] == len(sample) - 1  # the end token is context
+    assert sample.response[1] == len(sample)
+
+
+def test_empty_thinking_and_thinking_opened_by_the_template(tok):
+    empty = build_sample(tok, PROMPT, "<think>\n\n</think>\n\nYes.")
+    assert not empty.segments.has_reasoning and words(tok, empty, "output") == "Yes."
+    half = build_sample(tok, PROMPT, "Hm, so.\n</think>\nYes.", answer_prefix="<think>\n")
+    assert words(tok, half, "reasoning") == "Hm, so."
+
+
+def test_boxed_answer_without_marks(tok):
+    sample = build_sample(tok, PROMPT, r"We add 3 and 4. It is \boxed{\frac{7}{1}} then.")
+    assert words(tok, sample, "output").strip() == r"\boxed{\frac{7}{1}}"
+    assert words(tok, sample, "reasoning").strip() == "We add 3 and 4. It is"
+
+
+def test_output_by_substring_pattern_and_range(tok):
+    last = build_sample(tok, PROMPT, "7261, yes 7261!", output="7261", reasoning=None)
+    text = "".join(last.tokens[last.segments.output[0] :])
+    assert text.strip().startswith("7261!") and not last.segments.has_reasoning
+    group = build_sample(tok, PROMPT, RESPONSE, output=re.compile(r"is (\d+)"))
+    assert words(tok, group, "output").strip() == "7261"
+    assert words(tok, group, "reasoning").startswith("The text")
+    first, stop = last.response
+    exact = build_sample(tok, PROMPT, "7261, yes 7261!", output=(stop - 3, stop), reasoning=(first, first + 2))
+    assert exact.segments.output == (stop - 3, stop) and exact.segments.reasoning == (first, first + 2)
+
+
+def test_system_conversation_and_plain_prompts(tok):
+    talk = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
+    sample = build_sample(tok, [*talk, {"role": "user", "content": "Hi."}], "Yes.", system="Be brief.")
+    text = "".join(sample.tokens)
+    assert words(tok, sample, "prompt") == "Hi."
+    assert text.index("Be brief.") < text.index("Hello.") < text.rindex("Hi.")
+    assert sample.segments.prompt[0] > len(
+        tokenise(tok, text[: text.index("Hello.")])[0]
+    )  # the last turn, not the first
+    plain = build_sample(tok, "The number is", " 7261.", template=False)
+    assert plain.segments.prompt[0] == 0 and words(tok, plain, "output") == " 7261."
+    prefixed = build_sample(tok, "A question.", " 7261.", template=False, answer_prefix=" The number is")
+    assert words(tok, prefixed, "prompt") == "A question." and words(tok, prefixed, "output") == " 7261."
+
+
+def test_the_prompt_is_the_user_s_even_where_the_template_says_the_same(tok):
+    for content in ("assistant", "user", "a", "<|start|>assistant\n x"):
+        rendered = render_prompt(tok, content)
+        assert rendered.text[slice(*rendered.span)] == content
+        assert rendered.text[: rendered.span[0]].endswith("<|start|>user\n")
+
+
+def test_a_template_that_trims_keeps_the_evidence_in_place():
+    tok = make_tokenizer(TEMPLATE.replace("{{ m.content }}", "{{ m.content | trim }}"))
+    sample = build_sample(tok, PROMPT, RESPONSE, evidence=evidence())
+    assert tok.decode(sample.input_ids[sample.gold]).strip() == EVIDENCE
+    assert words(tok, sample, "prompt") == PROMPT.strip()
+
+
+def test_offsets_of_split_characters(tok):
+    text = "a 日本 🦜é"
+    decoded, offsets = decode_with_offsets(tok, spelled(tok, text))
+    assert decoded == text
+    for char in "日🦜é":
+        at = text.index(char)
+        covering = [i for i, (a, b) in enumerate(offsets) if a <= at < b]
+        assert len(covering) == len(char.encode())
+    assert offsets[0] == (0, 1) and offsets[-1][1] == len(text)
+
+
+def test_offsets_of_a_character_cut_off_at_the_end(tok):
+    decoded, offsets = decode_with_offsets(tok, spelled(tok, "ab🦜")[:-2])
+    assert decoded.startswith("ab") and offsets[1] == (1, 2) and offsets[2] == offsets[3]
+
+
+# --- bad input ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("", "Yes."), "prompt is empty"),
+        ((PROMPT, ""), "response is empty"),
+        ((PROMPT, []), "response is empty"),
+        ((PROMPT, "<think>\nstill at it"), "never closes it"),
+        ((PROMPT, "<think>\nall\n</think>\n"), "no answer after its reasoning"),
+        (([{"role": "assistant", "content": "x"}], "Yes."), "ends with the user's"),
+    ],
+)
+def test_bad_prompts_and_responses(tok, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        build_sample(tok, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"output": "Paris"}, "'Paris' does not occur"),
+        ({"output": re.compile("Q+")}, "pattern 'Q\\+' does not occur"),
+        ({"output": None}, "output is None"),
+        ({"output": (0, 3)}, "not a token range of the response"),
+        ({"output": (9999, 10001)}, "not a token range of the response"),
+        ({"evidence": [(5, 5)]}, "evidence range"),
+    ],
+)
+def test_bad_locators(tok, options, message):
+    with pytest.raises(ValueError, match=message):
+        build_sample(tok, PROMPT, RESPONSE, **options)
+
+
+def test_empty_output_range(tok):
+    start = build_sample(tok, PROMPT, RESPONSE).response[0]
+    with pytest.raises(ValueError, match="is empty"):
+        build_sample(tok, PROMPT, RESPONSE, output=(start + 3, start + 3))
+
+
+def test_a_template_that_changes_the_words_is_refused():
+    tok = make_tokenizer(TEMPLATE.replace("{{ m.content }}", "{{ m.content | upper }}"))
+    with pytest.raises(ValueError, match="template=False"):
+        build_sample(tok, PROMPT, RESPONSE)
+
+
+def test_ids_that_do_not_retokenise(tok, model):
+    check_retokenises(tok, tokenise(tok, RESPONSE)[0])
+    with pytest.raises(ValueError, match="does not re-tokenise to itself"):
+        trace(model, tok, PROMPT, response=spelled(tok, RESPONSE), method=Uniform())
+
+
+# --- locating -------------------------------------------------------------------------------------------------
+
+
+def test_boxed_braces():
+    text = r"\boxed{1} then \boxed{\{1, 2\} \frac{a}{b}} and \boxed{open"
+    start, stop = find_boxed(text)
+    assert text[start:stop] == r"\boxed{\{1, 2\} \frac{a}{b}}"
+    assert find_boxed(r"boxed{1}") is None
+
+
+def test_reasoning_is_looked_for_before_the_output():
+    text = "one two one"
+    thought, out = locate_segments(text, "one", "two")
+    assert text[slice(*thought)] == "one" and thought[0] == 0 and out == (4, 7)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "  \n", "x" * 9000, "A b. C d! E? " * 900, "\n\nOne.\n\n\tTwo (e.g. this).\n", "日本。東京。"]
+)
+def test_sentences_tile_any_text(text):
+    spans = sentence_spans(text)
+    assert "".join(text[a:b] for a, b in spans) == text
+    assert all(a < b for a, b in spans)
+
+
+def test_windows_do_not_cut_sentences():
+    sentence = "The grass is green and the sky over it is blue. "
+    assert [b - a for a, b in sentence_spans(sentence * 300)] == [len(sentence)] * 300
+
+
+# --- tracing --------------------------------------------------------------------------------------------------
+
+
+def test_trace_of_a_given_response(model, tok, tmp_path):
+    result = trace(model, tok, PROMPT, response=RESPONSE, output="7261", hops=2)
+    assert result.answer == "7261"
+    assert result.response == RESPONSE + "<|end|>"
+    assert len(result.attribution.hops) == 3
+    top = result.top(5)
+    start, stop = result.sample.segments.prompt
+    assert list(top.columns) == ["token", "position", "score"]
+    assert top["score"].is_monotonic_decreasing and top["position"].between(start, stop - 1).all()
+    assert top["score"].iloc[0] == pytest.approx(float(result.attribution.scores.max()))
+    assert all(result.sample.tokens[p] == t for t, p in zip(top["token"], top["position"], strict=True))
+    stored = json.loads(result.to_json(tmp_path / "t.json").read_text(encoding="utf-8"))
+    assert stored["input_ids"] == result.sample.input_ids.tolist()
+    assert stored["segments"]["output"] == list(result.sample.segments.output)
+    assert torch.allclose(torch.tensor(stored["scores"]), result.attribution.scores)
+    assert stored["options"]["hops"] == 2
+    page = result.to_html(tmp_path / "t.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>") and result._repr_html_() in page and "Δ" in page
+    assert "7261" in repr(result)
+
+
+def test_trace_generates_what_the_model_would(model, tok):
+    result = trace(model, tok, PROMPT, max_new_tokens=6, reasoning=None, method=Uniform())
+    text = render_prompt(tok, PROMPT).text
+    ids, _ = tokenise(tok, text)
+    said = generate(model, tok, text, 6)
+    assert result.sample.input_ids.tolist() == ids + said
+    with torch.no_grad():
+        logits = model(torch.tensor([ids + said])).logits[0]
+    assert logits[len(ids) - 1 : -1].argmax(-1).tolist() == said  # greedy
+    assert list(result.top(3)["score"]) == sorted(result.attribution.scores.tolist(), reverse=True)[:3]
+
+
+def test_trace_leaves_the_context_uncoloured(model, tok):
+    result = trace(model, tok, PROMPT, response=RESPONSE, method=Uniform())
+    assert isinstance(result, Trace)
+    assert "<|end|>" not in result._repr_html_()  # escaped
+    assert "&lt;|end|&gt;" in result._repr_html_()
+
+
+def test_trace_rejects_bad_counts(model, tok):
+    with pytest.raises(ValueError, match="max_new_tokens"):
+        trace(model, tok, PROMPT, max_new_tokens=0)
+    with pytest.raises(ValueError, match="at least 1"):
+        trace(model, tok, PROMPT, response=RESPONSE, method=Uniform()).top(0)
+
+
+def test_slow_tokenizers_are_refused():
+    class Slow:
+        is_fast = False
+
+    with pytest.raises(ValueError, match="fast tokenizer"):
+        tokenise(Slow(), "x")
