@@ -103,7 +103,7 @@ def decoder_layers(model: nn.Module) -> list[LayerParts]:
     ValueError
         If the model has no layers of the supported form.
     """
-    found = [m for m in model.modules() if isinstance(getattr(getattr(m, "self_attn", None), "o_proj", None), nn.Module)]
+    found = [m for m in model.modules() if hasattr(getattr(m, "self_attn", None), "o_proj")]
     parts = [_parts(index, layer) for index, layer in enumerate(found)]
     if not parts:
         kind = getattr(getattr(model, "config", None), "model_type", type(model).__name__)

@@ -26,20 +26,26 @@ from .sample import Sample, Segments
 OUTPUT_TOKENS = 16  # |O| in every size; the rest of the generated part is T
 
 
-def bench_sample(n_prompt: int, n_generated: int, vocabulary: int) -> Sample:
+def random_sample(n_prompt: int, n_reasoning: int, n_output: int, vocabulary: int) -> Sample:
     """Random tokens: time and memory do not depend on what they are.
 
     Parameters
     ----------
-    n_prompt, n_generated : int
-        |I| and |T| + |O|.
+    n_prompt, n_reasoning, n_output : int
+        |I|, |T| and |O|.
     vocabulary : int
         Ids are drawn below it.
     """
-    n = n_prompt + n_generated
+    answer = n_prompt + n_reasoning
+    n = answer + n_output
     ids = torch.randint(vocabulary, (n,), generator=torch.Generator().manual_seed(0))
-    answer = n - min(OUTPUT_TOKENS, n_generated)
     return Sample(ids, Segments((0, n_prompt), (n_prompt, answer), (answer, n)))
+
+
+def bench_sample(n_prompt: int, n_generated: int, vocabulary: int) -> Sample:
+    """Random tokens with |T| + |O| = ``n_generated``, of which O has at most ``OUTPUT_TOKENS``."""
+    n_output = min(OUTPUT_TOKENS, n_generated)
+    return random_sample(n_prompt, n_generated - n_output, n_output, vocabulary)
 
 
 def measure(model: torch.nn.Module, method: Method, sample: Sample, runs: int = 3) -> dict[str, float]:

@@ -138,17 +138,22 @@ def _proximity(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (y.abs().sum(-1) - (y - z).abs().sum(-1)).clamp_min(0)
 
 
-def _per_head(layer: LayerActivations, aggregated: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """e_bj with the proximity taken per head and then summed, shape [B, N]."""
+def head_proximity(layer: LayerActivations, aggregated: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Proximity of each head's contributions, max(0, ‖Y_b‖₁ − ‖Y_b − z_bhj‖₁), shape [B, H, N]."""
     b, n_heads, n = aggregated.shape
     w_o = layer.parts.projection().view(n_heads, -1, y.shape[-1])  # [H, head_dim, d]
     group = n_heads // len(layer.v)
-    e = torch.zeros(b, n, device=y.device)
+    e = torch.empty(b, n_heads, n, device=y.device)
     for start, stop in source_blocks(n, y.shape[-1]):
         for h in range(n_heads):
             v = layer.v[h // group, start:stop].float()  # [n, head_dim]
-            e[:, start:stop] += _block_proximity(v, w_o[h], aggregated[:, h, start:stop], y)
+            e[:, h, start:stop] = _block_proximity(v, w_o[h], aggregated[:, h, start:stop], y)
     return e
+
+
+def _per_head(layer: LayerActivations, aggregated: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """e_bj with the proximity taken per head and then summed, shape [B, N]."""
+    return head_proximity(layer, aggregated, y).sum(1)
 
 
 def _head_sum(layer: LayerActivations, aggregated: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

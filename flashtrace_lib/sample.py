@@ -139,8 +139,8 @@ class Sample:
         self.segments.check_length(n)
         if self.gold is not None:
             self._check_gold(n)
-        self.response = (self.segments.generated[0], n) if self.response is None else _as_span(self.response, "response")
-        start, stop = self.response
+        default = (self.segments.generated[0], n)
+        start, stop = self.response = default if self.response is None else _as_span(self.response, "response")
         if start > self.segments.generated[0] or stop < self.segments.output[1] or stop > n:
             raise ValueError(
                 f"response span {self.response} must hold the reasoning and the output {self.segments.generated} "
@@ -149,7 +149,7 @@ class Sample:
         if start < self.segments.prompt[1]:
             raise ValueError(f"response span {self.response} overlaps the prompt span {self.segments.prompt}")
         if self.tokens is not None and len(self.tokens) != n:
-            raise ValueError(f"tokens has {len(self.tokens)} entries for {n} token ids: give one display string a token")
+            raise ValueError(f"tokens has {len(self.tokens)} entries for {n} ids: give one display string a token")
         for span in self.sentences or []:
             start, stop = _as_span(span, "sentence")
             if start == stop or stop > n:

@@ -14,11 +14,12 @@ import pandas as pd
 import torch
 
 from .attribution import Attribution, Method
+from .generation import generate
 from .locate import Locator
 from .methods import FlashTrace
 from .report.heatmap import hops_heatmap, token_heatmap
 from .sample import Sample
-from .text import Messages, build_sample, check_retokenises, render_prompt, tokenise
+from .text import Messages, build_sample, check_retokenises, render_prompt
 
 _FORMAT = 1  # of the JSON file
 
@@ -175,33 +176,9 @@ def trace(
     rendering = {"system": system, "template": template, "template_kwargs": template_kwargs}
     if response is None:
         text = render_prompt(tokenizer, prompt, **rendering).text
-        response = generate(model, tokenizer, text, max_new_tokens)
+        response = generate(model, tokenizer, [text], max_new_tokens)[0]
     elif not isinstance(response, str):
         check_retokenises(tokenizer, response)
     sample = build_sample(tokenizer, prompt, response, reasoning=reasoning, output=output, **rendering)
     attribution = (method or FlashTrace(hops=hops)).attribute(model, sample)
     return Trace(sample, attribution, getattr(model.config, "name_or_path", "") or type(model).__name__)
-
-
-def generate(model: torch.nn.Module, tokenizer: Any, text: str, max_new_tokens: int) -> list[int]:
-    """Greedy continuation of ``text``: the new token ids, end token included.
-
-    Raises
-    ------
-    ValueError
-        If no token may be generated.
-    """
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
-    ids, _ = tokenise(tokenizer, text)
-    inputs = torch.tensor([ids], device=model.device)  # [1, n]
-    pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-    with torch.no_grad():
-        out = model.generate(
-            inputs,
-            attention_mask=torch.ones_like(inputs),
-            max_new_tokens=max_new_tokens,
-            do_sample=False,
-            pad_token_id=pad,
-        )
-    return out[0, len(ids) :].tolist()

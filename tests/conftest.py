@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -17,3 +18,17 @@ os.environ.setdefault("FLASHTRACE_FIGURES_DIR", str(ROOT / "build" / "test" / "f
 # Deadlines fail on a busy machine; the same examples each time make a failure one that can be repeated.
 settings.register_profile("book", deadline=None, derandomize=True)
 settings.load_profile("book")
+
+
+@pytest.fixture(scope="session")
+def embedded():
+    """The embedded model and its tokenizer; tests leave both as they are."""
+    from flashtrace_lib import load_model  # after the environment above is set
+
+    return load_model("embedded-base")
+
+
+@pytest.fixture(scope="session")
+def embedded_tokenizer(embedded):
+    """The embedded model's tokenizer."""
+    return embedded[1]

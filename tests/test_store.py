@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny import tiny_model, tiny_sample
+from tiny import CONFIGS, tiny_model, tiny_sample
 
 from flashtrace_lib import Segments, fingerprints
 from flashtrace_lib import store as store_module
@@ -278,7 +278,8 @@ def test_fingerprint_tells_unlike_values_apart():
         fingerprint({"f": fingerprint})
 
 
-def test_model_fingerprint_follows_the_weights(tmp_path):
+def test_model_fingerprint_follows_the_weights(tmp_path, monkeypatch):
+    monkeypatch.setitem(CONFIGS, "llama", copy.deepcopy(CONFIGS["llama"]))  # models share it, and it is changed below
     model = tiny_model("llama")
     key = model_fingerprint(model)
     assert key == model_fingerprint(tiny_model("llama"))

@@ -296,7 +296,7 @@ def test_trace_generates_what_the_model_would(model, tok):
     result = trace(model, tok, PROMPT, max_new_tokens=6, reasoning=None, method=Uniform())
     text = render_prompt(tok, PROMPT).text
     ids, _ = tokenise(tok, text)
-    said = generate(model, tok, text, 6)
+    said = generate(model, tok, [text], 6)[0]
     assert result.sample.input_ids.tolist() == ids + said
     with torch.no_grad():
         logits = model(torch.tensor([ids + said])).logits[0]

@@ -1,0 +1,250 @@
+"""What several notebooks do with a run: its samples, its methods, the comparisons they print.
+
+Everything here resumes from the run's stores and shows progress; notebooks hold the narrative and the calls.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from tqdm import tqdm
+
+from .activations import LayerActivations
+from .attribution import Attribution, Hop, Method
+from .bench import random_sample
+from .fingerprints import fingerprint, model_fingerprint
+from .generation import Collection, collect
+from .methods import METHODS, FlashTrace
+from .methods.flashtrace import accumulate
+from .metrics import bootstrap_interval, recovery_rate
+from .proximity import aggregate, head_proximity
+from .reference import captured_maps
+from .report.output import Run
+from .report.style import HIGHER_IS_BETTER
+from .sample import Sample, Span
+from .store import Store
+from .tasks.ruler import ruler_examples
+
+
+def profile_methods(run: Run) -> list[Method]:
+    """The methods of the run's profile; FlashTrace with its number of hops."""
+    unknown = [name for name in run.profile.methods if name not in METHODS]
+    if unknown:
+        raise ValueError(f"profile {run.profile.name}: unknown methods {unknown}; known are {sorted(METHODS)}")
+    made = {FlashTrace: lambda: FlashTrace(hops=run.profile.hops)}
+    return [made.get(METHODS[name], METHODS[name])() for name in run.profile.methods]
+
+
+def ruler_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
+    """Samples of every RULER cell of the profile, answered by the model or, where it cannot, teacher-forced."""
+    settings = run.profile.ruler
+    store = Store(run.store("ruler_responses"))
+    collections = {}
+    for cell in tqdm(settings.cells, desc="RULER cells"):
+        haystack = None if cell.startswith("h") else settings.haystack  # assignments always stand in noise
+        examples = ruler_examples(
+            cell, settings.length_of(cell), tokenizer, settings.max_tries,
+            seed=run.profile.seed, haystack=haystack, one_shot=settings.one_shot if cell.startswith("h") else "auto",
+        )  # fmt: skip
+        collections[cell] = collect(
+            examples, model, tokenizer, settings.samples, store=store, max_new_tokens=settings.max_new_tokens
+        )
+    store.compact()
+    return collections
+
+
+def all_samples(collections: Mapping[str, Collection]) -> list[Sample]:
+    """Samples of all cells, in order."""
+    return [sample for collection in collections.values() for sample in collection.samples]
+
+
+def count_table(collections: Mapping[str, Collection]) -> pd.DataFrame:
+    """One row a cell: what was tried, kept and dropped, how long the parts are, how much of the input is gold."""
+    rows = []
+    for cell, collection in collections.items():
+        parts = [sample.segments for sample in collection.samples]
+        gold = [float(s.gold_in_prompt.float().mean()) for s in collection.samples]
+        rows.append(
+            {"cell": cell, **collection.counts, "kept": len(parts), "responses": _kind(collection),
+             "|I|": _median(p.prompt for p in parts), "|T|": _median(p.reasoning for p in parts),
+             "|O|": _median(p.output for p in parts), "gold share": round(float(np.mean(gold)), 3) if gold else None}
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _kind(collection: Collection) -> str:
+    return "teacher-forced ‡" if collection.forced else "the model's own"
+
+
+def _median(spans: Iterable[tuple[int, int]]) -> int:
+    lengths = [stop - start for start, stop in spans]
+    return int(np.median(lengths)) if lengths else 0
+
+
+def mark_forced(frame: pd.DataFrame, collections: Mapping[str, Collection]) -> pd.DataFrame:
+    """Put ‡ behind the name of every cell whose responses are teacher-forced, for display."""
+    marked = {cell: f"{cell} ‡" for cell, collection in collections.items() if collection.forced}
+    return frame.replace({"cell": marked})
+
+
+def paired_difference(frame: pd.DataFrame, first: str, second: str, by: tuple[str, ...] = ("metric",)) -> pd.DataFrame:
+    """Mean difference ``first − second`` on the same samples, with a bootstrap 95 % interval.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        From `evaluation.evaluate`.
+    first, second : str
+        Labels of two methods.
+    by : tuple of str
+        Columns that form the groups, ``metric`` among them.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The groups with ``difference, low, high, n`` and ``better``: the method that the interval favours, or
+        ``"neither"`` where it holds zero.
+    """
+    wide = frame.pivot_table(index=["sample", "cell", "metric"], columns="method", values="value").reset_index()
+    rows = []
+    for keys, group in wide.groupby(list(by), sort=False):
+        metric = dict(zip(by, keys, strict=True))["metric"]
+        gaps = (group[first] - group[second]).dropna().to_numpy()
+        low, high = bootstrap_interval(gaps)
+        ahead = low > 0 if HIGHER_IS_BETTER.get(metric) else high < 0
+        behind = high < 0 if HIGHER_IS_BETTER.get(metric) else low > 0
+        verdict = first if ahead else second if behind else "neither"
+        values = {"difference": gaps.mean() if len(gaps) else np.nan, "low": low, "high": high, "n": len(gaps)}
+        rows.append({**dict(zip(by, keys, strict=True)), **values, "better": verdict})
+    return pd.DataFrame(rows)
+
+
+def stored_attributions(store: Store, samples: Iterable[Sample], method: str) -> list[Attribution]:
+    """Attributions rebuilt from stored records, in the order of ``samples``; ValueError where one is missing."""
+    records = store.records()
+    records = records[records["method"] == method].drop_duplicates("sample", keep="last").set_index("sample")
+    rebuilt = []
+    for sample in samples:
+        if sample.id not in records.index:
+            raise ValueError(f"no stored record of {method} for sample {sample.id}: run evaluate with this store first")
+        record = records.loc[sample.id]
+        hops = [
+            Hop(torch.tensor(np.asarray(scores, dtype=np.float32)), tuple(int(x) for x in target), torch.empty(0))
+            for scores, target in zip(record["hop_scores"], record["hop_targets"], strict=True)
+        ]
+        scores = torch.tensor(np.asarray(record["scores"], dtype=np.float32))
+        rebuilt.append(Attribution(scores, method, float(record["seconds"]), hops, [float(r) for r in record["flow"]]))
+    return rebuilt
+
+
+def span_cost(
+    run: Run, model: torch.nn.Module, methods: Mapping[str, Method], sizes: Iterable[tuple[int, int]], runs: int = 3
+) -> pd.DataFrame:
+    """Time of each method against the length of the target span O, the input fixed; measured once and stored.
+
+    Parameters
+    ----------
+    methods : mapping of label to Method
+    sizes : iterable of (int, int)
+        Pairs of |I| and |O|, tokens.
+    runs : int
+        Repetitions of each.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``method, n_input, n_output, run, seconds``; one row a run.
+    """
+    store = Store(run.store("span_cost"))
+    rows = []
+    pairs = [(label, method, size) for size in sizes for label, method in methods.items()]
+    for label, method, (n_input, n_output) in tqdm(pairs, desc="span cost"):
+        shaped_by = {"model": model_fingerprint(model), "size": [n_input, n_output], "runs": runs}
+        key = fingerprint({**shaped_by, "method": [method.name, method.options()]})
+        if key not in store:
+            sample = random_sample(n_input, 0, n_output, model.get_input_embeddings().num_embeddings)
+            method.attribute(model, sample)  # warm-up
+            seconds = [_seconds(method, model, sample) for _ in range(runs)]
+            store.put(key, {"method": label, "n_input": n_input, "n_output": n_output, "seconds": seconds})
+        record = store.get(key)
+        rows += [
+            {"method": label, "n_input": n_input, "n_output": n_output, "run": i, "seconds": float(s)}
+            for i, s in enumerate(record["seconds"])
+        ]
+    store.compact()
+    return pd.DataFrame(rows)
+
+
+def _seconds(method: Method, model: torch.nn.Module, sample: Sample) -> float:
+    start = time.perf_counter()
+    method.attribute(model, sample)
+    return time.perf_counter() - start
+
+
+def example_sample(run: Run, model: torch.nn.Module, tokenizer: Any, length: int = 256) -> Sample:
+    """First short needle sample (two keys) that the model answers, or its true answer where it answers none."""
+    examples = ruler_examples("mq_q2", length, tokenizer, 10, seed=run.profile.seed + 1)
+    store = Store(run.store("example_responses"))
+    collection = collect(examples, model, tokenizer, 1, store=store, max_new_tokens=64, batch_size=5)
+    store.compact()
+    return collection.samples[0]
+
+
+@dataclass
+class OverviewPanel:
+    """What Fig. 2 draws of one layer and head: attention [m, N], its sum [N], the proximity [N]."""
+
+    head: int
+    attention: torch.Tensor
+    aggregated: torch.Tensor
+    proximity: torch.Tensor
+
+
+@torch.inference_mode()
+def overview_panel(layer: LayerActivations, sample: Sample, weights: torch.Tensor, target: Span) -> OverviewPanel:
+    """Pick the head whose proximity on the gold evidence is largest, and return its parts."""
+    aggregated, _, y = aggregate(layer, weights[None], target, target[0])
+    each = head_proximity(layer, aggregated, y)[0]  # [H, N]
+    head = int(each[:, sample.gold].sum(-1).argmax())
+    maps = captured_maps(layer, target, target[0])  # [H, m, N]
+    return OverviewPanel(head, maps[head], aggregated[0, head], each[head])
+
+
+def rank_correlation(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Spearman's rank correlation of two score vectors."""
+    return float(pd.Series(a.numpy()).corr(pd.Series(b.numpy()), method="spearman"))
+
+
+def recovery_by_hops(samples: list[Sample], attributions: list[Attribution]) -> pd.DataFrame:
+    """Recovery with the first K hops of each attribution, and the paired gain over K = 0.
+
+    The first K hops of one run are exactly the run with K hops.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``K, recovery, low, high, gain, gain_low, gain_high, n``; intervals are bootstrap 95 % intervals.
+    """
+    depth = max(len(attribution.hops) for attribution in attributions)
+    values = np.array(
+        [
+            [recovery_rate(accumulate(a.hops[: k + 1], s)[0], s.gold_in_prompt) for k in range(depth)]
+            for s, a in zip(samples, attributions, strict=True)
+        ]
+    )  # [samples, depth]
+    rows = []
+    for k in range(depth):
+        low, high = bootstrap_interval(values[:, k])
+        gains = values[:, k] - values[:, 0]
+        gain_low, gain_high = bootstrap_interval(gains)
+        rows.append(
+            {"K": k, "recovery": values[:, k].mean(), "low": low, "high": high, "gain": gains.mean(),
+             "gain_low": gain_low, "gain_high": gain_high, "n": len(values)}
+        )  # fmt: skip
+    return pd.DataFrame(rows)

@@ -1,0 +1,203 @@
+"""Prompt -> T and O by the model itself; only correct answers are kept, and what was dropped is counted (E.4).
+
+Responses are stored block by block, so an interrupted run resumes, and a stored response is never replaced.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from .fingerprints import fingerprint, model_fingerprint
+from .sample import Sample
+from .store import Store
+from .tasks.base import Example
+from .tasks.scoring import is_correct, score
+from .text import build_sample, render_prompt, tokenise
+
+FORCED = "teacher-forced"
+GENERATED = "generated"
+
+
+@dataclass
+class Collection:
+    """Samples of one cell, and what became of every example that was tried.
+
+    Parameters
+    ----------
+    samples : list of Sample
+        Ready to be explained; ``metadata["response"]`` says whether the model wrote the response.
+    counts : dict of str to int
+        ``tried``, ``correct``, ``incorrect``, ``unfinished`` (no end token within the limit).
+    forced : bool
+        Whether the responses are the true chains, put into the model's mouth.
+    """
+
+    samples: list[Sample]
+    counts: dict[str, int] = field(default_factory=dict)
+    forced: bool = False
+
+
+def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_new_tokens: int) -> list[list[int]]:
+    """Greedy continuations of rendered prompts, as one left-padded batch.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+    tokenizer : transformers.PreTrainedTokenizerBase
+    texts : sequence of str
+        Prompts as the model reads them (`text.render_prompt`).
+    max_new_tokens : int
+        Longest response, tokens.
+
+    Returns
+    -------
+    list of list of int
+        New token ids; the end token is the last one where the model came to an end.
+
+    Raises
+    ------
+    ValueError
+        If no token may be generated.
+    """
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
+    pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    prompts = [tokenise(tokenizer, text)[0] for text in texts]
+    length = max(map(len, prompts))
+    ids = torch.tensor([[pad] * (length - len(p)) + p for p in prompts], device=model.device)  # [B, length]
+    mask = torch.tensor([[0] * (length - len(p)) + [1] * len(p) for p in prompts], device=model.device)
+    with torch.inference_mode():
+        out = model.generate(
+            ids, attention_mask=mask, max_new_tokens=max_new_tokens, do_sample=False, pad_token_id=pad
+        )  # [B, length + new]
+    return [_until_end(row, _end_tokens(model, tokenizer)) for row in out[:, length:].tolist()]
+
+
+def collect(
+    examples: Sequence[Example],
+    model: torch.nn.Module,
+    tokenizer: Any,
+    n: int,
+    *,
+    store: Store | None = None,
+    max_new_tokens: int = 192,
+    batch_size: int = 10,
+    teacher_force: bool = True,
+    progress: bool = True,
+) -> Collection:
+    """Let the model answer until ``n`` responses are finished and correct.
+
+    A cell in which a whole first block holds no correct answer is given up, and so is one that ends with fewer than
+    half of ``n``. With ``teacher_force`` its samples are then the true chains and answers of the first ``n``
+    examples, read by the model as if it had written them; the cell is marked, and never mixes both kinds.
+
+    Parameters
+    ----------
+    examples : sequence of Example
+        Tried in this order, at most all of them.
+    n : int
+        Samples wanted.
+    store : Store, optional
+        Where responses are kept.
+    batch_size : int
+        Examples answered together: one block.
+    teacher_force : bool
+        Whether true chains may stand in.
+
+    Returns
+    -------
+    Collection
+    """
+    counts: Counter[str] = Counter(tried=0, correct=0, incorrect=0, unfinished=0)
+    kept: list[Sample] = []
+    blocks = range(0, len(examples), batch_size)
+    for start in tqdm(blocks, desc=f"generate {examples[0].cell}", leave=False, disable=None if progress else True):
+        block = examples[start : start + batch_size]
+        for example, response in zip(block, _respond(block, model, tokenizer, max_new_tokens, store), strict=True):
+            verdict = _verdict(example, response, model, tokenizer)
+            counts["tried"] += 1
+            counts[verdict] += 1
+            if verdict == "correct":
+                kept.append(_sample(tokenizer, example, response, GENERATED))
+        if len(kept) >= n or not kept:
+            break
+    if 2 * len(kept) >= n or not teacher_force:
+        return Collection(kept[:n], dict(counts))
+    forced = [_sample(tokenizer, example, true_response(example), FORCED) for example in examples[:n]]
+    return Collection(forced, dict(counts), forced=True)
+
+
+def true_response(example: Example) -> str:
+    """The true chain between thinking marks, then the true answer; ValueError where the task has none."""
+    if not example.output:
+        raise ValueError(f"example {example.id} has no true answer to teacher-force")
+    return f"<think>\n{example.reasoning}\n</think>\n\n{example.output}" if example.reasoning else example.output
+
+
+def _respond(
+    block: Sequence[Example], model: torch.nn.Module, tokenizer: Any, max_new_tokens: int, store: Store | None
+) -> list[list[int]]:
+    """Responses of one block; answered as a whole, so that a resumed run batches as an uninterrupted one."""
+    texts = [render_prompt(tokenizer, e.prompt, answer_prefix=e.answer_prefix).text for e in block]
+    shaped_by = {"model": model_fingerprint(model), "max_new_tokens": max_new_tokens, "texts": texts}
+    keys = [fingerprint({**shaped_by, "index": i}) for i in range(len(block))]
+    stored = [None if store is None else store.get(key) for key in keys]
+    if all(record is not None for record in stored):
+        return [[int(t) for t in record["ids"]] for record in stored]
+    responses = generate(model, tokenizer, texts, max_new_tokens)
+    if store is not None:
+        for key, example, ids in zip(keys, block, responses, strict=True):
+            text = tokenizer.decode(ids)
+            store.put(key, {"example": example.id, "cell": example.cell, "ids": ids, "text": text})
+    return responses
+
+
+def _verdict(example: Example, response: list[int], model: torch.nn.Module, tokenizer: Any) -> str:
+    """``correct``, ``incorrect`` or ``unfinished``."""
+    if not response or response[-1] not in _end_tokens(model, tokenizer):
+        return "unfinished"
+    return "correct" if is_correct(example, _answer_text(tokenizer, response)) else "incorrect"
+
+
+def _answer_text(tokenizer: Any, response: list[int]) -> str:
+    """What is scored: the words behind the thinking marks, or all of them where there are none."""
+    text = tokenizer.decode(response, skip_special_tokens=True)
+    return text.rsplit("</think>", 1)[-1]
+
+
+def _sample(tokenizer: Any, example: Example, response: list[int] | str, how: str) -> Sample:
+    """Build the Sample of one response."""
+    prefix = example.answer_prefix if how == GENERATED else ""
+    text = response if isinstance(response, str) else _answer_text(tokenizer, response)
+    metadata = {
+        **example.metadata,
+        "id": example.id,
+        "task": example.task,
+        "cell": example.cell,
+        "response": how,
+        "score": score(example, text.rsplit("</think>", 1)[-1]),
+    }
+    return build_sample(
+        tokenizer, example.prompt, response, evidence=example.evidence, answer_prefix=prefix, metadata=metadata
+    )
+
+
+def _end_tokens(model: torch.nn.Module, tokenizer: Any) -> set[int]:
+    """Ids that end a response, by the generation config or the tokenizer."""
+    ends = getattr(model.generation_config, "eos_token_id", None)
+    ends = [ends] if isinstance(ends, int) else list(ends or [])
+    return {*ends, tokenizer.eos_token_id} - {None}
+
+
+def _until_end(row: list[int], ends: set[int]) -> list[int]:
+    """Cut a row of the batch behind its first end token: what follows is padding."""
+    for position, token in enumerate(row):
+        if token in ends:
+            return row[: position + 1]
+    return row

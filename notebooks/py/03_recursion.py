@@ -1,0 +1,181 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Recursion: through the reasoning, back to the input
+#
+# Section 4.3 of the paper. A reasoning model answers from what it has just written, so the reasoning $\mathbf T$ absorbs
+# the attribution and little reaches the input $\mathbf I$. FlashTrace explains the answer first (hop 0), then takes the
+# scores that fell on $\mathbf T$ as weights of the next target, and so on for $K$ hops.
+
+# %% tags=["parameters"]
+profile = "laptop"
+
+# %%
+import re
+
+import pandas as pd
+from IPython.display import HTML
+
+from flashtrace_lib import FlashTrace, experiments, load_model
+from flashtrace_lib.evaluation import audit, evaluate
+from flashtrace_lib.generation import generate
+from flashtrace_lib.report import heatmap, heatmap_figure, mass, output, plots, style
+from flashtrace_lib.store import Store
+from flashtrace_lib.text import build_sample, render_prompt
+
+run = output.start(profile)
+run.versions()
+
+# %%
+model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype)
+run.record_model(model)
+style.use_style()
+
+# %% [markdown]
+# ## A real response, errors included
+#
+# The model is asked to add up two numbers that stand in a short text. It goes on from "On Monday", greedily. What it
+# writes before the total is the reasoning $\mathbf T$; the total is the output $\mathbf O$.
+
+# %%
+text = """The library of Larkford opens at nine. On Monday it lent 14 books to the school. The baker brought bread at \
+noon. On Tuesday it lent 23 books to the hospital. It rained on Thursday.
+
+How many books did the library lend in total? Add the numbers of books."""
+prefix = "On Monday"
+response = generate(model, tokenizer, [render_prompt(tokenizer, text, answer_prefix=prefix).text], 120)[0]
+print(prefix + tokenizer.decode(response, skip_special_tokens=True))
+
+# %% [markdown]
+# The text says 37. An attribution explains what the model said, not what is true: it should lead back to the numbers
+# that the model copied, and show that the invented days came from nowhere in the input.
+
+# %%
+total = re.compile(r"The total number.*", re.DOTALL)
+before = re.compile(r"\A(.*?)\s*The total number", re.DOTALL)
+sample = build_sample(
+    tokenizer, text, response, answer_prefix=prefix, reasoning=before, output=total, metadata={"id": "library"}
+)
+lengths = {name: stop - start for name, (start, stop) in sample.segments.named()}
+print("tokens:", lengths)
+
+# %% [markdown]
+# ## Hops
+#
+# Hop 0 gives a distribution $\mathbf w^{(0)}$ over the whole context. The share $\rho_0 = \sum_{t\in\mathbf T} w_t^{(0)}$
+# on the reasoning is explained further: hop $k$ targets
+#
+# $$\mathbf Y^{(k)} = \sum_{t \in \mathbf T} w^{(k-1)}_t\, \mathbf y_t .$$
+
+# %%
+att = FlashTrace(hops=3).attribute(model, sample)
+shares = pd.DataFrame(att.metadata["mass"]).rename_axis("hop")
+shares["flow ρ"] = att.flow
+shares.round(2)
+
+# %% [markdown]
+# The result adds up what reaches the input, each hop discounted by the mass that was passed on to it:
+#
+# $$\mathbf w_{final} = \mathbf w_{\mathbf I}^{(0)} + \sum_{k=1}^{K} \Big(\prod_{j<k} \rho_j\Big)\, \mathbf w_{\mathbf I}^{(k)} .$$
+#
+# What is missing to 1 stayed on the output, on the template around the text, or is still on its way in $\mathbf T$ after
+# the last hop.
+
+# %%
+reached = float(att.hops[0].scores[slice(*sample.segments.prompt)].sum())
+print(f"mass that reaches the input: {reached:.2f} with hop 0 alone, {float(att.scores.sum()):.2f} with three hops")
+
+# %% [markdown]
+# ## The heatmap (Figure 3)
+#
+# The paper numbers its panels from 1: its "Hop 1" is hop 0 here, its "Hop 2" our hop 1. In the difference, teal tokens
+# gain and brown ones lose.
+
+# %%
+fig = heatmap_figure.hops_figure(sample, att)
+run.figure(fig, "fig3_heatmap", "Hop 1, hop 2 and their difference on a generated response", n=1)
+
+# %%
+HTML(heatmap.hops_heatmap(sample, att))
+
+# %%
+top = att.scores.argsort(descending=True, stable=True)[:8]
+start = sample.segments.prompt[0]
+print("highest input tokens after three hops:", [sample.tokens[start + int(i)] for i in top])
+
+# %% [markdown]
+# ## Over many samples
+#
+# The same on every RULER sample that has a reasoning: the chain cells, and the needle cells whose answer is longer than
+# the model can give by itself. Their reasoning is the true chain, teacher-forced.
+
+# %%
+collections = experiments.ruler_collections(run, model, tokenizer)
+samples = [s for s in experiments.all_samples(collections) if s.segments.has_reasoning]
+store = Store(run.store("recursion"))
+methods = {"flashtrace_k3": FlashTrace(hops=3)}
+evaluate(methods, samples, model, store=store, metrics=("recovery",), steps=run.profile.steps)
+store.compact()
+attributions = experiments.stored_attributions(store, samples, "flashtrace_k3")
+print(len(samples), "samples from", sorted({s.metadata["cell"] for s in samples}))
+
+# %% [markdown]
+# Where the mass of each hop lies:
+
+# %%
+masses = mass.mass_frame(samples, attributions)
+fig = plots.mass_by_segment(masses)
+run.figure(fig, "fig3_mass_by_segment", "Share of each hop's mass on I, T, O and context", n=len(samples))
+
+# %%
+fig = plots.mass_by_position(mass.position_frame(samples, attributions))
+run.figure(fig, "fig3_mass_by_position", "Mass within the reasoning by position, per hop", n=len(samples))
+
+# %%
+by_hop = masses.pivot_table(index="hop", columns="segment", values="mass", aggfunc="mean").round(2)
+by_hop
+
+# %% [markdown]
+# And whether recursion finds more of the evidence. The first $K$ hops of one run are exactly the run with $K$ hops, so
+# all four come from the same attributions; the difference is paired with hop 0 on the same samples.
+
+# %%
+recovered = experiments.recovery_by_hops(samples, attributions)
+run.table(recovered, "recursion_recovery", "Recovery rate by number of hops K, and the paired gain over K = 0")
+recovered.round(3)
+
+# %% [markdown]
+# ## What the paper found, what we found, why they differ
+#
+# The paper says that hop 0 lands mostly on the reasoning, that the next hop shifts mass to the input and, within the
+# reasoning, to earlier tokens, and that a single recursive hop is enough. Computed here:
+
+# %%
+wide = masses.pivot_table(index=["sample", "hop"], columns="segment", values="mass").reset_index()
+hop0, hop1 = (wide[wide["hop"] == k].set_index("sample") for k in (0, 1))
+print("hop 0: more mass on T than on I in", int((hop0["reasoning"] > hop0["prompt"]).sum()), "of", len(hop0), "samples")
+print("hop 1 has more mass on I than hop 0 in", int((hop1["prompt"] > hop0["prompt"]).sum()), "of", len(hop0))
+print("hop 1 has less mass on T than hop 0 in", int((hop1["reasoning"] < hop0["reasoning"]).sum()), "of", len(hop0))
+for row in recovered[recovered["K"] > 0].itertuples():
+    print(f"K = {row.K}: recovery {row.gain:+.3f} against K = 0, 95 % interval [{row.gain_low:+.3f}, {row.gain_high:+.3f}]")
+
+# %% [markdown]
+# Two things set these samples apart from the paper's. The reasoning is the true chain and names the evidence word by
+# word, so that hop 1 has something exact to follow; and it is short. With a long and wandering chain of thought hop 0
+# has more to absorb. The evidence here is also a large part of the input, which caps the recovery of every $K$ alike.
+
+# %% [markdown]
+# ## Audit
+#
+# Stored attributions, chosen at random, are computed again from nothing and must agree.
+
+# %% tags=["audit"]
+checked = audit(methods, samples, model, store, k=2, seed=run.profile.seed, steps=run.profile.steps)
+assert checked["agrees"].all(), checked[~checked["agrees"]]
+print("all agree:", bool(checked["agrees"].all()))

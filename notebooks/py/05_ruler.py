@@ -1,0 +1,173 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # RULER: does the attribution find the evidence?
+#
+# Section 5 and Table 1 of the paper. RULER hides *needles* (a fact such as "One of the special magic numbers for
+# big-cat is: 1234567.") or *variable assignments* in a long text, so that the evidence is known to the token. A good
+# attribution ranks these tokens first, and masking what it ranks first destroys the answer fastest.
+#
+# Six cells ask for needles (`mq q2 … q8`: several keys with one value each; `mv v2 … v8`: one key with several
+# values), four for chains of assignments (`h4 c1`: four hops, one chain; `h2 c3`: two hops, three chains).
+
+# %% tags=["parameters"]
+profile = "laptop"
+
+# %%
+from flashtrace_lib import experiments, load_model
+from flashtrace_lib.deletion import Scorer
+from flashtrace_lib.evaluation import audit, evaluate, summarise
+from flashtrace_lib.report import output, plots, style, tables
+from flashtrace_lib.store import Store
+
+run = output.start(profile)
+run.versions()
+
+# %%
+model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype)
+run.record_model(model)
+style.use_style()
+
+# %% [markdown]
+# ## The samples
+#
+# The model answers every prompt itself, greedily. A sample is kept when the response came to its end and holds every
+# value asked for (appendix E.4). Where the model fails a cell — none right among the first ten, or fewer than half of
+# the samples wanted among all that were tried — the true chain of steps and the true answer are put into its mouth
+# (*teacher-forced*). These cells are marked ‡ wherever they appear: there the attribution explains why the model
+# would give an answer that it did not find by itself.
+
+# %%
+cells = experiments.ruler_collections(run, model, tokenizer)
+samples = experiments.all_samples(cells)
+counts = experiments.count_table(cells)
+run.table(counts, "ruler_samples", "RULER samples: what was tried, kept and dropped. Lengths are median tokens.")
+counts
+
+# %% [markdown]
+# The beginning of one prompt, and the evidence marked in it:
+
+# %%
+first = samples[0]
+prompt = "".join(first.tokens[slice(*first.segments.prompt)])
+gold = "".join(t for t, is_gold in zip(first.tokens, first.gold.tolist(), strict=True) if is_gold)
+print(prompt[:240].strip(), "…\n\nevidence:", gold)
+
+# %% [markdown]
+# ## The methods and the metrics
+#
+# **Recovery rate** (appendix F.1) is the share of the evidence tokens among the tenth of the input that is ranked
+# highest:
+#
+# $$\text{Recovery} = \frac{|S_{top} \cap S_{gt}|}{|S_{gt}|},\qquad |S_{top}| = \lfloor 0.1\,|\mathbf I| \rfloor .$$
+#
+# Where the evidence is longer than a tenth of the input no ranking reaches 1; the *cap* says what is reachable, and
+# **R-precision** (the top $|S_{gt}|$ tokens) has no cap.
+#
+# **RISE** and **MAS** (appendix F.2) mask the input in twenty steps, most important tokens first, and follow the
+# log-probability $s_k$ of the whole response, $r_k = \min_{j \le k} \mathrm{clip}\big((s_j - s_{20})/(s_0 - s_{20}),
+# 0, 1\big)$. RISE is the area under $r$; MAS adds the gap to the attribution mass that is still unmasked. Lower is
+# better. A sample whose likelihood masking does not lower is *flagged* and gets the worst value, 1, from every method.
+
+# %%
+methods = experiments.profile_methods(run)
+store = Store(run.store("ruler"))
+scorer = Scorer(model, precision="auto")
+metrics = ("recovery", "recovery_cap", "r_precision", "rise", "mas")
+frame = evaluate(methods, samples, model, store=store, metrics=metrics, steps=run.profile.steps, scorer=scorer)
+store.compact()
+print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["sample"].nunique(), "samples")
+
+# %% [markdown]
+# ## Table 1
+#
+# Mean, bootstrap 95 % interval, and in round brackets the number that the paper prints for Qwen3-8B at 1024 tokens.
+# Bold only where the intervals of the best and the second best method do not overlap.
+
+# %%
+summary = summarise(frame[frame["metric"].isin(["recovery", "rise", "mas"])])
+table = tables.comparison_table(summary, paper=1, profile=run.profile.name, model=run.model_name)
+wide = tables.wide_table(experiments.mark_forced(table, cells))
+run.table(table, "table1_ruler", "Attribution quality on RULER (paper: Table 1). ‡ teacher-forced.", wide=wide)
+wide.style.hide(axis="index").set_uuid("table1")
+
+# %%
+shown = experiments.mark_forced(table, cells)
+fig = plots.metric_bars(shown, "recovery", title="Recovery of the evidence in the top 10 % of the input")
+run.figure(fig, "table1_recovery", "Recovery rate by RULER cell", n=frame["sample"].nunique())
+
+# %%
+fig = plots.metric_bars(shown, "rise", title="RISE: area under the deletion curve")
+run.figure(fig, "table1_rise", "RISE by RULER cell", n=frame["sample"].nunique())
+
+# %%
+fig = plots.metric_bars(shown, "mas", title="MAS: RISE plus misalignment of the magnitudes")
+run.figure(fig, "table1_mas", "MAS by RULER cell", n=frame["sample"].nunique())
+
+# %% [markdown]
+# How much of the recovery is out of reach, and what R-precision says instead:
+
+# %%
+caps = summarise(frame[frame["metric"].isin(["recovery_cap", "r_precision"])])
+caps = caps.pivot_table(index="cell", columns=["metric", "method"], values="mean", sort=False).round(2)
+run.table(caps, "ruler_caps", "Highest reachable recovery, and R-precision, by cell")
+caps
+
+# %% [markdown]
+# ## FlashTrace against IFR, sample by sample
+#
+# Both methods see the same samples, so the paired difference is sharper than two separate intervals. Positive is more
+# recovered evidence (recovery, R-precision) or a worse deletion score (RISE, MAS).
+
+# %%
+chosen = frame[frame["metric"] != "recovery_cap"]
+paired = experiments.paired_difference(chosen, "flashtrace", "ifr", by=("metric", "cell"))
+overall = experiments.paired_difference(chosen, "flashtrace", "ifr").assign(cell="all cells")
+run.table(paired, "ruler_paired", "FlashTrace minus IFR on the same samples, by cell")
+overall.round(3)
+
+# %%
+paired.round(3)
+
+# %% [markdown]
+# ## What the paper found, what we found, why they differ
+#
+# The paper reports that FlashTrace recovers more evidence than IFR in nine of ten cells, and three to five times as
+# much in the variable-tracking cells, with lower RISE in nine of ten. The verdict here is computed:
+
+# %%
+for metric in ("recovery", "rise", "mas"):
+    of_metric = paired[paired["metric"] == metric]
+    wins = of_metric["better"].value_counts().reindex(["flashtrace", "ifr", "neither"], fill_value=0)
+    print(f"{metric:>9}: " + ", ".join(f"{name} better in {n} cells" for name, n in wins.items() if name != "neither"),
+          f"| no difference shown in {wins['neither']} of {len(of_metric)}")
+flags = summary[summary["metric"] == "rise"].groupby("method")["flagged"].sum()
+print("flagged samples:", flags.to_dict(), "of", frame["sample"].nunique())
+
+# %% [markdown]
+# Reasons why these numbers need not agree with the paper's, in the order in which we think they matter:
+#
+# * **The model.** 135 million parameters instead of eight billion; it answers the small needle cells by itself and none
+#   of the chain cells, whose reasoning is teacher-forced here.
+# * **Short contexts.** At half the paper's length the evidence is a large share of the input, so the recovery rate is
+#   capped (see the caps above), and a tenth of the input is only a few sentences.
+# * **No reasoning, no recursion.** A cell that the model answers directly has an empty $\mathbf T$. FlashTrace is then
+#   its own hop 0, and differs from IFR only in summing the span before the proximity rather than after it.
+# * **One metric for all.** The paper scores FlashTrace with a masking rule that spares punctuation and the baselines
+#   without it. Here every method is scored on the same tokens.
+
+# %% [markdown]
+# ## Audit
+#
+# A few stored results, chosen at random, are computed again from nothing and must agree.
+
+# %% tags=["audit"]
+checked = audit(methods, samples, model, store, k=2, seed=run.profile.seed, steps=run.profile.steps, scorer=scorer)
+assert checked["agrees"].all(), checked[~checked["agrees"]]
+print("all agree:", bool(checked["agrees"].all()))

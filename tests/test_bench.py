@@ -1,0 +1,57 @@
+"""The benchmark's promise: a ratio to the forward pass, and memory that holds its own rows and nothing quadratic."""
+
+import json
+
+import pytest
+from tiny import tiny_model
+
+from flashtrace_lib import FlashTrace, bench
+from flashtrace_lib.activations import capture
+from flashtrace_lib.memory import peak_memory
+
+
+def kept_bytes(model, n_prompt, n_generated):
+    sample = bench.bench_sample(n_prompt, n_generated, 97)
+    layers = capture(model, sample.input_ids, sample.segments.generated).layers
+    return sum(t.numel() * t.element_size() for a in layers for t in (a.q, a.k, a.v, a.x_in))
+
+
+def test_what_is_kept_is_linear_in_rows_and_context():
+    model = tiny_model()
+    config = model.config
+    per_token = 2 * config.num_key_value_heads * config.head_dim * 4 * config.num_hidden_layers  # k and v
+    per_row = (config.num_attention_heads * config.head_dim + config.hidden_size) * 4 * config.num_hidden_layers
+    for n_prompt, n_generated in ((20, 20), (100, 20), (20, 100), (100, 100)):
+        expected = per_token * (n_prompt + n_generated) + per_row * n_generated
+        assert kept_bytes(model, n_prompt, n_generated) == expected
+
+
+def test_peak_memory_sees_an_allocation_and_its_release():
+    with peak_memory() as peak:
+        block = bytearray(64 * 2**20)
+        block[:: 2**12] = b"x" * len(block[:: 2**12])  # touch every page
+        del block
+    assert 60 * 2**20 < peak.over_start < 100 * 2**20
+
+
+@pytest.mark.parametrize("text, message", [("12", "form I[+]G"), ("a+b", "form I[+]G"), ("0+5", "at least 1")])
+def test_bad_sizes_say_what_is_wrong(text, message):
+    with pytest.raises(ValueError, match=message):
+        bench.parse_size(text)
+
+
+def test_a_failing_worker_becomes_a_row(capsys):
+    assert bench.main(["--sizes", "8+4", "--model", "no/such/folder", "--runs", "1"]) == 1
+    assert "no such folder" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_cost_of_one_hop_on_the_embedded_model(capsys):
+    assert bench.main(["--worker", "--sizes", "1024+1024", "--runs", "3"]) == 0
+    measured = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert measured["ratio"] < 1.6  # forward passes; 1.1 to 1.3 on two idle cores
+
+
+def test_measure_pairs_every_run():
+    result = bench.measure(tiny_model(), FlashTrace(), bench.bench_sample(20, 10, 97), runs=2)
+    assert result["ratio"] > 0 and result["n"] == 2 and result["peak_gib"] >= 0

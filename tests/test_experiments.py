@@ -1,0 +1,98 @@
+"""What the notebooks print: counts, paired differences, rebuilt attributions, recovery by hops."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tiny import tiny_model, tiny_sample
+
+from flashtrace_lib import FlashTrace, experiments
+from flashtrace_lib.activations import capture
+from flashtrace_lib.evaluation import evaluate
+from flashtrace_lib.generation import Collection
+from flashtrace_lib.metrics import recovery_rate
+from flashtrace_lib.proximity import layer_scores
+from flashtrace_lib.reference import naive_layer_scores
+from flashtrace_lib.report import output
+from flashtrace_lib.store import Store
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "mistral", "gemma2"])
+def test_the_reference_loop_equals_the_kernel(family):
+    model, sample = tiny_model(family), tiny_sample()
+    activations = capture(model, sample.input_ids, (9, 15), keep_mid=True)
+    weights = torch.tensor([0.5, 1.0, 0.25])
+    for layer in activations.layers:
+        slow = naive_layer_scores(layer, weights, (12, 15), 9, layer.x_mid[3:])
+        fast = layer_scores(layer, weights[None], (12, 15), 9)[0]
+        torch.testing.assert_close(slow, fast, atol=1e-5, rtol=0)
+
+
+def test_stored_attributions_are_those_that_were_computed(tmp_path):
+    model, samples = tiny_model(), [tiny_sample(seed=i) for i in range(3)]
+    store, method = Store(tmp_path / "s"), FlashTrace(hops=2)
+    evaluate({"k2": method}, samples, model, store=store, metrics=("recovery",), progress=False)
+    rebuilt = experiments.stored_attributions(store, samples, "k2")
+    for sample, attribution in zip(samples, rebuilt, strict=True):
+        fresh = method.attribute(model, sample)
+        torch.testing.assert_close(attribution.scores, fresh.scores)
+        assert attribution.flow == pytest.approx(fresh.flow, abs=1e-6)
+        for a, b in zip(attribution.hops, fresh.hops, strict=True):
+            torch.testing.assert_close(a.scores, b.scores)
+            assert a.target == b.target
+    with pytest.raises(ValueError, match="no stored record of k2 for sample tiny-9"):
+        experiments.stored_attributions(store, [tiny_sample(seed=9)], "k2")
+
+
+def test_recovery_by_hops_equals_runs_with_fewer_hops():
+    model, samples = tiny_model(), [tiny_sample(seed=i) for i in range(4)]
+    table = experiments.recovery_by_hops(samples, [FlashTrace(hops=3).attribute(model, s) for s in samples])
+    assert list(table["K"]) == [0, 1, 2, 3] and set(table["n"]) == {4} and table["gain"].iloc[0] == 0
+    for k in range(4):
+        each = [recovery_rate(FlashTrace(hops=k).attribute(model, s).scores, s.gold_in_prompt) for s in samples]
+        assert table["recovery"].iloc[k] == pytest.approx(np.mean(each))
+
+
+def test_paired_difference_sees_what_the_means_hide():
+    rng = np.random.default_rng(0)
+    level = rng.uniform(0, 1, 20)  # samples differ widely, the methods by a little on every one of them
+    rows = [
+        {"sample": f"s{i}", "cell": "c", "metric": metric, "method": method, "value": level[i] + shift}
+        for i in range(20) for metric in ("recovery", "rise") for method, shift in (("a", 0.02), ("b", 0.0))
+    ]  # fmt: skip
+    paired = experiments.paired_difference(pd.DataFrame(rows), "a", "b").set_index("metric")
+    assert paired["difference"].tolist() == pytest.approx([0.02, 0.02]) and set(paired["n"]) == {20}
+    assert paired.loc["recovery", "better"] == "a" and paired.loc["rise", "better"] == "b"  # lower RISE is better
+    flip = [{**row, "value": 0.1 * (-1) ** (int(row["sample"][1:]) + (row["method"] == "a"))} for row in rows]
+    assert set(experiments.paired_difference(pd.DataFrame(flip), "a", "b")["better"]) == {"neither"}
+
+
+def test_counts_and_marks_say_which_cells_are_forced():
+    cells = {
+        "x": Collection([tiny_sample()], {"tried": 3, "correct": 1}, forced=False),
+        "y": Collection([tiny_sample(seed=1)], {"tried": 2, "correct": 0}, forced=True),
+    }
+    table = experiments.count_table(cells).set_index("cell")
+    assert table.loc["x", "responses"] == "the model's own" and "‡" in table.loc["y", "responses"]
+    assert table.loc["x", "|I|"] == 7 and table.loc["x", "gold share"] == round(2 / 7, 3)
+    marked = experiments.mark_forced(pd.DataFrame({"cell": ["x", "y"]}), cells)
+    assert marked["cell"].tolist() == ["x", "y ‡"]
+
+
+def test_span_cost_is_measured_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLASHTRACE_RESULTS_DIR", str(tmp_path))
+    run, model = output.start("smoke"), tiny_model()
+    first = experiments.span_cost(run, model, {"flashtrace": FlashTrace(hops=0)}, [(8, 2), (8, 4)], runs=2)
+    assert len(first) == 4 and (first["seconds"] > 0).all()
+    again = experiments.span_cost(run, model, {"flashtrace": FlashTrace(hops=0)}, [(8, 2), (8, 4)], runs=2)
+    pd.testing.assert_frame_equal(first, again)
+
+
+def test_unknown_methods_are_named(tmp_path):
+    profile = tmp_path / "mine.yaml"
+    from flashtrace_lib import profiles
+
+    text = (profiles._FOLDER / "smoke.yaml").read_text().replace("[flashtrace, ifr]", "[flashtrace, magic]")
+    profile.write_text(text)
+    with pytest.raises(ValueError, match="unknown methods .'magic'"):
+        experiments.profile_methods(output.start(str(profile)))
