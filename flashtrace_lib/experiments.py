@@ -218,7 +218,7 @@ def overview_panel(layer: LayerActivations, sample: Sample, weights: torch.Tenso
 
 def rank_correlation(a: torch.Tensor, b: torch.Tensor) -> float:
     """Spearman's rank correlation of two score vectors."""
-    return float(pd.Series(a.numpy()).corr(pd.Series(b.numpy()), method="spearman"))
+    return float(pd.Series(a.numpy()).rank().corr(pd.Series(b.numpy()).rank()))  # Pearson's of the ranks
 
 
 def recovery_by_hops(samples: list[Sample], attributions: list[Attribution]) -> pd.DataFrame:

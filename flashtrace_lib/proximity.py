@@ -68,6 +68,7 @@ def span_scores(
     return total / total.sum(-1, keepdim=True).clamp_min(1e-30)
 
 
+@torch.inference_mode()
 def layer_scores(
     layer: LayerActivations, weights: torch.Tensor, target: Span, first_row: int, *, heads: str = "per_head"
 ) -> torch.Tensor:
@@ -79,6 +80,7 @@ def layer_scores(
     return e / (e.sum(-1) + e_res).clamp_min(1e-30)[:, None]
 
 
+@torch.inference_mode()
 def aggregate(
     layer: LayerActivations, weights: torch.Tensor, target: Span, first_row: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -138,16 +140,19 @@ def _proximity(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (y.abs().sum(-1) - (y - z).abs().sum(-1)).clamp_min(0)
 
 
+@torch.inference_mode()
 def head_proximity(layer: LayerActivations, aggregated: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Proximity of each head's contributions, max(0, ‖Y_b‖₁ − ‖Y_b − z_bhj‖₁), shape [B, H, N]."""
     b, n_heads, n = aggregated.shape
     w_o = layer.parts.projection().view(n_heads, -1, y.shape[-1])  # [H, head_dim, d]
     group = n_heads // len(layer.v)
     e = torch.empty(b, n_heads, n, device=y.device)
-    for start, stop in source_blocks(n, y.shape[-1]):
+    for i in range(b):
         for h in range(n_heads):
-            v = layer.v[h // group, start:stop].float()  # [n, head_dim]
-            e[:, h, start:stop] = _block_proximity(v, w_o[h], aggregated[:, h, start:stop], y)
+            target = _Target(w_o[h], y[i])
+            for start, stop in source_blocks(n, y.shape[-1]):
+                v = layer.v[h // group, start:stop].float()  # [n, head_dim]
+                e[i, h, start:stop] = target.proximity(v * aggregated[i, h, start:stop, None])
     return e
 
 
@@ -159,42 +164,50 @@ def _per_head(layer: LayerActivations, aggregated: torch.Tensor, y: torch.Tensor
 def _head_sum(layer: LayerActivations, aggregated: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """e_bj of the contribution summed over heads, shape [B, N]."""
     b, n_heads, n = aggregated.shape
-    w_o = layer.parts.projection()  # [H * head_dim, d]
     group = n_heads // len(layer.v)
-    ones = torch.ones(1, 1, device=y.device)
-    e = torch.zeros(b, n, device=y.device)
-    for start, stop in source_blocks(n, y.shape[-1]):
-        v = layer.v[:, start:stop].float().repeat_interleave(group, 0).transpose(0, 1)  # [n, H, head_dim]
-        for i in range(b):  # the weights differ by head, so the mix over heads differs by span
-            mixed = (v * aggregated[i, :, start:stop].T[..., None]).flatten(1)  # [n, H * head_dim]
-            e[i, start:stop] = _block_proximity(mixed, w_o, ones.expand(1, stop - start), y[i : i + 1])[0]
+    e = torch.empty(b, n, device=y.device)
+    for i in range(b):
+        target = _Target(layer.parts.projection(), y[i])
+        for start, stop in source_blocks(n, y.shape[-1]):
+            v = layer.v[:, start:stop].float().repeat_interleave(group, 0).transpose(0, 1)  # [n, H, head_dim]
+            e[i, start:stop] = target.proximity((v * aggregated[i, :, start:stop].T[..., None]).flatten(1))
     return e
 
 
-def _block_proximity(v: torch.Tensor, w_o: torch.Tensor, a: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Proximity of the contributions a_bj · v_j W to Y_b for one block of sources.
+class _Target:
+    """Proximity of contributions z = u W to one target Y, without forming ‖Y‖₁ − ‖Y − z‖₁.
+
+    Element by element, with t = sign(Y) · z,
+
+        |Y| − |Y − z| = t − 2 max(0, t − |Y|).
+
+    The first term sums to u · (W sign(Y)): a product of width one. The second vanishes wherever |z| ≤ |Y|, which
+    |z_d| ≤ ‖u‖₂ ‖W_:d‖₂ settles for most elements beforehand, so only the remaining columns of W are multiplied.
+    The result is exact, cheaper, and precise where the plain difference of two large norms is not: rounding is
+    relative to z, not to Y.
 
     Parameters
     ----------
-    v : torch.FloatTensor, shape [n, c]
     w_o : torch.FloatTensor, shape [c, d]
-    a : torch.FloatTensor, shape [B, n]
-    y : torch.FloatTensor, shape [B, d]
-
-    Returns
-    -------
-    torch.FloatTensor, shape [B, n]
+    y : torch.FloatTensor, shape [d]
     """
-    norm_y = torch.linalg.vector_norm(y, ord=1, dim=-1)  # [B]
-    if len(y) == 1:  # Y − (a v) W in one GEMM: nothing of width d is written twice
-        rest = torch.addmm(y, v * a[0, :, None], w_o, alpha=-1)  # [n, d]
-        return (norm_y - torch.linalg.vector_norm(rest, ord=1, dim=-1)).clamp_min(0)[None]
-    f = v @ w_o  # [n, d], shared by all spans
-    out = torch.empty(len(y), len(v), device=y.device)
-    for b in range(len(y)):
-        rest = torch.addcmul(y[b], f, a[b, :, None], value=-1)  # [n, d]
-        out[b] = norm_y[b] - torch.linalg.vector_norm(rest, ord=1, dim=-1)
-    return out.clamp_min(0)
+
+    def __init__(self, w_o: torch.Tensor, y: torch.Tensor) -> None:
+        sign = torch.where(y < 0, -1.0, 1.0)  # +1 at zero, where |Y| − |Y − z| = −|z|
+        self._signed = w_o * sign  # [c, d]
+        self._linear = self._signed.sum(-1)  # [c]
+        self._magnitude = y.abs()  # [d]
+        self._reach = torch.linalg.vector_norm(w_o, dim=0) * (1 + 1e-4)  # [d]; slack for the rounding of the norms
+
+    def proximity(self, u: torch.Tensor) -> torch.Tensor:
+        """max(0, ‖Y‖₁ − ‖Y − u W‖₁) for each row of ``u`` [n, c], shape [n]."""
+        total = u @ self._linear  # [n]
+        longest = torch.linalg.vector_norm(u, dim=-1).max()
+        beyond = (self._magnitude < longest * self._reach).nonzero()[:, 0]  # elements that some z may overshoot
+        if len(beyond):
+            over = torch.addmm(-self._magnitude[beyond], u, self._signed[:, beyond])  # [n, beyond]
+            total -= 2 * over.clamp_min_(0).sum(-1)
+        return total.clamp_min_(0)
 
 
 def source_blocks(n: int, width: int) -> Iterator[Span]:

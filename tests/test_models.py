@@ -6,7 +6,9 @@ from tiny import FAMILIES, tiny_model, tiny_sample
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from flashtrace_lib import FlashTrace, load_model
+from flashtrace_lib.activations import capture
 from flashtrace_lib.decomposition import TOLERANCE, check_decomposition, decomposition_gaps
+from flashtrace_lib.proximity import aggregate, span_scores
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -78,3 +80,22 @@ def test_the_embedded_model_is_a_plain_llama(embedded):
     assert model.config.model_type == "llama" and model.dtype == torch.float32
     assert not hasattr(model.config, "quantization_config")
     assert max(decomposition_gaps(model, torch.tensor(tokenizer("The cat sat on the mat.").input_ids))) < 1e-4
+
+
+def test_float32_scores_of_the_embedded_model_equal_float64(embedded):
+    """Its states have L1 norms of 1e5 beside contributions of 1e-2: where a difference of two norms loses digits."""
+    model, tokenizer = embedded
+    ids = torch.tensor(tokenizer("The red key opens the cellar, the blue key opens the attic. Blue: attic.").input_ids)
+    target = (len(ids) - 4, len(ids))
+    activations = capture(model, ids, target)
+    weights = torch.ones(1, 4)
+    exact = torch.zeros(len(ids), dtype=torch.float64)
+    for layer in activations.layers:
+        a, residual, y = (x[0].double() for x in aggregate(layer, weights, target, target[0]))
+        w_o = layer.parts.projection().detach().double().view(len(a), -1, len(y))
+        v = layer.v.double().repeat_interleave(len(a) // len(layer.v), 0)  # [H, N, head_dim]
+        z = torch.einsum("hn,hnc,hcd->hnd", a, v, w_o)
+        e = (y.abs().sum() - (y - z).abs().sum(-1)).clamp_min(0).sum(0)
+        exact += e / (e.sum() + (y.abs().sum() - (y - residual).abs().sum()).clamp_min(0))
+    scores = span_scores(activations, weights, target)[0].double()
+    assert float((scores - exact / exact.sum()).abs().sum()) < 2e-6  # total variation; a plain difference has 7e-4

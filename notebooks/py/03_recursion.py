@@ -58,7 +58,7 @@ print(prefix + tokenizer.decode(response, skip_special_tokens=True))
 
 # %%
 total = re.compile(r"The total number.*", re.DOTALL)
-before = re.compile(r"\A(.*?)\s*The total number", re.DOTALL)
+before = re.compile(r".+", re.DOTALL)  # of what stands in front of the output
 sample = build_sample(
     tokenizer, text, response, answer_prefix=prefix, reasoning=before, output=total, metadata={"id": "library"}
 )
