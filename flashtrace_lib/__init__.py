@@ -1,5 +1,6 @@
 """FlashTrace, the book: efficient and faithful multi-token attribution for reasoning language models."""
 
+from . import _quiet  # noqa: F401
 from ._version import __version__
 from .attribution import Attribution, Hop, Method
 from .methods import IFR, METHODS, FlashTrace

@@ -21,6 +21,7 @@ from transformers.masking_utils import sdpa_mask
 
 from .architecture import LayerParts, decoder_layers
 from .sample import Span
+from .scoring_model import evaluating
 
 IMPLEMENTATION = "flashtrace_capture"
 BLOCK_BYTES = 4 * 2**20  # of attention scores held at once: large enough for the GEMM, small enough for the cache
@@ -229,8 +230,8 @@ def capture(
     layers = [LayerActivations(parts) for parts in decoder_layers(model)]
     keep = _Arena(len(layers)).keep
     with ExitStack() as stack:
-        stack.enter_context(_attention_implementation(model, IMPLEMENTATION))
-        stack.enter_context(_evaluating(model))
+        stack.enter_context(attention_implementation(model, IMPLEMENTATION))
+        stack.enter_context(evaluating(model))
         for layer in layers:
             for handle in _hooks(layer, rows, keep_mid, keep):
                 stack.callback(handle.remove)
@@ -288,7 +289,7 @@ def _hooks(layer: LayerActivations, rows: Span, keep_mid: bool, keep: Callable) 
 
 
 @contextmanager
-def _attention_implementation(model: nn.Module, name: str) -> Iterator[None]:
+def attention_implementation(model: nn.Module, name: str) -> Iterator[None]:
     """Route attention through ``name``; every config gets back exactly what it had."""
     configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values()
     before = [(config, config._attn_implementation) for config in configs]
@@ -299,15 +300,3 @@ def _attention_implementation(model: nn.Module, name: str) -> Iterator[None]:
     finally:
         for config, old in before:
             config._attn_implementation = old
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Dropout off for the pass; each module's mode is restored."""
-    training = [m for m in model.modules() if m.training]
-    try:
-        model.eval()
-        yield
-    finally:
-        for module in training:
-            module.training = True

@@ -1,14 +1,12 @@
 """The deletion curve: what the model still says as the most important input tokens are masked (appendix F.2).
 
-`schedule` says which tokens are masked at step k; this file is the model side.
+`schedule` says which tokens are masked at step k; `scoring_model` runs the forward passes.
 """
 
 from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -16,8 +14,7 @@ from torch import nn
 
 from .sample import Sample
 from .schedule import cumulative, masked_counts, ranking
-
-CHUNK_BYTES = 64 * 2**20  # float32 log-probabilities formed at a time: [positions, V] of one row
+from .scoring_model import check_budget, log_prob_of, score_rows
 
 
 @dataclass
@@ -109,8 +106,7 @@ class Scorer:
     def __init__(self, model, precision: str = "model", max_batch_bytes: int | None = None, tolerance: float = 0.01):
         if precision not in ("model", "auto"):
             raise ValueError(f'precision is "model" or "auto", got {precision!r}')
-        if max_batch_bytes is not None and max_batch_bytes <= 0:
-            raise ValueError(f"max_batch_bytes must be positive, got {max_batch_bytes}")
+        check_budget(max_batch_bytes)
         self.model = model
         self.precision = precision
         self.max_batch_bytes = max_batch_bytes
@@ -182,71 +178,14 @@ class Scorer:
         rows = sample.input_ids[: stop - 1].cpu().repeat(len(todo), 1)  # [B, L]: the last token predicts nothing
         for row, n in zip(rows, todo, strict=True):
             row[sample.segments.prompt[0] + order[:n]] = sample.mask_token_id
-        values = self._forward(model, rows, sample.input_ids[start:stop].cpu()) if todo else []
-        known.update(zip(todo, values, strict=True))
+        if todo:
+            measure = log_prob_of(sample.input_ids[start:stop])
+            picked = score_rows(model, rows, stop - start, measure, max_batch_bytes=self.max_batch_bytes)  # [B, R]
+            known.update(zip(todo, picked.double().sum(1).tolist(), strict=True))
+            self.n_contexts += len(rows)
         for n in (0, len(order)):
             self._ends[context, n, _dtype_name(model)] = known[n]
         return torch.tensor([known[n] for n in counts.tolist()], dtype=torch.float64)
-
-    @torch.inference_mode()
-    def _forward(self, model, rows: torch.Tensor, targets: torch.Tensor) -> list[float]:
-        """Log-probability of ``targets`` [R] at the end of each of ``rows`` [B, L], in batches."""
-        device = model.get_input_embeddings().weight.device
-        length, n_targets = rows.shape[1], len(targets)
-        keep = torch.arange(length - n_targets, length, device=device)  # positions that predict the response
-        budget = self.max_batch_bytes or _default_budget(device)
-        size = max(1, budget // _row_bytes(model, length, n_targets))
-        values: list[float] = []
-        with _evaluating(model):
-            for batch in rows.split(size):
-                logits = model(input_ids=batch.to(device), use_cache=False, logits_to_keep=keep).logits  # [B, R, V]
-                if logits.shape[1] != n_targets:  # a model that does not know logits_to_keep returns all
-                    logits = logits[:, -n_targets:]
-                values += [_sum_log_prob(row, targets) for row in logits]
-        self.n_contexts += len(rows)
-        return values
-
-
-def _sum_log_prob(logits: torch.Tensor, targets: torch.Tensor) -> float:
-    """Sum over positions of log softmax(logits)[target]; logits [R, V], targets [R]."""
-    size = max(1, CHUNK_BYTES // (4 * logits.shape[-1]))
-    total = 0.0
-    for part, ids in zip(logits.split(size), targets.to(logits.device).split(size), strict=True):
-        picked = part.float().log_softmax(-1).gather(1, ids[:, None])  # [r, 1]
-        total += picked.double().sum().item()
-    return total
-
-
-def _row_bytes(model, length: int, n_targets: int) -> int:
-    """Rough working memory of one row of a forward pass, bytes."""
-    config = model.config.get_text_config()
-    width = 6 * config.hidden_size + 3 * (getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
-    item = next(model.parameters()).element_size()
-    total = length * width * item + n_targets * config.vocab_size * item
-    if getattr(config, "_attn_implementation", None) == "eager":  # the map and its float32 softmax
-        total += config.num_attention_heads * length**2 * (item + 4)
-    return max(1, int(total))
-
-
-def _default_budget(device: torch.device) -> int:
-    """1 GiB on a CPU (a larger batch is no faster there); on a GPU a quarter of what is free."""
-    if device.type != "cuda":
-        return 2**30
-    free, _ = torch.cuda.mem_get_info(device)
-    held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # free to us, in the allocator
-    return (free + held) // 4
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode (no dropout) for the duration, every module's own flag restored afterwards."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def _bfloat16_copy(model: nn.Module) -> nn.Module:

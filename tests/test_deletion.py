@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny import FAMILIES, tiny_model, tiny_sample
 
-from flashtrace_lib import deletion, metrics
+from flashtrace_lib import deletion, metrics, scoring_model
 from flashtrace_lib.deletion import Scorer, deletion_curve
 
 LONG = dict(n=90, prompt=(3, 57), reasoning=(60, 75), output=(77, 88))
@@ -98,7 +98,7 @@ def test_memory_budget_sets_the_batch_not_the_result(model, monkeypatch):
 def test_long_logits_are_reduced_in_chunks(model, monkeypatch):
     sample, scores = tiny_sample(**LONG), random_scores(tiny_sample(**LONG))
     whole = deletion_curve(model, sample, scores)
-    monkeypatch.setattr(deletion, "CHUNK_BYTES", 4 * 97 * 5)  # five positions of 97 logits
+    monkeypatch.setattr(scoring_model, "CHUNK_BYTES", 4 * 97 * 5)  # five positions of 97 logits
     assert torch.allclose(whole.log_probs, deletion_curve(model, sample, scores).log_probs, atol=1e-6)
 
 

@@ -57,7 +57,8 @@ def test_a_batch_answers_as_one_by_one(embedded):
 def test_only_finished_and_correct_answers_are_kept(answering, embedded):
     answering({
         0: "It is 4127.<|im_end|>", 1: "It is 41270.<|im_end|>", 2: "It is 4127",
-        3: "<think>\nI read 4127.\n</think>\n\nThe code is 4127.<|im_end|>", 4: "<think>\n4127\n</think>\n\nno<|im_end|>",
+        3: "<think>\nI read 4127.\n</think>\n\nThe code is 4127.<|im_end|>",
+        4: "<think>\n4127\n</think>\n\nno<|im_end|>",
     })  # fmt: skip
     found = collect(EXAMPLES, *embedded, 2, batch_size=6, progress=False)
     assert found.counts == {"tried": 6, "correct": 2, "incorrect": 3, "unfinished": 1} and not found.forced

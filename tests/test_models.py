@@ -1,12 +1,15 @@
 """Loading, and the identity that a loaded model must satisfy."""
 
+import copy
+
 import pytest
 import torch
 from tiny import FAMILIES, tiny_model, tiny_sample
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from flashtrace_lib import FlashTrace, load_model
+from flashtrace_lib import FlashTrace, load_model, models
 from flashtrace_lib.activations import capture
+from flashtrace_lib.adapter import add_adapter, save_adapter
 from flashtrace_lib.decomposition import TOLERANCE, check_decomposition, decomposition_gaps
 from flashtrace_lib.proximity import aggregate, span_scores
 
@@ -56,6 +59,30 @@ def test_a_saved_folder_loads(tmp_path, embedded_tokenizer):
     expected = FlashTrace().attribute(model, tiny_sample()).scores
     loaded, _ = load_model(str(tmp_path))
     torch.testing.assert_close(FlashTrace().attribute(loaded, tiny_sample()).scores, expected)
+
+
+def test_the_reasoner_without_its_adapter_says_how_to_train_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(models, "root", lambda: tmp_path)
+    with pytest.raises(ValueError, match="there is no adapter in .*flashtrace_lib.training laptop"):
+        load_model("embedded")
+
+
+def test_the_reasoner_is_the_base_with_its_adapter_merged(tmp_path, monkeypatch, embedded):
+    base, tokenizer = embedded
+    wrapped = add_adapter(copy.deepcopy(base), rank=2, alpha=4, seed=0)
+    with torch.no_grad():
+        for name, weight in wrapped.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=0.01)
+    save_adapter(wrapped, tmp_path / "data" / "adapter", "embedded-base", dtype=torch.float32)
+    monkeypatch.setattr(models, "root", lambda: tmp_path)
+    model, reasoner_tokenizer = load_model("embedded")
+    ids = torch.tensor([tokenizer("The cat sat on").input_ids])
+    with torch.no_grad():
+        expected, merged = wrapped(ids).logits, model(ids).logits
+        assert not torch.allclose(base(ids).logits, merged, atol=1e-2)
+    torch.testing.assert_close(merged, expected, atol=1e-3, rtol=1e-4)
+    assert type(model) is type(base) and "enable_thinking" in reasoner_tokenizer.chat_template
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,10 @@ def check_solved(example):
         assert all(re.fullmatch("[A-Z]{5}", name) for name in known)
         assert list(example.answers) == names and len(names) == example.metadata["hops"] + 1
         assert [text.rstrip(".") for text in marked] == statements
-        lines = [statements[0], *(f"{s} = {value}" for s in statements[1:])]
+        problem = example.prompt[example.prompt.rindex("Memorize and track") :]
+        verdicts = {name: "yes" if held == value else "no" for name, held in known.items()}  # in the text's order
+        sources = {name: re.search(rf"VAR {name} = ((?:VAR )?\w+)", problem).group(1) for name in known}
+        lines = [f"VAR {n} = {sources[n]} {verdict}, so {n} {verdict}" for n, verdict in verdicts.items()]
         assert example.output == f"The variables assigned the value {value} are: {', '.join(names)}."
         assert f"{len(names)} variables are assigned the value {value}, they are: " in example.answer_prefix
     else:
@@ -80,7 +83,7 @@ def check_solved(example):
         assert len(keys) == example.metadata["queries"] and len(set(values)) == len(values)
         assert len(values) == example.metadata["queries"] * example.metadata["values"]
         owner = [key for key in keys for _ in range(example.metadata["values"])]
-        lines = [f"The special magic number for {k} is {v}." for k, v in zip(owner, values, strict=True)]
+        lines = [f"One of the special magic numbers for {k} is: {v}." for k, v in zip(owner, values, strict=True)]
         assert example.output == f"{example.answer_prefix.strip()} {', '.join(values)}."
     assert example.reasoning == "\n".join(lines)
     assert is_correct(example, example.output) and score(example, example.output, "exact_set") == 1.0

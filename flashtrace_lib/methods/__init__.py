@@ -1,12 +1,37 @@
 """Attribution methods, one file each. A new method is one file and one line here."""
 
 from ..attribution import Attribution, Hop, Method
+from .attnlrp import AttnLRP
+from .cage import CAGE
+from .clp import CLP
+from .controls import LastToken, MeanPooling, Position, Random
 from .flashtrace import FlashTrace
 from .ifr import IFR
+from .ig_attn import IGAttention
+from .integrated_gradients import IntegratedGradients
+from .perturbation import Perturbation
+from .reagent import ReAGent
+from .rollout import Rollout
 
 METHODS: dict[str, type[Method]] = {
     FlashTrace.name: FlashTrace,
     IFR.name: IFR,
+    Perturbation.name: Perturbation,
+    CLP.name: CLP,
+    ReAGent.name: ReAGent,
+    IntegratedGradients.name: IntegratedGradients,
+    IGAttention.name: IGAttention,
+    AttnLRP.name: AttnLRP,
+    CAGE.name: CAGE,
+    Rollout.name: Rollout,
+    Random.name: Random,
+    Position.name: Position,
+    LastToken.name: LastToken,
+    MeanPooling.name: MeanPooling,
 }
 
-__all__ = ["IFR", "METHODS", "Attribution", "FlashTrace", "Hop", "Method"]
+__all__ = [
+    "CAGE", "CLP", "IFR", "METHODS", "Attribution", "AttnLRP", "FlashTrace", "Hop", "IGAttention",
+    "IntegratedGradients", "LastToken", "MeanPooling", "Method", "Perturbation", "Position", "Random", "ReAGent",
+    "Rollout",
+]  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 import random
 import re
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -31,6 +32,7 @@ _LATEX = str.maketrans(
     {mark: f"\\{mark}" for mark in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {"·": r"$\cdot$", "–": "--", "±": r"$\pm$", "×": r"$\times$"}
+    | {"†": r"\dag{}", "‡": r"\ddag{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "ρ": r"$\rho$"}
 )
 
 
@@ -39,6 +41,14 @@ class Saved(tuple):
 
     def __repr__(self) -> str:
         return ", ".join(path.name for path in self)
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]] | None:
+        """The figure as it was saved, so that a notebook shows what the folder holds, at half its pixels."""
+        if not self or self[0].suffix != ".png":
+            return None
+        data = self[0].read_bytes()
+        width, height = struct.unpack(">II", data[16:24])  # the PNG header
+        return data, {"width": width // 2, "height": height // 2}
 
 
 @dataclass
@@ -251,4 +261,5 @@ def _latex_row(cells: Iterable[str]) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.translate(_LATEX)
+    """LaTeX of plain text with Markdown's bold."""
+    return re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", text.translate(_LATEX))

@@ -10,13 +10,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from tqdm import tqdm
 
 from .base import Example
 from .haystack import EssayHaystack, Haystack, NoiseHaystack, largest_fitting
-from .ruler_problems import Problem, RulerCell, draw_names, niah_problem, vt_problem
+from .ruler_problems import Keep, Problem, RulerCell, draw_names, niah_problem, vt_problem
 
 ONE_SHOT_TOKENS = 500  # RULER's length of the worked example before a tracking problem
 _CHEAPEST_OF = 32  # names drawn for each one used, where the length leaves room for short ones only
@@ -40,6 +41,7 @@ def ruler_examples(
     seed: int = 0,
     haystack: str | None = None,
     one_shot: bool | str = "auto",
+    keep: Keep | None = None,
 ) -> list[Example]:
     """The first ``n`` examples of a cell.
 
@@ -66,6 +68,9 @@ def ruler_examples(
     one_shot : bool or "auto"
         Put RULER's worked example before a VT problem. ``"auto"``: where the rest of the length leaves at least
         as much haystack. NIAH has none.
+    keep : callable, optional
+        Name, key or number -> whether it may be used: keeps what is trained on and what is evaluated on apart. It
+        changes what is drawn, and is not part of an example's id.
 
     Returns
     -------
@@ -86,7 +91,7 @@ def ruler_examples(
     count = _counter(tokenizer)
     examples = []
     for i in tqdm(range(n), desc=f"ruler {cell.name}", unit="example", delay=2):
-        example = _example(cell, length, count, f"{cell.name}|{kind}|{seed}|{i}", kind, one_shot)
+        example = _example(cell, length, count, f"{cell.name}|{kind}|{seed}|{i}", kind, one_shot, keep)
         metadata = {"seed": seed, "index": i, **example.metadata}
         examples.append(replace(example, id=f"{label}-{i}", metadata=metadata))
     return examples
@@ -118,12 +123,19 @@ def _counter(tokenizer: Any) -> Callable[[str], int]:
 
 
 def _example(
-    cell: RulerCell, length: int, count: Callable[[str], int], key: str, kind: str, one_shot: bool | str
+    cell: RulerCell,
+    length: int,
+    count: Callable[[str], int],
+    key: str,
+    kind: str,
+    one_shot: bool | str,
+    keep: Keep | None,
 ) -> Example:
     """One example; ``key`` seeds every draw."""
     hay = _haystack(kind, random.Random(f"{key}|start"))
-    problem, short = _fitting_problem(cell, hay, length, count, key)
-    shot = _worked_example(cell, hay, count, key, problem) if cell.kind == "vt" and one_shot is not False else ""
+    problem, short = _fitting_problem(cell, hay, length, count, key, keep)
+    wants_shot = cell.kind == "vt" and one_shot is not False
+    shot = _worked_example(cell, hay, count, key, problem, keep) if wants_shot else ""
     shot_tokens = count(shot)
     if shot:
         taught = replace(problem, before=shot + problem.before)
@@ -166,12 +178,13 @@ def _haystack(kind: str, rng: random.Random) -> Haystack:
 
 
 def _fitting_problem(
-    cell: RulerCell, hay: Haystack, length: int, count: Callable[[str], int], key: str
+    cell: RulerCell, hay: Haystack, length: int, count: Callable[[str], int], key: str, keep: Keep | None
 ) -> tuple[Problem, bool]:
     """The problem; with names of few tokens where others would leave no room for haystack (then True)."""
+    draw = partial(draw_names, keep=keep)
 
     def draw_short(rng: random.Random, name: Callable[[], str], k: int) -> list[str]:
-        names = draw_names(rng, name, _CHEAPEST_OF * k)
+        names = draw(rng, name, _CHEAPEST_OF * k)
         costs = {name: count(" " + name) for name in names}
         return rng.sample(sorted(names, key=costs.__getitem__)[:k], k)
 
@@ -179,10 +192,10 @@ def _fitting_problem(
         return count(problem.render(hay, 0, key)[0])
 
     make = niah_problem if cell.kind == "niah" else vt_problem
-    problem = make(cell, random.Random(key), hay.stop, draw_names)
+    problem = make(cell, random.Random(key), hay.stop, draw, keep)
     if cost(problem) <= length - length // _ROOM:
         return problem, False
-    short = make(cell, random.Random(key), hay.stop, draw_short)
+    short = make(cell, random.Random(key), hay.stop, draw_short, keep)
     return (short, True) if cost(short) < cost(problem) else (problem, False)
 
 
@@ -197,10 +210,13 @@ def _fill(problem: Problem, hay: Haystack, length: int, count: Callable[[str], i
     return largest_fitting(lambda n: count(problem.render(hay, n, key)[0]), length, hay.tokens_per_unit)
 
 
-def _worked_example(cell: RulerCell, hay: Haystack, count: Callable[[str], int], key: str, problem: Problem) -> str:
+def _worked_example(
+    cell: RulerCell, hay: Haystack, count: Callable[[str], int], key: str, problem: Problem, keep: Keep | None
+) -> str:
     """A solved problem of the same cell with three-letter names and a value that the asked one does not use."""
     taken = frozenset(s.rsplit(" ", 1)[1].rstrip(".") for s in problem.statements)
-    shot = vt_problem(cell, random.Random(f"{key}|shot"), hay.stop, draw_names, letters=3, taken=taken)
+    draw = partial(draw_names, keep=keep)
+    shot = vt_problem(cell, random.Random(f"{key}|shot"), hay.stop, draw, keep, letters=3, taken=taken)
     shot = replace(shot, after=f"{shot.after}{shot.answer_prefix}{' '.join(shot.answers)}\n\n")
     least = count(shot.render(hay, 0, f"{key}|shot")[0])
     units = _fill(shot, hay, max(ONE_SHOT_TOKENS, least), count, f"{key}|shot")

@@ -103,12 +103,25 @@ class Problem:
 Draw = Callable[[random.Random, Callable[[], str], int], list[str]]  # (rng, one name, how many) -> different names
 
 
-def draw_names(rng: random.Random, name: Callable[[], str], k: int) -> list[str]:
+Keep = Callable[[str], bool]  # whether a name or a number may be used
+
+
+def draw_names(rng: random.Random, name: Callable[[], str], k: int, keep: Keep | None = None) -> list[str]:
     """``k`` different names, in the order of drawing."""
     names: dict[str, None] = {}
     while len(names) < k:
-        names[name()] = None
+        drawn = name()
+        if keep is None or keep(drawn):
+            names[drawn] = None
     return list(names)
+
+
+def draw_numbers(rng: random.Random, digits: int, k: int, keep: Keep | None = None) -> list[str]:
+    """``k`` different numbers of so many digits."""
+    bounds = 10 ** (digits - 1), 10**digits
+    if keep is None:
+        return list(map(str, rng.sample(range(*bounds), k)))
+    return draw_names(rng, lambda: str(rng.randrange(*bounds)), k, keep)
 
 
 @lru_cache(maxsize=1)
@@ -120,11 +133,14 @@ def _key_words() -> tuple[tuple[str, ...], tuple[str, ...]]:
     return adjectives, nouns
 
 
-def niah_problem(cell: RulerCell, rng: random.Random, stop: str, draw: Draw) -> Problem:
-    """Needles of all keys in random order; a key's values in the order in which they stand in the text."""
+def niah_problem(cell: RulerCell, rng: random.Random, stop: str, draw: Draw, keep: Keep | None = None) -> Problem:
+    """Needles of all keys in random order; a key's values in the order in which they stand in the text.
+
+    The chain quotes the needles key by key, so that each line is found by words that stand in the question.
+    """
     adjectives, nouns = _key_words()
     keys = draw(rng, lambda: f"{rng.choice(adjectives)}-{rng.choice(nouns)}", cell.queries)
-    numbers = map(str, rng.sample(range(10**6, 10**7), cell.queries * cell.values))
+    numbers = iter(draw_numbers(rng, 7, cell.queries * cell.values, keep))
     facts = [(key, next(numbers)) for key in keys for _ in range(cell.values)]  # in the order of the query
     order = list(_interleave([[f for f in facts if f[0] == key] for key in keys], rng))
     query = keys[0] if len(keys) == 1 else ", ".join(keys[:-1]) + ", and " + keys[-1]
@@ -138,19 +154,25 @@ def niah_problem(cell: RulerCell, rng: random.Random, stop: str, draw: Draw) -> 
         gold=tuple(range(len(order))),
         answers=answers,
         answer_prefix=prefix,
-        reasoning="\n".join(f"The special magic number for {key} is {value}." for key, value in facts),
+        reasoning="\n".join(_NEEDLE.format(key=key, value=value) for key, value in facts),
         output=f"{prefix.strip()} {', '.join(answers)}.",
         answer_pattern=r"\b\d{7}\b",
     )
 
 
 def vt_problem(
-    cell: RulerCell, rng: random.Random, stop: str, draw: Draw, letters: int = 5, taken: frozenset[str] = frozenset()
+    cell: RulerCell,
+    rng: random.Random,
+    stop: str,
+    draw: Draw,
+    keep: Keep | None = None,
+    letters: int = 5,
+    taken: frozenset[str] = frozenset(),
 ) -> Problem:
     """Chains of assignments, woven into each other; the first is asked for. ``taken`` values are not used."""
     size = cell.hops + 1
     names = draw(rng, lambda: "".join(rng.choices(string.ascii_uppercase, k=letters)), cell.chains * size)
-    values = [v for v in map(str, rng.sample(range(10**4, 10**5), cell.chains + len(taken))) if v not in taken]
+    values = [v for v in draw_numbers(rng, 5, cell.chains + len(taken), keep) if v not in taken]
     chains = []
     for c in range(cell.chains):
         variables = names[c * size : (c + 1) * size]
@@ -159,7 +181,6 @@ def vt_problem(
     order = list(_interleave(chains, rng))
     variables, value = names[:size], values[0]
     before, after, prefix = (part.format(query=value, n=size) for part in _VT)
-    steps = [chains[0][0][1], *(f"{statement} = {value}" for _, statement in chains[0][1:])]
     return Problem(
         before=before,
         after=after,
@@ -167,10 +188,26 @@ def vt_problem(
         gold=tuple(i for i, (c, _) in enumerate(order) if c == 0),
         answers=tuple(variables),
         answer_prefix=prefix,
-        reasoning="\n".join(steps),
+        reasoning=_tracking_chain(order),
         output=f"The variables assigned the value {value} are: {', '.join(variables)}.",
         answer_pattern=rf"\b[A-Z]{{{letters}}}\b",
     )
+
+
+def _tracking_chain(order: list[tuple[int, str]]) -> str:
+    """Go through the assignments as they stand; say of each source, then of its variable, whether it has the value.
+
+    Made to be easy to learn. Looking for the line that *uses* a variable means copying a name that stands before the
+    one searched for; with several chains the next line is mostly not the one. Here each step looks a name up where
+    it was written last and copies what follows: the verdict, or, in the answer, the next variable of the chain
+    (``A yes, so B yes`` leads from A to B, a line's end after ``B yes`` leads nowhere).
+    """
+    lines = []
+    for chain, statement in order:
+        variable = statement.split()[1]
+        verdict = "yes" if chain == 0 else "no"
+        lines.append(f"{statement} {verdict}, so {variable} {verdict}")
+    return "\n".join(lines)
 
 
 def _interleave(groups: list[list], rng: random.Random) -> Iterator:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from .answers import boxed, same_code
 from .base import Example
 
 Scorer = Callable[[Example, str], float]
@@ -43,6 +44,8 @@ def exact_set(example: Example, response_text: str) -> float:
 SCORERS: dict[str, Scorer] = {
     "substring_recall": substring_recall,
     "exact_set": exact_set,
+    "boxed": boxed,
+    "same_code": same_code,
 }
 
 

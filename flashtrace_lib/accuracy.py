@@ -1,0 +1,189 @@
+"""How often the reasoner is right on held-out problems: ``python -m flashtrace_lib.accuracy data/adapter``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from tqdm import tqdm
+
+from . import adapter
+from .curriculum import TASKS, problems
+from .fingerprints import fingerprint, model_fingerprint
+from .generation import generate
+from .metrics import bootstrap_interval
+from .models import load_model
+from .paths import write_text
+from .reasoner import final_answer, prompt_text, template_kwargs, use_reasoner_template
+from .store import Store
+from .tasks.base import Example
+from .tasks.scoring import score
+
+COLUMNS = ("task", "mode", "id", "length", "score", "correct", "finished", "tokens", "seconds", "response")
+
+
+def evaluate_reasoner(
+    model: torch.nn.Module,
+    tokenizer: Any,
+    tasks: Sequence[str] = TASKS,
+    n: int = 50,
+    seed: int = 0,
+    mode: str = "thinking",
+    *,
+    length: int = 512,
+    max_new_tokens: int = 384,
+    batch_size: int = 10,
+    store: Store | None = None,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Greedy answers to held-out problems, scored.
+
+    Parameters
+    ----------
+    model, tokenizer
+        The model with its adapter merged; the tokenizer gets the reasoner's template.
+    tasks : sequence of str
+        Of `curriculum.TASKS`.
+    n : int
+        Problems a task.
+    seed : int
+        Of the problems.
+    mode : {"thinking", "direct"}
+    length : int
+        Tokens of a RULER prompt, one of `curriculum.EVAL_LENGTHS`.
+    max_new_tokens : int
+        Longest response; a response that is cut there has no answer. The longest true one takes about 330.
+    batch_size : int
+        Problems answered together.
+    store : Store, optional
+        Where answers are kept, batch by batch: an interrupted evaluation goes on where it was.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a problem, columns `COLUMNS`. ``score`` is the task's own, from 0 to 1; variable tracking is scored
+        strictly: all variables and no other. ``correct`` is ``score == 1``.
+
+    Raises
+    ------
+    ValueError
+        If a task, the mode or the length is unknown, or a count is not positive.
+    """
+    template_kwargs(mode)  # checks the mode
+    for name, value in (("n", n), ("batch_size", batch_size)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    use_reasoner_template(tokenizer)
+    identity = model_fingerprint(model)
+    rows = []
+    blocks = [
+        examples[start : start + batch_size]
+        for examples in (problems(task, n, seed, "eval", tokenizer, length) for task in tasks)
+        for start in range(0, n, batch_size)
+    ]
+    for block in tqdm(blocks, desc=f"accuracy, {mode}", unit="batch", disable=None if progress else True):
+        key = {"model": identity, "mode": mode, "max_new_tokens": max_new_tokens, "prompts": [e.prompt for e in block]}
+        answers = _answers(fingerprint(key), block, model, tokenizer, mode, max_new_tokens, store)
+        rows += [_row(e, mode, length, answer) for e, answer in zip(block, answers, strict=True)]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def accuracy_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Mean score and share of correct answers by task and mode, each with a bootstrap 95 % interval."""
+    rows = []
+    for (task, mode), part in frame.groupby(["task", "mode"], sort=False):
+        row = {"task": task, "mode": mode, "n": len(part)}
+        for name in ("correct", "score"):
+            values = part[name].astype(float).to_numpy()
+            low, high = bootstrap_interval(values)
+            row |= {name: values.mean(), f"{name}_low": low, f"{name}_high": high}
+        rows.append(row | {"unfinished": int((~part["finished"]).sum()), "tokens": part["tokens"].mean()})
+    return pd.DataFrame(rows)
+
+
+def _answers(
+    key: str,
+    block: Sequence[Example],
+    model: torch.nn.Module,
+    tokenizer: Any,
+    mode: str,
+    max_new_tokens: int,
+    store: Store | None,
+) -> list[dict[str, Any]]:
+    """Stored or new responses of a block."""
+    keys = [f"{key}-{i}" for i in range(len(block))]
+    stored = [None if store is None else store.get(k) for k in keys]
+    if all(record is not None for record in stored):
+        return stored
+    start = time.perf_counter()
+    generated = generate(model, tokenizer, [prompt_text(tokenizer, e, mode).text for e in block], max_new_tokens)
+    seconds = (time.perf_counter() - start) / len(block)
+    answers = [
+        {
+            "id": example.id,
+            "response": tokenizer.decode(ids, skip_special_tokens=True),
+            "tokens": len(ids),
+            "finished": len(ids) < max_new_tokens or ids[-1] == tokenizer.eos_token_id,
+            "seconds": seconds,
+        }
+        for example, ids in zip(block, generated, strict=True)
+    ]
+    for k, answer in zip(keys, answers, strict=True):
+        if store is not None:
+            store.put(k, answer)
+    return answers
+
+
+def _row(example: Example, mode: str, length: int, answer: dict[str, Any]) -> dict[str, Any]:
+    tracking = example.metadata.get("kind") == "vt"
+    said = final_answer(answer["response"]) if answer["finished"] else ""
+    value = score(example, said, "exact_set" if tracking else None) if said else 0.0
+    kept = {name: answer[name] for name in ("finished", "tokens", "seconds", "response")}
+    asked = length if example.task == "ruler" else None
+    return {"task": example.cell, "mode": mode, "id": example.id, "length": asked, "score": value,
+            "correct": value == 1.0, **kept}  # fmt: skip
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Evaluate an adapter, and write the result into its folder and its card; exit code 2 for bad input."""
+    parser = argparse.ArgumentParser(prog="python -m flashtrace_lib.accuracy", description=__doc__.splitlines()[0])
+    parser.add_argument("adapter", type=Path, help="folder of the adapter")
+    parser.add_argument("--tasks", nargs="*", default=list(TASKS), help=f"default: {' '.join(TASKS)}")
+    parser.add_argument("--modes", nargs="*", default=["thinking", "direct"])
+    parser.add_argument("-n", type=int, default=50, help="problems a task (default: 50)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--length", type=int, default=512, help="tokens of a RULER prompt (default: 512)")
+    parser.add_argument("--batch-size", type=int, default=10)
+    arguments = parser.parse_args(argv)
+    try:
+        model, tokenizer = load_model("embedded-base", device_map="cuda" if torch.cuda.is_available() else None)
+        adapter.merge_adapter(model, arguments.adapter)
+        store = Store(arguments.adapter / "answers")
+        frame = pd.concat(
+            evaluate_reasoner(
+                model, tokenizer, arguments.tasks, arguments.n, arguments.seed, mode,
+                length=arguments.length, batch_size=arguments.batch_size, store=store,
+            )
+            for mode in arguments.modes
+        )  # fmt: skip
+        store.compact()
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    table = accuracy_table(frame)
+    write_text(arguments.adapter / "accuracy.csv", table.round(4).to_csv(index=False))
+    adapter.write_accuracy(arguments.adapter, table)
+    print(table.round(3).to_string(index=False))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

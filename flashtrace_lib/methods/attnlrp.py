@@ -1,0 +1,130 @@
+"""AttnLRP: layer-wise relevance propagation through attention (Achtibat et al. 2024; appendix D)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import nn
+from tqdm import tqdm
+
+from ..attribution import Attribution
+from ..lrp import RULES, capped, lrp_rules
+from ..sample import Sample
+from .gradients import Target, TargetMethod, differentiable, embed, graph_bytes, target_of
+from .units import check_choice
+
+
+@dataclass
+class AttnLRP(TargetMethod):
+    """Relevance of the input embeddings for the logits of O: x · ∂logit/∂x under the rules of `lrp`.
+
+    The logit of every token of O is read at the position that predicts it. Conservation: the relevance of all tokens
+    sums to the logit under "cp_lrp" without biases; under "attnlrp" the softmax, and in either the biases, keep a
+    part. The metadata reports both sums as ``relevance`` and ``logit``. Relevance often heaps up on the first
+    token of the context, which attention uses as a sink.
+
+    Parameters
+    ----------
+    rule : {"attnlrp", "cp_lrp"}
+        Relevance through the attention weights as well, or through the values alone (Ali et al. 2022).
+    targets, normalise
+        See `TargetMethod`. "token" takes one backward pass for each token of O, in batches, over one forward pass.
+    max_batch_bytes : int, optional
+        See `GradientMethod`; decides how many backward passes run at once.
+
+    References
+    ----------
+    Achtibat et al., "AttnLRP", 2024; Ali et al., "XAI for Transformers", 2022; FlashTrace, appendix D.
+    """
+
+    rule: str = "attnlrp"
+
+    name: ClassVar[str] = "attnlrp"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("rule", self.rule, tuple(RULES))
+
+    def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
+        target = target_of(model, sample)
+        at_once = self._at_once(model, graph_bytes(model, len(target.context), len(target.ids)))
+        with differentiable(model, recompute=at_once == 0), lrp_rules(model, self.rule):
+            embeddings = embed(model, target.context).requires_grad_()  # [1, n, d]
+            logits = target_logits(model, embeddings, target)  # [M]
+            if self.targets == "span":
+                vectors = relevance(embeddings, logits.sum()[None], 1)  # [1, n]
+            else:
+                vectors = relevance(embeddings, logits, at_once, progress=f"{self.name} {sample.id}")  # [M, n]
+        # a recomputed context is run again by every backward pass
+        forward_passes = 1 if at_once else 1 + len(vectors)
+        return self._attribution(
+            self._average(vectors, target),
+            sample,
+            forward_passes=forward_passes,
+            backward_passes=len(vectors),
+            logit=float(logits.detach().sum()),
+            relevance=float(vectors.sum()),
+        )
+
+
+def target_logits(model: nn.Module, embeddings: torch.Tensor, target: Target) -> torch.Tensor:
+    """Logits of the target tokens alone, under the soft-cap rule where the model caps them.
+
+    Only M of the M × V logits are formed.
+
+    Parameters
+    ----------
+    embeddings : torch.Tensor, shape [1, n, d]
+    target : Target
+
+    Returns
+    -------
+    torch.FloatTensor, shape [M]
+    """
+    hidden = model.base_model(inputs_embeds=embeddings, use_cache=False).last_hidden_state[0, slice(*target.rows)]
+    head = model.get_output_embeddings()
+    ids = target.ids.to(head.weight.device)
+    logits = (hidden.to(head.weight.device).float() * head.weight[ids].float()).sum(-1)  # [M, d] -> [M]
+    if getattr(head, "bias", None) is not None:
+        logits = logits + head.bias[ids].float()
+    cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+    return logits if cap is None else capped(logits, cap)
+
+
+def relevance(
+    embeddings: torch.Tensor, values: torch.Tensor, at_once: int, progress: str | None = None
+) -> torch.Tensor:
+    """Input × gradient of each value, summed over the embedding.
+
+    Parameters
+    ----------
+    embeddings : torch.Tensor, shape [1, n, d]
+        The leaf of the graph.
+    values : torch.FloatTensor, shape [M]
+        What is explained.
+    at_once : int
+        Backward passes that may share a batch; 0 where the graph is recomputed, which runs them one by one.
+    progress : str, optional
+        Label of a progress bar.
+
+    Returns
+    -------
+    torch.FloatTensor, shape [M, n], on the CPU
+    """
+    seeds = torch.eye(len(values), device=values.device)  # [M, M]
+    out = []
+    with tqdm(total=len(values), desc=progress, leave=False, unit="token", disable=None if progress else True) as bar:
+        for part in seeds.split(max(1, at_once)):
+            (gradient,) = torch.autograd.grad(
+                values,
+                embeddings,
+                part if at_once else part[0],
+                retain_graph=True,
+                is_grads_batched=at_once > 0,
+            )
+            gradient = gradient.view(len(part), *embeddings.shape[1:]).float()  # [b, n, d]
+            out.append((gradient * embeddings[0].detach().float()).sum(-1).cpu())
+            bar.update(len(part))
+    return torch.cat(out)

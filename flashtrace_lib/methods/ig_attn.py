@@ -1,0 +1,222 @@
+"""Integrated gradients on attention maps, combined with attention (Chen et al. 2022; appendix D)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+from tqdm import tqdm
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import sdpa_mask
+
+from ..activations import LayerActivations, attention_implementation, capture
+from ..architecture import decoder_layers
+from ..attention import attend, attention_maps, mix, soft_cap
+from ..attribution import Attribution
+from ..proximity import column_sums
+from ..sample import Sample, Span
+from .gradients import GradientMethod, Target, check_steps, differentiable, embed, graph_bytes, log_probs, target_of
+from .units import check_choice
+
+IMPLEMENTATION = "flashtrace_attention_maps"
+
+
+@dataclass
+class _Tap:
+    """Puts the attention maps of one layer, at the rows that predict O, into the graph as a leaf.
+
+    Parameters
+    ----------
+    rows : (int, int)
+        Positions that predict the M tokens of O.
+    scales : torch.FloatTensor, shape [B]
+        Factor on the maps of each batch entry.
+    full, maps : torch.FloatTensor, shape [B, H, M, n]
+        The maps as the model has them, and times the factor: the leaf.
+    """
+
+    rows: Span
+    scales: torch.Tensor
+    full: torch.Tensor | None = None
+    maps: torch.Tensor | None = None
+
+    def __call__(self, query, key, value, mask, scaling, softcap) -> torch.Tensor:
+        """Attention output [B, n, H, head_dim]; zero at other rows, which nothing reads after the last layer."""
+        rows = slice(*self.rows)
+        cap = None if softcap is None else partial(soft_cap, cap=softcap)
+        mask = None if mask is None else mask[:, :, rows, : key.shape[-2]]
+        with torch.no_grad():
+            self.full = attention_maps(query[:, :, rows], key, mask, scaling, first=self.rows[0], cap=cap)
+        self.maps = (self.full * self.scales.to(self.full.device)[:, None, None, None]).requires_grad_()
+        out = torch.zeros(len(value), query.shape[2], query.shape[1], value.shape[-1]).to(value)
+        out[:, rows] = mix(self.maps, value)  # [B, M, H, head_dim]
+        return out
+
+
+# attention module -> its tap; an entry lives only while that module's maps are explained
+_TAPS: WeakKeyDictionary[nn.Module, _Tap] = WeakKeyDictionary()
+
+
+def _tapped_attention(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    **kwargs,
+) -> tuple[torch.Tensor, None]:
+    """Attention function registered with transformers."""
+    tap = _TAPS.get(module)
+    if tap is None:
+        return attend(module, query, key, value, attention_mask, scaling, softcap, **kwargs), None
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return tap(query, key, value, attention_mask, scaling, softcap), None
+
+
+AttentionInterface.register(IMPLEMENTATION, _tapped_attention)
+AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)
+
+
+@contextmanager
+def _tapped(model: nn.Module, tap: _Tap) -> Iterator[None]:
+    """Route attention through the tap in the last layer; a batch of scales splits there from a shared context."""
+    last = decoder_layers(model)[-1]
+
+    def expand(_, args, kwargs):  # hidden states [1, n, d] to [B, n, d]; mask and rotary tables broadcast
+        if args:
+            return (args[0].expand(len(tap.scales), -1, -1), *args[1:]), kwargs
+        return args, {**kwargs, "hidden_states": kwargs["hidden_states"].expand(len(tap.scales), -1, -1)}
+
+    with ExitStack() as stack:
+        stack.enter_context(attention_implementation(model, IMPLEMENTATION))
+        stack.callback(last.layer.register_forward_pre_hook(expand, with_kwargs=True).remove)
+        _TAPS[last.attention] = tap
+        stack.callback(_TAPS.pop, last.attention, None)
+        yield
+
+
+@dataclass
+class IGAttention(GradientMethod):
+    """Reasoning feedback × attention perception, summed over the tokens of O.
+
+    For the token o_t, predicted at row r, and source j:
+
+        feedback   F_rj = mean over heads of max(0, ∫ ∂ log p(o_t) / ∂A_hrj dα), A the attention of the last layer
+        perception P_r  = e_r (I + Ā_L M_L) … (I + Ā_s M_s), Ā the mean over heads
+        a_j        = F_rj · P_rj
+
+    Behind the last attention nothing mixes positions, so one backward pass serves every row of O at once.
+
+    Parameters
+    ----------
+    steps : int
+        Points on the path, both ends included; at least 20.
+    path : {"maps", "input"}
+        What α scales: the last layer's maps from 0 to what they are (integrated gradients on attention maps, as the
+        FlashTrace paper words it), or the input embeddings (as the method's own code does).
+    perception : {"token", "attention"}
+        M = diag(‖W_O v_j‖ / ‖x_j‖), what a source passes on for what it holds (the method's token-wise variant), or
+        M = I, attention alone.
+    start_layer : int
+        First layer s of the perception.
+    max_batch_bytes : int, optional
+        See `GradientMethod`; decides how many points share a pass.
+
+    References
+    ----------
+    Chen et al., "Beyond Intuition: Rethinking Token Attributions inside Transformers", 2022; FlashTrace, appendix D.
+    """
+
+    steps: int = 20
+    path: str = "maps"
+    perception: str = "token"
+    start_layer: int = 0
+
+    name: ClassVar[str] = "ig_attn"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_steps(self.steps)
+        check_choice("path", self.path, ("maps", "input"))
+        check_choice("perception", self.perception, ("token", "attention"))
+
+    def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
+        n_layers = len(decoder_layers(model))
+        if not 0 <= self.start_layer < n_layers:
+            raise ValueError(f"start_layer must lie in [0, {n_layers}), the model's layers; got {self.start_layer}")
+        target = target_of(model, sample)
+        feedback, report = self._feedback(model, sample, target)  # [M, n]
+        perceived = self._perception(model, target)  # [M, n]
+        report["forward_passes"] += 1
+        return self._attribution((feedback * perceived).mean(0), sample, **report)
+
+    def _feedback(self, model: nn.Module, sample: Sample, target: Target) -> tuple[torch.Tensor, dict]:
+        """F [M, n], on the CPU, and what it took."""
+        n, m = len(target.context), len(target.ids)
+        on_maps = self.path == "maps"
+        config = model.config.get_text_config()
+        maps_bytes = 4 * 4 * config.num_attention_heads * m * n  # float32: as they are, scaled, their gradient, a cast
+        at_once = max(1, self._at_once(model, maps_bytes + graph_bytes(model, n, m, n_layers=1)))
+        points = torch.linspace(0, 1, self.steps)
+        weights = torch.full_like(points, 1 / (self.steps - 1))  # trapezoid rule
+        weights[[0, -1]] /= 2
+        embeddings = embed(model, target.context)  # [1, n, d]
+        total, values, passes = 0, [], 0
+        with (
+            differentiable(model),
+            tqdm(total=self.steps, desc=f"{self.name} {sample.id}", leave=False, unit="step") as bar,
+        ):
+            for part, weight in zip(points.split(at_once), weights.split(at_once), strict=True):
+                tap = _Tap(target.rows, part if on_maps else torch.ones(len(part)))
+                inputs = embeddings if on_maps else part.to(embeddings)[:, None, None] * embeddings
+                with _tapped(model, tap):
+                    value = log_probs(model, inputs, target).sum(-1)  # [B]
+                (gradient,) = torch.autograd.grad(value.sum(), tap.maps)  # [B, H, M, n]
+                total = total + torch.einsum("b,bhmn->hmn", weight.to(gradient.device), gradient)
+                values.append(value.detach().cpu())
+                passes += 1
+                bar.update(len(part))
+        values = torch.cat(values)
+        report = {"forward_passes": passes if on_maps else self.steps, "backward_passes": self.steps}
+        if on_maps:
+            report["gap"] = float(values[-1] - values[0] - (total * tap.full[-1]).sum())
+        return total.clamp_min(0).mean(0).cpu(), report
+
+    @torch.no_grad()
+    def _perception(self, model: nn.Module, target: Target) -> torch.Tensor:
+        """P [M, n], on the CPU; some target rows at a time."""
+        n = len(target.context)
+        layers = capture(model, target.context, (0, n)).layers
+        at_once = max(1, self._at_once(model, 3 * 4 * len(layers[0].q) * n))
+        rows = torch.zeros(len(target.ids), n)  # [M, n]: row i begins at the position that predicts token i of O
+        rows[:, slice(*target.rows)] = torch.eye(len(target.ids))
+        return torch.cat([self._roll(layers[self.start_layer :], part) for part in rows.split(at_once)])
+
+    def _roll(self, layers: list[LayerActivations], mass: torch.Tensor) -> torch.Tensor:
+        """Take rows [M, n] down through the layers."""
+        for layer in reversed(layers):
+            mass = mass.to(layer.x_in.device)
+            whole = (0, mass.shape[-1])
+            if self.perception == "attention":
+                mass = mass + column_sums(layer, mass, whole, 0).mean(1)
+                continue
+            # a post-attention norm scales what row i receives
+            weighted = mass if layer.row_scale is None else mass * layer.row_scale
+            mass = mass + column_sums(layer, weighted, whole, 0).mean(1) * _passed_on(layer)
+        return mass.cpu()
+
+
+def _passed_on(layer: LayerActivations) -> torch.Tensor:
+    """‖W_O v_j‖₂ / ‖x_j‖₂ of every source j, shape [n]."""
+    w_o = layer.parts.projection()  # [H * head_dim, d]
+    heads = w_o.shape[0] // layer.v.shape[-1]
+    values = layer.v.float().repeat_interleave(heads // len(layer.v), 0).transpose(0, 1).flatten(1)  # [n, H * head_dim]
+    return (values @ w_o).norm(dim=-1) / layer.x_in.float().norm(dim=-1).clamp_min(1e-30)

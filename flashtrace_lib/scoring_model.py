@@ -1,0 +1,174 @@
+"""Score many variants of one context with a causal language model, in batches that fit a memory budget.
+
+What is scored is always the same: the last ``n_targets`` positions of a row predict the target tokens. What is kept
+of each prediction is a *measure*: the target's log-probability, or the distance to a reference distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from tqdm import tqdm
+
+CHUNK_BYTES = 64 * 2**20  # float32 log-probabilities formed at a time: [positions, V] of one row
+
+# (log-probabilities [r, V] of some target positions, which of the R targets these are) -> what to keep, [r, ...]
+Measure = Callable[[torch.Tensor, slice], torch.Tensor]
+
+
+def log_prob_of(targets: torch.Tensor) -> Measure:
+    """Measure: log p(target), nats, of target ids [R]."""
+    return lambda log_probs, part: log_probs.gather(1, targets[part].to(log_probs.device)[:, None])[:, 0]
+
+
+def whole_distribution(log_probs: torch.Tensor, part: slice) -> torch.Tensor:
+    """Measure: all V log-probabilities, the reference of the distances below."""
+    return log_probs
+
+
+def kl_from(reference: torch.Tensor) -> Measure:
+    """Measure: D_KL(reference ‖ prediction), nats; reference log-probabilities [R, V]."""
+
+    def measure(log_probs: torch.Tensor, part: slice) -> torch.Tensor:
+        expected = reference[part].to(log_probs.device)  # [r, V]
+        # x log x = 0 at x = 0, where the two infinities would make NaN
+        gap = torch.where(expected.isneginf(), 0.0, expected - log_probs)
+        return (expected.exp() * gap).sum(-1)
+
+    return measure
+
+
+def hellinger_from(reference: torch.Tensor) -> Measure:
+    """Measure: Hellinger distance sqrt(½ Σ (√p − √q)²) in [0, 1]; reference log-probabilities [R, V]."""
+
+    def measure(log_probs: torch.Tensor, part: slice) -> torch.Tensor:
+        expected = reference[part].to(log_probs.device)  # [r, V]
+        return ((expected / 2).exp() - (log_probs / 2).exp()).square().sum(-1).div(2).sqrt()
+
+    return measure
+
+
+@torch.inference_mode()
+def score_rows(
+    model: nn.Module,
+    rows: Iterable[torch.Tensor],
+    n_targets: int,
+    measure: Measure,
+    *,
+    max_batch_bytes: int | None = None,
+    progress: str | None = None,
+    total: int | None = None,
+) -> torch.Tensor:
+    """Measure the predictions of the last ``n_targets`` positions of every row.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        A causal language model; evaluated without dropout whatever its mode, which is restored.
+    rows : iterable of torch.LongTensor, shape [L]
+        Token ids up to the one before the last target, at least ``n_targets`` of them. May be a generator. Rows of
+        unequal length share a batch where they come longest first: a causal model does not see the padding behind.
+    n_targets : int
+        R.
+    measure : callable
+        One of the measures of this module; sees float32 log-probabilities.
+    max_batch_bytes : int, optional
+        Memory budget of one batched forward; a single row may exceed it. Default: 1 GiB on a CPU, a quarter of the
+        free memory on a GPU.
+    progress : str, optional
+        Label of a progress bar over the rows; none without it.
+    total : int, optional
+        Number of rows, for the bar of a generator.
+
+    Returns
+    -------
+    torch.FloatTensor, shape [number of rows, R, ...], on the CPU
+    """
+    device = model.get_input_embeddings().weight.device
+    budget = max_batch_bytes or default_budget(device)
+    kept: list[torch.Tensor] = []
+    bar = tqdm(total=total, desc=progress, leave=False, unit="context") if progress else None
+    with evaluating(model):
+        for batch in _batches(model, rows, n_targets, budget):
+            kept += _score_batch(model, batch, n_targets, measure, device)
+            if bar is not None:
+                bar.update(len(batch))
+    if bar is not None:
+        bar.close()
+    return torch.stack(kept)
+
+
+def check_budget(max_batch_bytes: int | None) -> None:
+    """Raise ValueError unless the budget is None or positive."""
+    if max_batch_bytes is not None and max_batch_bytes <= 0:
+        raise ValueError(f"max_batch_bytes must be positive, got {max_batch_bytes}")
+
+
+def default_budget(device: torch.device) -> int:
+    """1 GiB on a CPU (a larger batch is no faster there); on a GPU a quarter of what is free."""
+    if device.type != "cuda":
+        return 2**30
+    free, _ = torch.cuda.mem_get_info(device)
+    held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # free to us, in the allocator
+    return (free + held) // 4
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode (no dropout) for the duration, every module's own flag restored afterwards."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _batches(model, rows: Iterable[torch.Tensor], n_targets: int, budget: int) -> Iterator[list[torch.Tensor]]:
+    """Group consecutive rows, none longer than the first of its batch, within the budget."""
+    batch: list[torch.Tensor] = []
+    for row in rows:
+        if batch:
+            spread = len(batch[0]) - len(row)  # positions whose logits are computed for the other rows' sake
+            cost = (len(batch) + 1) * _row_bytes(model, len(batch[0]), n_targets + max(0, spread))
+            if spread < 0 or cost > budget:
+                yield batch
+                batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def _score_batch(
+    model, batch: list[torch.Tensor], n_targets: int, measure: Measure, device: torch.device
+) -> list[torch.Tensor]:
+    """Measures [R, ...] of each row of one batch, on the CPU."""
+    longest, shortest = len(batch[0]), min(len(row) for row in batch)
+    padded = nn.utils.rnn.pad_sequence([row.cpu() for row in batch], batch_first=True)  # [B, L]
+    keep = torch.arange(shortest - n_targets, longest, device=device)  # positions that predict any row's targets
+    logits = model(input_ids=padded.to(device), use_cache=False, logits_to_keep=keep).logits  # [B, K, V]
+    first = shortest - n_targets if logits.shape[1] == len(keep) else 0  # a model may return all positions
+    ends = [len(row) - first for row in batch]
+    return [_measure(row[end - n_targets : end], measure) for row, end in zip(logits, ends, strict=True)]
+
+
+def _measure(logits: torch.Tensor, measure: Measure) -> torch.Tensor:
+    """Apply a measure to logits [R, V] of one row, some positions at a time."""
+    size = max(1, CHUNK_BYTES // (4 * logits.shape[-1]))
+    parts = [slice(at, at + size) for at in range(0, len(logits), size)]
+    return torch.cat([measure(logits[part].float().log_softmax(-1), part).cpu() for part in parts])
+
+
+def _row_bytes(model, length: int, n_logits: int) -> int:
+    """Rough working memory of one row of a forward pass, bytes."""
+    config = model.config.get_text_config()
+    width = 6 * config.hidden_size + 3 * (getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
+    item = next(model.parameters()).element_size()
+    total = length * width * item + n_logits * config.vocab_size * item
+    if getattr(config, "_attn_implementation", None) == "eager":  # the map and its float32 softmax
+        total += config.num_attention_heads * length**2 * (item + 4)
+    return max(1, int(total))

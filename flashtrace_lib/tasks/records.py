@@ -1,0 +1,187 @@
+r"""Records of the reasoning tasks, real or written, as examples: prompt, true chain, true answer, evidence.
+
+One function a data set, from the schema in which it is published. Whatever a record cannot give (a chain, marked
+evidence) stays empty. A record of ours may bring ``evidence``: passages of its text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ..locate import find_boxed
+from .base import CharSpan, Example
+from .scoring import contains
+
+Record = Mapping[str, Any]
+
+_BOX_REQUEST = "\n\nThink step by step and put the final answer into \\boxed{}."
+_MARK = re.compile(r"<<[^>]*>>")  # GSM8K's calculator marks
+_QA = "Answer the question based on the given documents. Only give me the answer and do not output any other words."
+_EDIT = (
+    "\n####\n\nUse the above instructions to modify the supplied files: {file}\n"
+    "Keep and implement the existing function or class stubs, they will be called from unit tests.\n"
+    "Only use standard python libraries, don't suggest installing any packages.\n\n{file}\n```python\n{stub}```"
+)
+
+
+def gsm8k_example(record: Record, id: str) -> Example:
+    r"""GSM8K: the chain is the written solution without its marks, the output holds ``\boxed{N}``."""
+    question, solution = _fields(record, id, "question", "answer")
+    chain, mark, answer = solution.rpartition("####")
+    if not mark:
+        raise ValueError(f"record {id}: answer does not end in '#### N', as GSM8K's do: {solution[-40:]!r}")
+    answer = answer.strip().replace(",", "")
+    return _boxed_example("gsm8k", id, record, question, _MARK.sub("", chain).strip(), answer)
+
+
+def math_example(record: Record, id: str) -> Example:
+    r"""MATH: the chain is the solution up to the sentence that holds the box."""
+    problem, solution, answer = _fields(record, id, "problem", "solution", "answer")
+    box = find_boxed(solution)
+    if box is None:
+        raise ValueError(f"record {id}: the solution holds no complete \\boxed{{…}}")
+    before = solution[: box[0]]
+    # The sentence of the box goes to the output; where there is no other, the chain is what leads to the box.
+    chain = before[: max(before.rfind(". ") + 1, before.rfind(".\n") + 1)].strip() or before.strip()
+    return _boxed_example("math500", id, record, problem, chain, answer)
+
+
+def _boxed_example(task: str, id: str, record: Record, text: str, chain: str, answer: str) -> Example:
+    prompt = text + _BOX_REQUEST
+    return Example(
+        id=id,
+        task=task,
+        cell=task,
+        prompt=prompt,
+        answers=(answer,),
+        evidence=_places(prompt, record.get("evidence", ()), id),
+        reasoning=chain,
+        output=f"The answer is $\\boxed{{{answer}}}$.",
+        scorer="boxed",
+        metadata=_extra(record),
+    )
+
+
+def morehopqa_example(record: Record, id: str) -> Example:
+    """MoreHopQA: each step of the decomposition is a line of the chain, behind the sentence that supports it."""
+    question, answer, context, steps = _fields(record, id, "question", "answer", "context", "question_decomposition")
+    body = "\n\n".join(f"{title}\n{''.join(sentences).strip()}" for title, sentences in context)
+    prompt = f"{body}\n\nQuestion: {question}"
+    lines, support = [], []
+    for step in steps:
+        for title, sentences in context:
+            if title == step["paragraph_support_title"]:
+                found = next((s.strip() for s in sentences if contains(s, step["answer"])), None)
+                support += [found] if found else []
+                lines += [found] if found else []
+        lines += [f"{part['question']} {part['answer']}" for part in step.get("details", [step])]
+    return Example(
+        id=id,
+        task="morehopqa",
+        cell="morehopqa",
+        prompt=prompt,
+        answers=(answer,),
+        evidence=_places(prompt, record.get("evidence") or dict.fromkeys(support), id),
+        reasoning="\n".join(lines),
+        output=f"The answer is {answer}.",
+        metadata=_extra(record),
+    )
+
+
+def hotpotqa_example(record: Record, id: str) -> Example:
+    """HotpotQA, hub or original format, in RULER's prompt: the chain quotes the supporting sentences."""
+    question, answer, context, facts = _fields(record, id, "question", "answer", "context", "supporting_facts")
+    documents = _titled(context, "title", "sentences")
+    before = f"{_QA}\n\nThe following are given documents.\n\n"
+    support = set(_titled(facts, "title", "sent_id"))
+    ordered = {title: i for i, (title, _) in enumerate(_titled(facts, "title", "sent_id"))}
+    evidence: dict[tuple[int, int], CharSpan] = {}
+    text = before
+    for i, (title, sentences) in enumerate(documents, 1):
+        text += f"Document {i}:\n{title}\n"
+        for j, sentence in enumerate(sentences):
+            if (title, j) in support:
+                lead = len(sentence) - len(sentence.lstrip())
+                evidence[ordered[title], j] = (len(text) + lead, len(text) + len(sentence.rstrip()))
+            text += sentence
+        text += "\n\n"
+    prompt = f"{text}{_QA}\n\nQuestion: {question}"
+    return Example(
+        id=id,
+        task="hotpotqa",
+        cell="hotpotqa",
+        prompt=prompt,
+        answers=(answer,),
+        evidence=tuple(sorted(evidence.values())),
+        answer_prefix=" Answer:",
+        reasoning="\n".join(prompt[slice(*span)] for _, span in sorted(evidence.items())),
+        output=answer,
+        metadata=_extra(record),
+    )
+
+
+def exercise_example(record: Record, id: str) -> Example:
+    """Exercism: instructions and stub in Aider's prompt, the solution file as the output."""
+    slug, files = _fields(record, id, "slug", "files")
+    name = slug.replace("-", "_") + ".py"
+    for path in (".docs/instructions.md", name, ".meta/example.py"):
+        if path not in files:
+            raise ValueError(f"record {id}: exercise {slug} has no file {path}")
+    docs = (".docs/introduction.md", ".docs/instructions.md", ".docs/instructions.append.md")
+    told = "\n\n".join(files[path].strip() for path in docs if path in files)
+    prompt = f"{told}\n{_EDIT.format(file=name, stub=files[name])}"
+    code = files[".meta/example.py"]
+    return Example(
+        id=id,
+        task="exercism",
+        cell="exercism",
+        prompt=prompt,
+        answers=(code,),
+        evidence=_places(prompt, record.get("evidence", ()), id),
+        reasoning=files.get(".docs/hints.md", "").removeprefix("# Hints").strip(),
+        output=f"{name}\n```python\n{code}```",
+        scorer="same_code",
+        metadata={**_extra(record), "file": name},
+    )
+
+
+EXAMPLE_OF: dict[str, Callable[[Record, str], Example]] = {
+    "math500": math_example,
+    "gsm8k": gsm8k_example,
+    "morehopqa": morehopqa_example,
+    "hotpotqa": hotpotqa_example,
+    "exercism": exercise_example,
+}
+
+
+def _fields(record: Record, id: str, *names: str) -> list[Any]:
+    missing = [name for name in names if record.get(name) in (None, "")]
+    if missing:
+        raise ValueError(f"record {id} lacks {', '.join(missing)}: it has {', '.join(record)}")
+    return [record[name] for name in names]
+
+
+def _titled(pairs: Any, first: str, second: str) -> list[tuple[Any, Any]]:
+    """Pairs of the hub format (a dict of two lists) or of the original one (a list of pairs)."""
+    if isinstance(pairs, Mapping):
+        return list(zip(pairs[first], pairs[second], strict=True))
+    return [(a, b) for a, b in pairs]
+
+
+def _places(prompt: str, passages: Iterable[str], id: str) -> tuple[CharSpan, ...]:
+    """Where passages stand in the prompt."""
+    spans = []
+    for passage in passages:
+        start = prompt.find(passage)
+        if start < 0:
+            raise ValueError(f"record {id}: the evidence {passage[:60]!r} does not stand in the prompt")
+        spans.append((start, start + len(passage)))
+    return tuple(sorted(spans))
+
+
+def _extra(record: Record) -> dict[str, Any]:
+    """What a written record tells about its making."""
+    kept: Sequence[str] = ("template", "numbers", "names", "paragraph_templates", "subject", "level", "type")
+    return {name: record[name] for name in kept if name in record}

@@ -1,0 +1,319 @@
+"""Perturbation, context length probing and the controls against plain loops of single forward passes."""
+
+import pytest
+import torch
+from planted import planted_model, planted_sample
+from tiny import FAMILIES, tiny_model, tiny_sample
+
+from flashtrace_lib import FlashTrace
+from flashtrace_lib.methods import CLP, LastToken, MeanPooling, Perturbation, Position, Random
+from flashtrace_lib.methods.units import renormalise, unit_spans
+from flashtrace_lib.scoring_model import hellinger_from, kl_from, log_prob_of, score_rows, whole_distribution
+
+LONG = dict(n=90, prompt=(3, 57), reasoning=(60, 75), output=(77, 88))
+SENTENCES = [(3, 10), (10, 31), (31, 33), (33, 57), (60, 75), (77, 88)]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model("llama")
+
+
+def long_sample():
+    sample = tiny_sample(**LONG)
+    sample.sentences = list(SENTENCES)
+    return sample
+
+
+def close(a, b, tolerance=1e-5):
+    torch.testing.assert_close(torch.as_tensor(a).double(), torch.as_tensor(b).double(), atol=tolerance, rtol=0)
+
+
+def predictions(model, ids, n_targets):
+    """Log-probabilities [R, V] of the last targets of a whole context, one forward, all logits."""
+    with torch.no_grad():
+        return model(input_ids=ids[None]).logits[0].double().log_softmax(-1)[-n_targets - 1 : -1]
+
+
+def naive_metric(model, sample, changed, metric):
+    """Mean NLL of O in a context that ends with it, or mean divergence from the intact context's prediction."""
+    n = sample.segments.output[1] - sample.segments.output[0]
+    intact = predictions(model, sample.input_ids[: sample.segments.output[1]], n)
+    log_probs = predictions(model, changed, n)
+    per_token = []
+    for t, token in enumerate(sample.input_ids[slice(*sample.segments.output)]):
+        if metric == "nll":
+            per_token.append(-log_probs[t, token].item())
+        else:
+            per_token.append(sum(p.exp() * (p - q) for p, q in zip(intact[t], log_probs[t], strict=True)).item())
+    return sum(per_token) / n
+
+
+def masked(sample, span):
+    ids = sample.input_ids[: sample.segments.output[1]].clone()
+    ids[span[0] : span[1]] = sample.mask_token_id
+    return ids
+
+
+def spread(sample, values, spans, share=True):
+    """Scores of units laid out over the tokens of I."""
+    out = torch.zeros(len(sample), dtype=torch.float64)
+    for value, (start, stop) in zip(values, spans, strict=True):
+        out[start:stop] = value / (stop - start) if share else value
+    return out[slice(*sample.segments.prompt)]
+
+
+def naive_loo(model, sample, spans, metric="nll"):
+    intact = naive_metric(model, sample, sample.input_ids[: sample.segments.output[1]], metric)
+    return [naive_metric(model, sample, masked(sample, span), metric) - intact for span in spans]
+
+
+def naive_probing(model, sample, spans, metric):
+    ids, first = sample.input_ids[: sample.segments.output[1]], sample.segments.prompt[0]
+
+    def m(c):  # the last c units of I
+        start = spans[len(spans) - c][0] if c else spans[-1][1]
+        return naive_metric(model, sample, torch.cat([ids[:first], ids[start:]]), metric)
+
+    return [m(len(spans) - i - 1) - m(len(spans) - i) for i in range(len(spans))]
+
+
+def distribution(signed):
+    positive = signed.clamp_min(0)
+    return positive / positive.sum()
+
+
+# --- oracles
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_perturbation_equals_the_plain_loop(family):
+    model, sample = tiny_model(family), tiny_sample()
+    spans = [(i, i + 1) for i in range(1, 8)]
+    signed = spread(sample, naive_loo(model, sample, spans), spans)
+    att = Perturbation().attribute(model, sample)
+    close(att.metadata["signed"], signed)
+    close(att.scores, distribution(signed), 1e-4)
+    assert att.metadata["forward_passes"] == 8 and att.metadata["backward_passes"] == 0
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_sentences_are_masked_as_one_and_spread_over_their_tokens(model, share):
+    sample = long_sample()
+    signed = spread(sample, naive_loo(model, sample, SENTENCES[:4]), SENTENCES[:4], share)
+    att = Perturbation(units="sentence", spread="share" if share else "copy").attribute(model, sample)
+    close(att.metadata["signed"], signed)
+    assert att.metadata["forward_passes"] == 5 and att.metadata["n_units"] == 4
+
+
+@pytest.mark.parametrize("metric", ["nll", "kl"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_probing_equals_the_plain_loop(family, metric):
+    model, sample = tiny_model(family), tiny_sample()
+    spans = [(i, i + 1) for i in range(1, 8)]
+    signed = spread(sample, naive_probing(model, sample, spans, metric), spans)
+    att = CLP(metric=metric).attribute(model, sample)
+    close(att.metadata["signed"], signed)
+    assert att.metadata["forward_passes"] == 8
+
+
+@pytest.mark.parametrize("metric", ["nll", "kl"])
+def test_probing_by_sentences_equals_the_plain_loop(model, metric):
+    sample = long_sample()
+    signed = spread(sample, naive_probing(model, sample, SENTENCES[:4], metric), SENTENCES[:4])
+    close(CLP(metric=metric, units="sentence").attribute(model, sample).metadata["signed"], signed)
+
+
+def test_ablation_variant_equals_the_plain_loop(model):
+    sample = long_sample()
+    signed = spread(sample, naive_loo(model, sample, SENTENCES[:4], "kl"), SENTENCES[:4])
+    att = CLP(variant="ablation", metric="kl", units="sentence").attribute(model, sample)
+    close(att.metadata["signed"], signed)
+    assert min(att.metadata["signed"]) >= -1e-6  # a divergence is never negative
+
+
+# --- identities and invariances
+
+
+def test_ablation_by_nll_is_perturbation(model):
+    sample = long_sample()
+    a, b = CLP(variant="ablation").attribute(model, sample), Perturbation().attribute(model, sample)
+    close(a.metadata["signed"], b.metadata["signed"], 1e-6)
+
+
+@pytest.mark.parametrize("metric", ["nll", "kl"])
+def test_probing_scores_add_up_to_what_the_whole_input_does(model, metric):
+    sample = long_sample()
+    total = sum(CLP(metric=metric).attribute(model, sample).metadata["signed"])
+    ids = sample.input_ids[:88]
+    none, full = torch.cat([ids[:3], ids[57:]]), ids
+    expected = naive_metric(model, sample, none, metric) - naive_metric(model, sample, full, metric)
+    assert total == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("method", [Perturbation(), CLP(), CLP(metric="kl"), CLP(variant="ablation", metric="kl")])
+def test_tokens_out_of_the_models_sight_get_nothing(method):
+    model = tiny_model("mistral")  # three layers, each sees itself and six tokens back
+    sample = tiny_sample(n=60, prompt=(1, 45), reasoning=(45, 45), output=(50, 55))
+    signed = torch.tensor(method.attribute(model, sample).metadata["signed"])
+    seen = 49 - 3 * 6  # first position that the predictor of O's first token can know of
+    assert signed[: seen - 1].abs().max() < 1e-5
+    assert signed[seen - 1 :].abs().max() > 1e-2
+
+
+def test_masking_what_is_ignored_gives_exactly_zero():
+    sample = planted_sample()
+    att = Perturbation().attribute(planted_model(), sample)
+    signed = torch.tensor(att.metadata["signed"])
+    assert (signed[~sample.gold_in_prompt] == 0).all() and signed[sample.gold_in_prompt].item() > 1
+    assert att.scores[sample.gold_in_prompt].item() == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"units": "sentence"}])
+@pytest.mark.parametrize("method", [Perturbation, CLP])
+def test_batch_size_changes_nothing(model, method, options, monkeypatch):
+    sample, sizes = long_sample(), []
+    forward = type(model).forward
+    monkeypatch.setattr(
+        type(model),
+        "forward",
+        lambda self, input_ids, **kw: sizes.append(len(input_ids)) or forward(self, input_ids, **kw),
+    )
+    whole = method(**options).attribute(model, sample)
+    n = whole.metadata["forward_passes"]
+    assert sizes == [n]
+    single = method(**options, max_batch_bytes=1).attribute(model, sample)
+    assert sizes[1:] == [1] * n
+    some = method(**options, max_batch_bytes=250_000).attribute(model, sample)
+    assert 1 < max(sizes[1 + n :]) < n
+    for other in (single, some):
+        close(whole.metadata["signed"], other.metadata["signed"])
+
+
+def test_row_order_changes_nothing(model):
+    sample = long_sample()
+    rows = [sample.input_ids[start:87] for start in (0, 3, 9, 20, 20, 41)]  # contexts of unequal length
+    measure = log_prob_of(sample.input_ids[77:88])
+    values = score_rows(model, rows, 11, measure)
+    for order in ([5, 4, 3, 2, 1, 0], [2, 0, 4, 5, 1, 3]):
+        close(score_rows(model, [rows[i] for i in order], 11, measure), values[order])
+
+
+def test_a_model_that_returns_all_logits_is_read_right(model, monkeypatch):
+    sample = long_sample()
+    expected = CLP().attribute(model, sample).metadata["signed"]
+    forward = type(model).forward
+    monkeypatch.setattr(type(model), "forward", lambda self, *, logits_to_keep, **kw: forward(self, **kw))
+    close(CLP().attribute(model, sample).metadata["signed"], expected)
+
+
+def test_only_the_input_is_changed(model, monkeypatch):
+    sample, seen = long_sample(), []
+    forward = type(model).forward
+    monkeypatch.setattr(
+        type(model), "forward", lambda self, input_ids, **kw: seen.append(input_ids) or forward(self, input_ids, **kw)
+    )
+    Perturbation().attribute(model, sample)
+    rows = torch.cat(seen)
+    changed = rows != sample.input_ids[:87]
+    assert changed.any(0).nonzero().flatten().tolist() == [i for i in range(3, 57) if sample.input_ids[i] != 0]
+    assert (changed.sum(1) <= 1).all()
+
+
+def test_distances_of_distributions():
+    p = torch.tensor([[0.5, 0.5, 0.0]]).log()
+    q = torch.tensor([[0.25, 0.25, 0.5]]).log()
+    part = slice(0, 1)
+    assert kl_from(p)(q, part).item() == pytest.approx(torch.tensor(2.0).log().item())
+    assert kl_from(p)(p, part).item() == 0
+    assert hellinger_from(p)(p, part).item() == 0
+    assert hellinger_from(p)(q, part).item() == pytest.approx((1 - 2 * (0.5 * 0.25) ** 0.5) ** 0.5)
+    assert hellinger_from(torch.tensor([[1.0, 0.0]]).log())(torch.tensor([[0.0, 1.0]]).log(), part).item() == 1
+
+
+def test_whole_distribution_in_chunks(model, monkeypatch):
+    ids = long_sample().input_ids[:88]
+    monkeypatch.setattr("flashtrace_lib.scoring_model.CHUNK_BYTES", 4 * 97 * 4)  # four positions of 97 logits
+    close(score_rows(model, [ids[:-1]], 11, whole_distribution)[0], predictions(model, ids, 11), 1e-4)
+
+
+def test_renormalised_scores_are_a_distribution_of_evidence():
+    scores = renormalise(torch.tensor([1.0, -5.0, 3.0]))
+    assert scores.tolist() == [0.25, 0, 0.75] and scores.dtype == torch.float32
+    assert renormalise(torch.tensor([-1.0, 0.0])).tolist() == [0, 0]
+
+
+def test_memory_budget_is_no_part_of_the_options():
+    assert (
+        Perturbation(max_batch_bytes=5).options() == Perturbation().options() == {"units": "token", "spread": "share"}
+    )
+    assert CLP().options()["metric"] == "nll"
+
+
+# --- controls
+
+
+def test_random_depends_on_seed_and_sample_alone(model):
+    a = Random().attribute(model, tiny_sample())
+    torch.rand(7)  # the global generator plays no part
+    assert torch.equal(a.scores, Random().attribute(None, tiny_sample()).scores)
+    assert not torch.equal(a.scores, Random(seed=1).attribute(model, tiny_sample()).scores)
+    assert not torch.equal(a.scores, Random().attribute(model, tiny_sample(seed=1)).scores)
+    assert a.scores.sum().item() == pytest.approx(1) and a.scores.min() >= 0
+    assert a.metadata["forward_passes"] == 0
+
+
+def test_random_recovers_at_chance():
+    scores = torch.stack([Random(seed=seed).attribute(None, tiny_sample()).scores for seed in range(400)])
+    first = torch.bincount(scores.argmax(-1), minlength=7) / 400
+    assert (first - 1 / 7).abs().max() < 0.06  # more than three standard errors
+
+
+def test_position_is_linear(model):
+    recency = Position().attribute(model, tiny_sample()).scores
+    close(recency, torch.arange(1, 8) / 28, 1e-7)
+    close(Position(favour="primacy").attribute(model, tiny_sample()).scores, recency.flip(0), 0)
+
+
+@pytest.mark.parametrize("control, aggregation", [(LastToken, "last"), (MeanPooling, "mean")])
+def test_named_aggregations_are_flashtrace_options(model, control, aggregation):
+    named, option = control(hops=2), FlashTrace(hops=2, aggregation=aggregation)
+    a, b = named.attribute(model, tiny_sample()), option.attribute(model, tiny_sample())
+    assert torch.equal(a.scores, b.scores) and a.method == control.name
+    assert named.options()["aggregation"] == aggregation
+    with pytest.raises(TypeError):
+        control(aggregation="sum")
+
+
+# --- bad input
+
+
+@pytest.mark.parametrize(
+    "method, options, message",
+    [
+        (Perturbation, {"units": "word"}, "token, sentence"),
+        (Perturbation, {"spread": "all"}, "share, copy"),
+        (Perturbation, {"max_batch_bytes": 0}, "must be positive"),
+        (CLP, {"metric": "hellinger"}, "nll, kl"),
+        (CLP, {"variant": "sentence"}, "probing, ablation"),
+        (Position, {"favour": "middle"}, "recency, primacy"),
+    ],
+)
+def test_bad_options_say_what_is_allowed(method, options, message):
+    with pytest.raises(ValueError, match=message):
+        method(**options)
+
+
+def test_bad_samples_are_named(model):
+    sample = tiny_sample()
+    with pytest.raises(ValueError, match="do not tile"):
+        Perturbation(units="sentence").attribute(model, sample)
+    sample.sentences = [(1, 4), (5, 8)]  # token 4 is in no sentence
+    with pytest.raises(ValueError, match="do not tile"):
+        unit_spans(sample, (1, 8), "sentence")
+    sample.sentences = [(0, 4), (4, 8)]  # reaches out of I
+    with pytest.raises(ValueError, match="do not tile"):
+        unit_spans(sample, (1, 8), "sentence")
+    sample.mask_token_id = None
+    with pytest.raises(ValueError, match="pad token id"):
+        Perturbation().attribute(model, sample)
