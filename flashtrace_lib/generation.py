@@ -119,7 +119,7 @@ def collect(
     blocks = range(0, len(examples), batch_size)
     for start in tqdm(blocks, desc=f"generate {examples[0].cell}", leave=False, disable=None if progress else True):
         block = examples[start : start + batch_size]
-        for example, response in zip(block, _respond(block, model, tokenizer, max_new_tokens, store), strict=True):
+        for example, response in zip(block, respond(block, model, tokenizer, max_new_tokens, store), strict=True):
             verdict = _verdict(example, response, model, tokenizer)
             counts["tried"] += 1
             counts[verdict] += 1
@@ -140,10 +140,13 @@ def true_response(example: Example) -> str:
     return f"<think>\n{example.reasoning}\n</think>\n\n{example.output}" if example.reasoning else example.output
 
 
-def _respond(
-    block: Sequence[Example], model: torch.nn.Module, tokenizer: Any, max_new_tokens: int, store: Store | None
+def respond(
+    block: Sequence[Example], model: torch.nn.Module, tokenizer: Any, max_new_tokens: int, store: Store | None = None
 ) -> list[list[int]]:
-    """Responses of one block; answered as a whole, so that a resumed run batches as an uninterrupted one."""
+    """Token ids of the responses to one block of examples, from the store where all of them are there.
+
+    Answered as a whole, so that a resumed run batches as an uninterrupted one.
+    """
     texts = [render_prompt(tokenizer, e.prompt, answer_prefix=e.answer_prefix).text for e in block]
     shaped_by = {"model": model_fingerprint(model), "max_new_tokens": max_new_tokens, "texts": texts}
     keys = [fingerprint({**shaped_by, "index": i}) for i in range(len(block))]

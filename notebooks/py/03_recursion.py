@@ -24,10 +24,11 @@ from IPython.display import HTML
 
 from flashtrace_lib import FlashTrace, experiments, load_model
 from flashtrace_lib.evaluation import audit, evaluate
-from flashtrace_lib.generation import generate
+from flashtrace_lib.generation import respond
 from flashtrace_lib.report import heatmap, heatmap_figure, mass, output, plots, style
 from flashtrace_lib.store import Store
-from flashtrace_lib.text import build_sample, render_prompt
+from flashtrace_lib.tasks.base import Example
+from flashtrace_lib.text import build_sample
 
 run = output.start(profile)
 run.versions()
@@ -49,7 +50,8 @@ noon. On Tuesday it lent 23 books to the hospital. It rained on Thursday.
 
 How many books did the library lend in total? Add the numbers of books."""
 prefix = "On Monday"
-response = generate(model, tokenizer, [render_prompt(tokenizer, text, answer_prefix=prefix).text], 120)[0]
+problem = Example("library", "written", "library", text, answers=("37",), answer_prefix=prefix)
+response = respond([problem], model, tokenizer, 120, Store(run.store("example_responses")))[0]
 print(prefix + tokenizer.decode(response, skip_special_tokens=True))
 
 # %% [markdown]
@@ -118,6 +120,7 @@ print("highest input tokens after three hops:", [sample.tokens[start + int(i)] f
 # %%
 collections = experiments.ruler_collections(run, model, tokenizer)
 samples = [s for s in experiments.all_samples(collections) if s.segments.has_reasoning]
+Store(run.store("example_responses")).compact()
 store = Store(run.store("recursion"))
 methods = {"flashtrace_k3": FlashTrace(hops=3)}
 evaluate(methods, samples, model, store=store, metrics=("recovery",), steps=run.profile.steps)
