@@ -93,7 +93,6 @@ def rc_params() -> dict[str, object]:
         "xtick.labelsize": 7,
         "ytick.labelsize": 7,
         "figure.dpi": 110,
-        "figure.constrained_layout.use": True,
         "savefig.dpi": 200,
         "savefig.facecolor": "white",
         "pdf.fonttype": 42,  # embedded TrueType: text stays text

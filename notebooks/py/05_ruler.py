@@ -139,7 +139,7 @@ paired.round(3)
 # ## What the paper found, what we found, why they differ
 #
 # The paper reports that FlashTrace recovers more evidence than IFR in nine of ten cells, and three to five times as
-# much in the variable-tracking cells, with lower RISE in nine of ten. The verdict here is computed:
+# much in the variable-tracking cells, with lower RISE in eight of ten. The verdict here is computed:
 
 # %%
 for metric in ("recovery", "rise", "mas"):
@@ -155,7 +155,7 @@ print("flagged samples:", flags.to_dict(), "of", frame["sample"].nunique())
 #
 # * **The model.** 135 million parameters instead of eight billion; it answers the small needle cells by itself and none
 #   of the chain cells, whose reasoning is teacher-forced here.
-# * **Short contexts.** At half the paper's length the evidence is a large share of the input, so the recovery rate is
+# * **Short contexts.** At about a third of the paper's length the evidence is a large share of the input, so the recovery rate is
 #   capped (see the caps above), and a tenth of the input is only a few sentences.
 # * **No reasoning, no recursion.** A cell that the model answers directly has an empty $\mathbf T$. FlashTrace is then
 #   its own hop 0, and differs from IFR only in summing the span before the proximity rather than after it.
