@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from ..metrics import bootstrap_interval
 from .overview import span_overview
@@ -65,7 +66,7 @@ def mass_by_segment(frame: pd.DataFrame, *, title: str = "Where each hop's mass 
         for at, group in zip(x, groups, strict=True):
             jitter = rng.uniform(-0.3, 0.3, len(group)) * width
             axes.scatter(at + jitter, group, s=4, color="#222222", alpha=0.35, lw=0, zorder=3)
-    axes.set_xticks(np.arange(len(hops)), [_hop_name(h) for h in hops])
+    axes.set_xticks(np.arange(len(hops)), [_hop_name(h).replace(" (", "\n(") for h in hops])
     axes.set_ylim(0, 1)
     axes.grid(axis="x", visible=False)
     axes.legend(ncols=len(segments), loc="upper center", bbox_to_anchor=(0.5, -0.1))
@@ -157,6 +158,8 @@ def cost_curve(
             axes.plot([], [], label=f"{style.label}: failed everywhere", **look)
     sizes = sorted(frame[x].unique())
     axes.set_xticks(sizes, [f"{v / 1000:g}k" if v >= 1000 else f"{v:g}" for v in sizes])
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))  # an axis of one decade would show a single number
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.minorticks_off()
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     times = "–".join(str(v) for v in sorted({min(repeats), max(repeats)})) if repeats else "0"

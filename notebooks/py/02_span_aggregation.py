@@ -183,8 +183,9 @@ print("from 4 to 64 target tokens IFR grows more than FlashTrace:", bool(growth[
 #
 # The paper's claim is one of arithmetic: the sum over the span can be taken before the proximity, so one pass serves
 # the whole span. That holds exactly (the identity and the loop above). Its claim of speed is measured against IFR run
-# one target token at a time; a batched IFR shares the transformed vectors among its targets and is the fairer rival,
-# so both stand in the figure. What the summation loses, contributions that cancel between target tokens, is no matter
+# one target token at a time; with one forward pass for all
+# target tokens IFR is a fairer rival, so both stand in the figure. On this CPU the two cost about the same, because the
+# proximity of each target token, not the forward pass, is what takes the time. What the summation loses, contributions that cancel between target tokens, is no matter
 # of speed and is measured where the methods are compared.
 
 # %% [markdown]
