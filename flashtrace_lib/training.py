@@ -74,6 +74,7 @@ def train(
         return run.save()
     finally:
         run.peft_model.unload()
+        model.set_attn_implementation(run.attention)
         model.requires_grad_(True).eval()
 
 
@@ -91,6 +92,9 @@ class _Run:
 
     def __init__(self, config: TrainingConfig, model: torch.nn.Module, tokenizer: Any):
         self.config, self.model, self.tokenizer = config, model, tokenizer
+        self.attention = model.config._attn_implementation
+        if model.device.type == "cpu":  # the fused kernel's backward pass is slower there at these lengths
+            model.set_attn_implementation("eager")
         self.curriculum = config.curriculum()
         self.identity = fingerprint({"config": config.shaping(), "model": model_fingerprint(model)})
         self.checkpoint = _run_folder(config) / "checkpoint.pt"
