@@ -98,7 +98,7 @@ class Store:
             read = self._read_parts()
             if read:
                 _write_atomic(self._merge(read), self.path)
-            for path in [*read, *self.parts.glob(".*.tmp")]:  # what killed writers left; none is alive in here
+            for path in [*read, *self.parts.glob(".*.tmp.*")]:  # what killed writers left; none is alive in here
                 path.unlink()
 
     def _table(self) -> pa.Table:
@@ -118,7 +118,9 @@ class Store:
         return pa.concat_tables(tables, promote_options="permissive").sort_by("key")
 
     def _read_parts(self) -> dict[Path, pa.Table]:
-        paths = sorted(self.parts.glob("*.parquet")) if self.parts.is_dir() else []
+        # A hidden file is one that somebody is still writing; glob shows it all the same.
+        found = sorted(self.parts.glob("*.parquet")) if self.parts.is_dir() else []
+        paths = [path for path in found if not path.name.startswith(".")]
         tables = {path: self._read_part(path) for path in paths}
         return {path: table for path, table in tables.items() if table is not None}
 

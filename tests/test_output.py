@@ -99,6 +99,15 @@ def test_table_shows_the_wide_form_and_stores_the_long_one(run):
     assert md.read_text().startswith("| method | mq_q2 recovery |\n")
 
 
+def test_a_pivoted_or_filtered_table_keeps_its_names_in_every_form(run):
+    pivoted = frame().pivot(index="method", columns=["cell", "metric"], values="mean")
+    csv, md, _ = run.table(pivoted, "pivoted")
+    assert list(pd.read_csv(csv).columns) == ["method", "mq_q2 recovery", "profile", "model"]
+    assert md.read_text().startswith("| method | mq_q2 recovery |\n")
+    filtered = frame()[frame()["method"] == "flashtrace"]  # bare row numbers say nothing
+    assert "index" not in pd.read_csv(run.table(filtered, "filtered")[0])
+
+
 def test_latex_escapes_each_special_mark_once(run):
     odd = pd.DataFrame({"a_b": [r"50% & {x} \ ~ ^ # $"]})
     text = run.table(odd, "odd")[2].read_text()

@@ -214,6 +214,15 @@ def test_concurrent_writers_and_a_killed_one_lose_nothing(store):
     assert [path.name for path in store.parts.iterdir()] == [".lock"]
 
 
+def test_a_part_that_is_being_written_is_neither_read_nor_kept_by_compaction(store, recwarn):
+    store.put("a", {"x": 1})
+    half = store.parts / ".b.1.ab.tmp.parquet"  # as paths.atomic_path names it
+    half.write_bytes(b"PAR1")
+    assert store.records()["key"].tolist() == ["a"] and not recwarn.list
+    store.compact()
+    assert not half.exists()
+
+
 # --- samples
 
 

@@ -162,11 +162,12 @@ class Run:
             low, high = int(frame["n"].min()), int(frame["n"].max())
             n = low if low == high else f"{low}–{high}"
         stamp = self.stamp(n)
-        long = frame.assign(
-            **{key: value for key, value in (("profile", self.profile.name), ("model", self.model_name))
-               if key not in frame}
-        )  # fmt: skip
         shown = _flat(frame if wide is None else wide)
+        long = _flat(frame)
+        long = long.assign(
+            **{key: value for key, value in (("profile", self.profile.name), ("model", self.model_name))
+               if key not in long}
+        )  # fmt: skip
         contents = {
             "csv": long.to_csv(index=False, float_format="%.6g", lineterminator="\n"),
             "md": _markdown(shown, caption, stamp),
@@ -214,10 +215,9 @@ def _checked(name: str) -> str:
 
 
 def _flat(frame: pd.DataFrame) -> pd.DataFrame:
-    """Copy whose index has become columns and whose columns are plain strings."""
-    if not isinstance(frame.index, pd.RangeIndex):
-        frame = frame.reset_index()
-    flat = frame.copy()
+    """Copy whose index has become columns, bare row numbers dropped, and whose columns are plain strings."""
+    numbers = frame.index.nlevels == 1 and frame.index.name is None and pd.api.types.is_integer_dtype(frame.index)
+    flat = frame.reset_index(drop=numbers)
     flat.columns = [
         " ".join(str(part) for part in (column if isinstance(column, tuple) else (column,)) if part != "")
         for column in frame.columns

@@ -69,7 +69,7 @@ def mass_by_segment(frame: pd.DataFrame, *, title: str = "Where each hop's mass 
     axes.set_xticks(np.arange(len(hops)), [_hop_name(h).replace(" (", "\n(") for h in hops])
     axes.set_ylim(0, 1)
     axes.grid(axis="x", visible=False)
-    axes.legend(ncols=len(segments), loc="upper center", bbox_to_anchor=(0.5, -0.1))
+    axes.legend(ncols=len(segments), loc="upper center", bbox_to_anchor=(0.5, -0.16))
     _note(axes, f"n = {frame['sample'].nunique()} samples (dots); {_INTERVAL}")
     return figure
 
