@@ -220,7 +220,7 @@ def _flat(frame: pd.DataFrame) -> pd.DataFrame:
     flat = frame.reset_index(drop=numbers)
     flat.columns = [
         " ".join(str(part) for part in (column if isinstance(column, tuple) else (column,)) if part != "")
-        for column in frame.columns
+        for column in flat.columns
     ]
     return flat
 
