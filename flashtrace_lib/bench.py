@@ -57,6 +57,8 @@ def measure(model: torch.nn.Module, method: Method, sample: Sample, runs: int = 
         ``forward_s``, ``seconds`` (medians, s), ``ratio`` (median of the paired ratios), ``peak_gib`` and
         ``forward_peak_gib`` (GiB over the loaded model), ``n``.
     """
+    # Code and buffers that the libraries load once, on first use, belong to the loaded model, not to a size.
+    method.attribute(model, bench_sample(32, 32, model.get_input_embeddings().num_embeddings))
     with peak_memory(model.device) as peak:  # first: nothing in the allocator that could hide what it takes
         method.attribute(model, sample)
     with peak_memory(model.device) as forward_peak:
