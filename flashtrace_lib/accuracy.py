@@ -85,15 +85,67 @@ def evaluate_reasoner(
     identity = model_fingerprint(model)
     rows = []
     blocks = [
-        examples[start : start + batch_size]
+        (start, examples[start : start + batch_size])
         for examples in (problems(task, n, seed, "eval", tokenizer, length) for task in tasks)
         for start in range(0, n, batch_size)
     ]
-    for block in tqdm(blocks, desc=f"accuracy, {mode}", unit="batch", disable=None if progress else True):
-        key = {"model": identity, "mode": mode, "max_new_tokens": max_new_tokens, "prompts": [e.prompt for e in block]}
-        answers = _answers(fingerprint(key), block, model, tokenizer, mode, max_new_tokens, store)
+    for start, block in tqdm(blocks, desc=f"accuracy, {mode}", unit="batch", disable=None if progress else True):
+        asked = {"model": identity, "mode": mode, "max_new_tokens": max_new_tokens}
+        key = fingerprint({**asked, "prompts": [e.prompt for e in block]})
+        asked |= {"task": block[0].cell, "seed": seed, "length": length}
+        answers = _answers(key, {**asked, "start": start}, block, model, tokenizer, store)
         rows += [_row(e, mode, length, answer) for e, answer in zip(block, answers, strict=True)]
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def audit_answers(
+    model: torch.nn.Module, tokenizer: Any, store: Store, k: int = 3, seed: int = 0
+) -> pd.DataFrame:
+    """Answer ``k`` stored problems again, chosen at random, each alone, and compare the verdicts.
+
+    Verdicts, not words: in another batch or on another processor the greedy choice between two nearly equal tokens may
+    fall otherwise.
+
+    Parameters
+    ----------
+    model, tokenizer
+        As given to `evaluate_reasoner`.
+    store : Store
+        Filled by it.
+    k : int
+        Problems, at most as many as are stored.
+    seed : int
+        Chooses them.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``task, mode, id, stored, again, agrees``; two scores from 0 to 1.
+
+    Raises
+    ------
+    ValueError
+        If the store holds no answers of this model.
+    """
+    records = store.records()
+    mine = records[records["model"] == model_fingerprint(model)] if len(records) else records
+    if not len(mine):
+        raise ValueError(f"{store.path} holds no answers of this model: run python -m flashtrace_lib.accuracy first")
+    rows = []
+    for record in mine.sample(min(k, len(mine)), random_state=seed).to_dict("records"):
+        task, mode, index = record["task"], record["mode"], int(record["start"]) + int(record["index"])
+        example = problems(task, index + 1, int(record["seed"]), "eval", tokenizer, int(record["length"]))[index]
+        limit = int(record["max_new_tokens"])
+        again = _answer(example, generate(model, tokenizer, [prompt_text(tokenizer, example, mode).text], limit)[0],
+                        tokenizer, limit)  # fmt: skip
+        old, new = (_row(example, mode, limit, answer)["score"] for answer in (record, again | {"seconds": 0.0}))
+        rows.append({"task": task, "mode": mode, "id": example.id, "stored": old, "again": new, "agrees": old == new})
+    return pd.DataFrame(rows)
+
+
+def answer_store(folder: Path | str) -> Store:
+    """Where the answers of the model with the adapter in ``folder`` are kept."""
+    return Store(Path(folder) / "answers")
 
 
 def accuracy_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -110,31 +162,21 @@ def accuracy_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _answers(
-    key: str,
-    block: Sequence[Example],
-    model: torch.nn.Module,
-    tokenizer: Any,
-    mode: str,
-    max_new_tokens: int,
+    key: str, asked: dict[str, Any], block: Sequence[Example], model: torch.nn.Module, tokenizer: Any,
     store: Store | None,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Any]]:  # fmt: skip
     """Stored or new responses of a block."""
     keys = [f"{key}-{i}" for i in range(len(block))]
     stored = [None if store is None else store.get(k) for k in keys]
     if all(record is not None for record in stored):
         return stored
-    start = time.perf_counter()
-    generated = generate(model, tokenizer, [prompt_text(tokenizer, e, mode).text for e in block], max_new_tokens)
+    start, limit = time.perf_counter(), asked["max_new_tokens"]
+    texts = [prompt_text(tokenizer, example, asked["mode"]).text for example in block]
+    generated = generate(model, tokenizer, texts, limit)
     seconds = (time.perf_counter() - start) / len(block)
     answers = [
-        {
-            "id": example.id,
-            "response": tokenizer.decode(ids, skip_special_tokens=True),
-            "tokens": len(ids),
-            "finished": len(ids) < max_new_tokens or ids[-1] == tokenizer.eos_token_id,
-            "seconds": seconds,
-        }
-        for example, ids in zip(block, generated, strict=True)
+        {**asked, "index": i, "seconds": seconds, **_answer(example, ids, tokenizer, limit)}
+        for i, (example, ids) in enumerate(zip(block, generated, strict=True))
     ]
     for k, answer in zip(keys, answers, strict=True):
         if store is not None:
@@ -142,10 +184,19 @@ def _answers(
     return answers
 
 
+def _answer(example: Example, ids: list[int], tokenizer: Any, limit: int) -> dict[str, Any]:
+    """What is kept of a response."""
+    return {
+        "id": example.id,
+        "response": tokenizer.decode(ids, skip_special_tokens=True),
+        "tokens": len(ids),
+        "finished": len(ids) < limit or ids[-1] == tokenizer.eos_token_id,
+    }
+
+
 def _row(example: Example, mode: str, length: int, answer: dict[str, Any]) -> dict[str, Any]:
-    tracking = example.metadata.get("kind") == "vt"
     said = final_answer(answer["response"]) if answer["finished"] else ""
-    value = score(example, said, "exact_set" if tracking else None) if said else 0.0
+    value = score(example, said) if said else 0.0
     kept = {name: answer[name] for name in ("finished", "tokens", "seconds", "response")}
     asked = length if example.task == "ruler" else None
     return {"task": example.cell, "mode": mode, "id": example.id, "length": asked, "score": value,
@@ -166,7 +217,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         model, tokenizer = load_model("embedded-base", device_map="cuda" if torch.cuda.is_available() else None)
         adapter.merge_adapter(model, arguments.adapter)
-        store = Store(arguments.adapter / "answers")
+        store = answer_store(arguments.adapter)
         frame = pd.concat(
             evaluate_reasoner(
                 model, tokenizer, arguments.tasks, arguments.n, arguments.seed, mode,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,9 @@ from tqdm import tqdm
 from .activations import LayerActivations
 from .attribution import Attribution, Hop, Method
 from .bench import random_sample
-from .fingerprints import fingerprint, model_fingerprint
+from .fingerprints import fingerprint, model_fingerprint, sample_fingerprint
 from .generation import Collection, collect
-from .methods import METHODS, FlashTrace
+from .methods import METHODS, FlashTrace, Perturbation
 from .methods.flashtrace import accumulate
 from .metrics import bootstrap_interval, recovery_rate
 from .proximity import aggregate, head_proximity
@@ -30,15 +31,21 @@ from .report.style import HIGHER_IS_BETTER
 from .sample import Sample, Span
 from .store import Store
 from .tasks.ruler import ruler_examples
+from .tasks.ruler_problems import Keep
+from .tasks.splits import in_split
 
 
-def profile_methods(run: Run) -> list[Method]:
-    """The methods of the run's profile; FlashTrace with its number of hops."""
-    unknown = [name for name in run.profile.methods if name not in METHODS]
+def profile_methods(run: Run, names: Iterable[str] | None = None) -> list[Method]:
+    """The methods of the run's profile, or those named; FlashTrace with its number of hops."""
+    names = list(run.profile.methods if names is None else names)
+    unknown = [name for name in names if name not in METHODS]
     if unknown:
         raise ValueError(f"profile {run.profile.name}: unknown methods {unknown}; known are {sorted(METHODS)}")
-    made = {FlashTrace: lambda: FlashTrace(hops=run.profile.hops)}
-    return [made.get(METHODS[name], METHODS[name])() for name in run.profile.methods]
+    made = {
+        FlashTrace: lambda: FlashTrace(hops=run.profile.hops),
+        Perturbation: lambda: Perturbation(units="sentence"),  # one pass a token would cost hundreds
+    }
+    return [made.get(METHODS[name], METHODS[name])() for name in names]
 
 
 def ruler_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
@@ -49,14 +56,19 @@ def ruler_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[
     for cell in tqdm(settings.cells, desc="RULER cells"):
         haystack = None if cell.startswith("h") else settings.haystack  # assignments always stand in noise
         examples = ruler_examples(
-            cell, settings.length_of(cell), tokenizer, settings.max_tries,
-            seed=run.profile.seed, haystack=haystack, one_shot=settings.one_shot if cell.startswith("h") else "auto",
+            cell, settings.length_of(cell), tokenizer, settings.max_tries, seed=run.profile.seed, haystack=haystack,
+            one_shot=settings.one_shot if cell.startswith("h") else "auto", keep=held_out(run),
         )  # fmt: skip
         collections[cell] = collect(
             examples, model, tokenizer, settings.samples, store=store, max_new_tokens=settings.max_new_tokens
         )
     store.compact()
     return collections
+
+
+def held_out(run: Run) -> Keep | None:
+    """What a problem may be made of: with the embedded model's adapter, only what its training never showed."""
+    return partial(in_split, split="eval") if run.profile.model == "embedded" else None
 
 
 def all_samples(collections: Mapping[str, Collection]) -> list[Sample]:
@@ -128,12 +140,12 @@ def paired_difference(frame: pd.DataFrame, first: str, second: str, by: tuple[st
 def stored_attributions(store: Store, samples: Iterable[Sample], method: str) -> list[Attribution]:
     """Attributions rebuilt from stored records, in the order of ``samples``; ValueError where one is missing."""
     records = store.records()
-    records = records[records["method"] == method].drop_duplicates("sample", keep="last").set_index("sample")
+    records = records[records["method"] == method].drop_duplicates("sample_key", keep="last").set_index("sample_key")
     rebuilt = []
     for sample in samples:
-        if sample.id not in records.index:
+        if (key := sample_fingerprint(sample)) not in records.index:
             raise ValueError(f"no stored record of {method} for sample {sample.id}: run evaluate with this store first")
-        record = records.loc[sample.id]
+        record = records.loc[key]
         hops = [
             Hop(torch.tensor(np.asarray(scores, dtype=np.float32)), tuple(int(x) for x in target), torch.empty(0))
             for scores, target in zip(record["hop_scores"], record["hop_targets"], strict=True)
@@ -170,7 +182,7 @@ def span_cost(
         if key not in store:
             sample = random_sample(n_input, 0, n_output, model.get_input_embeddings().num_embeddings)
             method.attribute(model, sample)  # warm-up
-            seconds = [_seconds(method, model, sample) for _ in range(runs)]
+            seconds = [timed(method, model, sample) for _ in range(runs)]
             store.put(key, {"method": label, "n_input": n_input, "n_output": n_output, "seconds": seconds})
         record = store.get(key)
         rows += [
@@ -181,7 +193,8 @@ def span_cost(
     return pd.DataFrame(rows)
 
 
-def _seconds(method: Method, model: torch.nn.Module, sample: Sample) -> float:
+def timed(method: Method, model: torch.nn.Module, sample: Sample) -> float:
+    """Wall-clock seconds of one attribution."""
     start = time.perf_counter()
     method.attribute(model, sample)
     return time.perf_counter() - start
@@ -189,7 +202,7 @@ def _seconds(method: Method, model: torch.nn.Module, sample: Sample) -> float:
 
 def example_sample(run: Run, model: torch.nn.Module, tokenizer: Any, length: int = 256) -> Sample:
     """First short needle sample (two keys) that the model answers, or its true answer where it answers none."""
-    examples = ruler_examples("mq_q2", length, tokenizer, 10, seed=run.profile.seed + 1)
+    examples = ruler_examples("mq_q2", length, tokenizer, 10, seed=run.profile.seed + 1, keep=held_out(run))
     store = Store(run.store("example_responses"))
     collection = collect(examples, model, tokenizer, 1, store=store, max_new_tokens=64, batch_size=5)
     store.compact()

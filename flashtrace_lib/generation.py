@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from .tasks.base import Example
 from .tasks.scoring import is_correct, score
 from .text import build_sample, render_prompt, tokenise
 
+MODES = ("thinking", "direct")
 FORCED = "teacher-forced"
 GENERATED = "generated"
 
@@ -89,6 +90,7 @@ def collect(
     max_new_tokens: int = 192,
     batch_size: int = 10,
     teacher_force: bool = True,
+    mode: str | None = None,
     progress: bool = True,
 ) -> Collection:
     """Let the model answer until ``n`` responses are finished and correct.
@@ -109,6 +111,8 @@ def collect(
         Examples answered together: one block.
     teacher_force : bool
         Whether true chains may stand in.
+    mode : {"thinking", "direct"}, optional
+        See `prompt_settings`.
 
     Returns
     -------
@@ -119,17 +123,18 @@ def collect(
     blocks = range(0, len(examples), batch_size)
     for start in tqdm(blocks, desc=f"generate {examples[0].cell}", leave=False, disable=None if progress else True):
         block = examples[start : start + batch_size]
-        for example, response in zip(block, respond(block, model, tokenizer, max_new_tokens, store), strict=True):
+        for example, response in zip(block, respond(block, model, tokenizer, max_new_tokens, store, mode), strict=True):
             verdict = _verdict(example, response, model, tokenizer)
             counts["tried"] += 1
             counts[verdict] += 1
             if verdict == "correct":
-                kept.append(_sample(tokenizer, example, response, GENERATED))
+                kept.append(_sample(tokenizer, example, response, GENERATED, mode))
         if len(kept) >= n or not kept:
             break
     if 2 * len(kept) >= n or not teacher_force:
         return Collection(kept[:n], dict(counts))
-    forced = [_sample(tokenizer, example, true_response(example), FORCED) for example in examples[:n]]
+    chains = [example if mode != "direct" else replace(example, reasoning="") for example in examples[:n]]
+    forced = [_sample(tokenizer, example, true_response(example), FORCED, mode) for example in chains]
     return Collection(forced, dict(counts), forced=True)
 
 
@@ -140,14 +145,43 @@ def true_response(example: Example) -> str:
     return f"<think>\n{example.reasoning}\n</think>\n\n{example.output}" if example.reasoning else example.output
 
 
+def prompt_settings(tokenizer: Any, example: Example, mode: str | None = None) -> dict[str, Any]:
+    """How an example goes into the chat template: keyword arguments of `text.render_prompt`.
+
+    Parameters
+    ----------
+    mode : {"thinking", "direct"}, optional
+        A template with a switch (``enable_thinking``, as Qwen3's) is set to it; thinking where it is not given. Such a
+        model begins its turn itself: the benchmark's first words of the answer would stand where it thinks, and in
+        direct mode would set it apart from thinking by more than the switch. A template without one is left alone.
+
+    Raises
+    ------
+    ValueError
+        If the mode is unknown, or is asked of a template that has no switch.
+    """
+    if mode not in (None, *MODES):
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
+    if "enable_thinking" not in (getattr(tokenizer, "chat_template", None) or ""):
+        if mode is not None:
+            raise ValueError(f"mode {mode!r}: the model's chat template has no enable_thinking switch; leave it out")
+        return {"answer_prefix": example.answer_prefix}
+    return {"template_kwargs": {"enable_thinking": mode != "direct"}}
+
+
 def respond(
-    block: Sequence[Example], model: torch.nn.Module, tokenizer: Any, max_new_tokens: int, store: Store | None = None
+    block: Sequence[Example],
+    model: torch.nn.Module,
+    tokenizer: Any,
+    max_new_tokens: int,
+    store: Store | None = None,
+    mode: str | None = None,
 ) -> list[list[int]]:
     """Token ids of the responses to one block of examples, from the store where all of them are there.
 
     Answered as a whole, so that a resumed run batches as an uninterrupted one.
     """
-    texts = [render_prompt(tokenizer, e.prompt, answer_prefix=e.answer_prefix).text for e in block]
+    texts = [render_prompt(tokenizer, e.prompt, **prompt_settings(tokenizer, e, mode)).text for e in block]
     shaped_by = {"model": model_fingerprint(model), "max_new_tokens": max_new_tokens, "texts": texts}
     keys = [fingerprint({**shaped_by, "index": i}) for i in range(len(block))]
     stored = [None if store is None else store.get(key) for key in keys]
@@ -174,9 +208,11 @@ def _answer_text(tokenizer: Any, response: list[int]) -> str:
     return text.rsplit("</think>", 1)[-1]
 
 
-def _sample(tokenizer: Any, example: Example, response: list[int] | str, how: str) -> Sample:
+def _sample(tokenizer: Any, example: Example, response: list[int] | str, how: str, mode: str | None) -> Sample:
     """Build the Sample of one response."""
-    prefix = example.answer_prefix if how == GENERATED else ""
+    settings = prompt_settings(tokenizer, example, mode)
+    if how == FORCED:  # the true response begins with its own words
+        settings.pop("answer_prefix", None)
     text = response if isinstance(response, str) else _answer_text(tokenizer, response)
     metadata = {
         **example.metadata,
@@ -186,8 +222,10 @@ def _sample(tokenizer: Any, example: Example, response: list[int] | str, how: st
         "response": how,
         "score": score(example, text.rsplit("</think>", 1)[-1]),
     }
+    if mode is not None:
+        metadata["mode"] = mode
     return build_sample(
-        tokenizer, example.prompt, response, evidence=example.evidence, answer_prefix=prefix, metadata=metadata
+        tokenizer, example.prompt, response, evidence=example.evidence, metadata=metadata, **settings
     )
 
 

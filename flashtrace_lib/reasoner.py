@@ -12,10 +12,10 @@ from typing import Any
 
 from . import generation
 from .chat import PromptText, render_prompt
+from .generation import MODES
 from .locate import find_thinking
 from .tasks.base import Example
 
-MODES = ("thinking", "direct")
 NO_THINK = "/no_think"
 
 # The embedded model's own template, its system message included, with the switch.

@@ -72,6 +72,57 @@ class RulerProfile:
 
 
 @dataclass(frozen=True)
+class PilotProfile:
+    """Settings of the pilot study (paper, section 3.2 and appendix I): one chain of assignments in noise.
+
+    Parameters
+    ----------
+    hops : tuple of int
+        Assignments to follow; the reasoning grows with them.
+    samples : int
+        Samples with a correct response wanted for each number of hops.
+    compare_hops : int
+        Assignments of the problems that are answered with and without reasoning.
+    compare_samples : int
+        Of these, samples that are answered correctly in both ways.
+    methods : tuple of str
+        Methods whose recovery is compared.
+    length : int
+        Length of the prompts, tokens.
+    cost_input : int
+        Input of the cost measurement, tokens.
+    cost_reasoning : tuple of int
+        Its lengths of the reasoning, tokens, ascending.
+    cost_limit : int
+        The first length that takes a method longer than this, s, is its last; longer ones are extrapolated.
+    """
+
+    hops: tuple[int, ...] = (1, 2, 4, 6, 8, 10)
+    samples: int = 4
+    compare_hops: int = 2
+    compare_samples: int = 20
+    methods: tuple[str, ...] = ("perturbation", "ifr", "attnlrp", "flashtrace")
+    length: int = 512
+    cost_input: int = 256
+    cost_reasoning: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
+    cost_limit: int = 60
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "methods", _names(self.methods, "pilot.methods"))
+        for name in ("samples", "compare_hops", "compare_samples", "length", "cost_input", "cost_limit"):
+            _check_count(getattr(self, name), f"pilot.{name}", least=1)
+        for name in ("hops", "cost_reasoning"):
+            numbers = getattr(self, name)
+            if not isinstance(numbers, list | tuple) or not numbers:
+                raise ValueError(f"pilot.{name} must be a list of one or more whole numbers, got {numbers!r}")
+            for number in numbers:
+                _check_count(number, f"a number of pilot.{name}", least=1)
+            if list(numbers) != sorted(set(numbers)):
+                raise ValueError(f"pilot.{name} must ascend, got {list(numbers)}")
+            object.__setattr__(self, name, tuple(numbers))
+
+
+@dataclass(frozen=True)
 class Profile:
     """Everything that shapes a run of the book.
 
@@ -87,6 +138,10 @@ class Profile:
         Names of the attribution methods to compare.
     ruler : RulerProfile
         Settings of the RULER cells.
+    pilot : PilotProfile
+        Settings of the pilot study.
+    training : str
+        Training configuration that the notebook of the embedded reasoner runs from nothing.
     dtype : {"float32", "bfloat16", "float16"}
         Arithmetic of the model's forward pass.
     seed : int
@@ -104,6 +159,8 @@ class Profile:
     model: str
     methods: tuple[str, ...]
     ruler: RulerProfile
+    pilot: PilotProfile = field(default_factory=PilotProfile)
+    training: str = "smoke"
     dtype: str = "float32"
     seed: int = 0
     hops: int = 1
@@ -111,7 +168,7 @@ class Profile:
     data_dir: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("name", "description", "model"):
+        for name in ("name", "description", "model", "training"):
             _check_type(getattr(self, name), name, str)
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", self.name):
             raise ValueError(f"name {self.name!r} cannot name a folder: use lower-case letters, digits, '-' and '_'")
@@ -126,6 +183,9 @@ class Profile:
     def to_dict(self) -> dict[str, Any]:
         """The profile as plain, JSON-ready data."""
         return asdict(self)
+
+
+_SECTIONS = {"ruler": RulerProfile, "pilot": PilotProfile}
 
 
 def profile_names() -> list[str]:
@@ -156,11 +216,16 @@ def load_profile(name_or_path: str | Path) -> Profile:
         if not isinstance(data, dict):
             raise ValueError("the file must hold `key: value` lines")
         _check_keys(data, Profile, "")
-        _check_type(data["ruler"], "ruler", dict)
-        _check_keys(data["ruler"], RulerProfile, "ruler.")
-        return Profile(**{**data, "ruler": RulerProfile(**data["ruler"])})
+        return Profile(**data | {name: _section(data, name, kind) for name, kind in _SECTIONS.items() if name in data})
     except (ValueError, yaml.YAMLError) as error:
         raise ValueError(f"profile {path.name}: {error}") from None
+
+
+def _section(data: dict[str, Any], name: str, kind: type) -> Any:
+    """The settings under one key of the file."""
+    _check_type(data[name], name, dict)
+    _check_keys(data[name], kind, f"{name}.")
+    return kind(**data[name])
 
 
 def _profile_path(name: str) -> Path:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from ..metrics import bootstrap_interval
+from .axes import INTERVAL, new_axes, note, require, spread_of
 from .overview import span_overview
 from .style import (
     HIGHER_IS_BETTER,
@@ -27,7 +26,6 @@ from .style import (
 
 __all__ = ["cost_curve", "mass_by_position", "mass_by_segment", "metric_bars", "span_overview"]
 
-_INTERVAL = "whiskers: bootstrap 95 % interval of the mean"
 _ERROR = {"fmt": "none", "ecolor": "#222222", "elinewidth": 0.9, "capsize": 2}
 _HOP_LINES = ("-", "--", "-.", ":")
 _HOP_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
@@ -49,11 +47,11 @@ def mass_by_segment(frame: pd.DataFrame, *, title: str = "Where each hop's mass 
     -------
     matplotlib.figure.Figure
     """
-    _require(frame, "sample", "hop", "segment", "mass")
+    require(frame, "sample", "hop", "segment", "mass")
     hops = sorted(frame["hop"].unique())
     segments = [s for s in SEGMENTS if s in set(frame["segment"])]
     width = 0.8 / len(segments)
-    figure, axes = _axes(title, "", "share of the hop's mass (fraction)", height=2.9)
+    figure, axes = new_axes(title, "", "share of the hop's mass (fraction)", height=2.9)
     rng = np.random.default_rng(seed)
     for i, segment in enumerate(segments):
         groups = [frame.loc[(frame["hop"] == h) & (frame["segment"] == segment), "mass"].to_numpy() for h in hops]
@@ -62,7 +60,7 @@ def mass_by_segment(frame: pd.DataFrame, *, title: str = "Where each hop's mass 
         mean = [g.mean() for g in groups]
         bar = {"color": colour, "alpha": 0.75, "edgecolor": "white", "hatch": SEGMENT_HATCHES[segment]}
         axes.bar(x, mean, 0.92 * width, label=SEGMENT_NAMES[segment], **bar)
-        axes.errorbar(x, mean, yerr=_spread(groups), **_ERROR)
+        axes.errorbar(x, mean, yerr=spread_of(groups), **_ERROR)
         for at, group in zip(x, groups, strict=True):
             jitter = rng.uniform(-0.3, 0.3, len(group)) * width
             axes.scatter(at + jitter, group, s=4, color="#222222", alpha=0.35, lw=0, zorder=3)
@@ -70,7 +68,7 @@ def mass_by_segment(frame: pd.DataFrame, *, title: str = "Where each hop's mass 
     axes.set_ylim(0, 1)
     axes.grid(axis="x", visible=False)
     axes.legend(ncols=len(segments), loc="upper center", bbox_to_anchor=(0.5, -0.16))
-    _note(axes, f"n = {frame['sample'].nunique()} samples (dots); {_INTERVAL}")
+    note(axes, f"n = {frame['sample'].nunique()} samples (dots); {INTERVAL}")
     return figure
 
 
@@ -88,14 +86,14 @@ def mass_by_position(frame: pd.DataFrame, *, title: str = "Mass within the reaso
     -------
     matplotlib.figure.Figure
     """
-    _require(frame, "sample", "hop", "position", "mass")
-    figure, axes = _axes(
+    require(frame, "sample", "hop", "position", "mass")
+    figure, axes = new_axes(
         title, "relative position in T (0 = first token, 1 = last)", "share of the mass on T (fraction)"
     )
     for i, (hop, part) in enumerate(frame.groupby("hop")):
         groups = {x: g["mass"].to_numpy() for x, g in part.groupby("position")}
         x, mean = np.array(list(groups)), np.array([g.mean() for g in groups.values()])
-        low, high = _spread(list(groups.values()))
+        low, high = spread_of(list(groups.values()))
         colour, line = _HOP_COLOURS[i % 4], _HOP_LINES[i % 4]
         axes.plot(x, mean, color=colour, ls=line, marker="osD^"[i % 4], label=_hop_name(hop))
         axes.fill_between(x, mean - low, mean + high, color=colour, alpha=0.15, lw=0)
@@ -103,7 +101,7 @@ def mass_by_position(frame: pd.DataFrame, *, title: str = "Mass within the reaso
     axes.set_xlim(0, 1)
     axes.set_ylim(bottom=0)
     axes.legend()
-    _note(axes, f"n = {frame['sample'].nunique()} samples; bands: bootstrap 95 % interval of the mean")
+    note(axes, f"n = {frame['sample'].nunique()} samples; bands: bootstrap 95 % interval of the mean")
     return figure
 
 
@@ -133,10 +131,10 @@ def cost_curve(
     ValueError
         If a column is missing, or a size or cost is not positive.
     """
-    _require(frame, x, y, by)
+    require(frame, x, y, by)
     if (frame[[x, y]] <= 0).any().any():
         raise ValueError(f"{x} and {y} must be positive to be drawn on logarithmic axes")
-    figure, axes = _axes(title or f"{y} against {x}", xlabel or x, ylabel or y, height=3.2)
+    figure, axes = new_axes(title or f"{y} against {x}", xlabel or x, ylabel or y, height=3.2)
     axes.set(xscale="log", yscale="log")
     repeats = set()
     for name in method_order(list(frame[by].astype(str))):
@@ -149,7 +147,7 @@ def cost_curve(
             size, mean = np.array(list(groups)), np.array([g.mean() for g in groups.values()])
             repeats |= {len(g) for g in groups.values()}
             axes.errorbar(
-                size, mean, yerr=_spread(list(groups.values())), capsize=2, label=_fitted(name, size, mean), **look
+                size, mean, yerr=spread_of(list(groups.values())), capsize=2, label=_fitted(name, size, mean), **look
             )
             if failed:
                 axes.plot([size[-1], failed[0]], [mean[-1]] * 2, color=style.colour, ls=(0, (2, 2)), lw=0.9)
@@ -164,7 +162,7 @@ def cost_curve(
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     times = "–".join(str(v) for v in sorted({min(repeats), max(repeats)})) if repeats else "0"
     crosses = "; cross: failed (out of memory)" if frame[y].isna().any() else ""
-    _note(axes, f"n = {times} runs a point; {_INTERVAL}{crosses}")
+    note(axes, f"n = {times} runs a point; {INTERVAL}{crosses}")
     return figure
 
 
@@ -192,7 +190,7 @@ def metric_bars(frame: pd.DataFrame, metric: str, *, cells: Sequence[str] | None
     ValueError
         If a column or the metric is missing.
     """
-    _require(frame, "method", "cell", "metric", "mean", "low", "high", "n")
+    require(frame, "method", "cell", "metric", "mean", "low", "high", "n")
     part = frame[frame["metric"] == metric]
     if part.empty:
         raise ValueError(f"no rows of metric {metric!r}: the frame has {sorted(set(frame['metric']))}")
@@ -202,7 +200,7 @@ def metric_bars(frame: pd.DataFrame, metric: str, *, cells: Sequence[str] | None
     better = {True: "; higher is better", False: "; lower is better"}.get(HIGHER_IS_BETTER.get(metric), "")
     name = METRIC_NAMES.get(metric, metric)
     wide = min(2 * WIDTH, max(WIDTH * 0.75, 0.24 * len(cells) * len(methods) + 1.6))
-    figure, axes = _axes(title or name, "", name, height=2.9, width=wide)
+    figure, axes = new_axes(title or name, "", name, height=2.9, width=wide)
     for i, method in enumerate(methods):
         rows = part[part["method"] == method].set_index("cell").reindex(cells)
         x = np.arange(len(cells)) + (i - (len(methods) - 1) / 2) * width
@@ -219,32 +217,13 @@ def metric_bars(frame: pd.DataFrame, metric: str, *, cells: Sequence[str] | None
     axes.set_ylim(bottom=0)
     axes.grid(axis="x", visible=False)
     axes.legend(ncols=min(7, len(methods) + 1), loc="upper center", bbox_to_anchor=(0.5, -0.1))
-    _note(
-        axes, f"n = {n['min'] if n['min'] == n['max'] else f'{n.min()}–{n.max()}'} samples a cell; {_INTERVAL}{better}"
+    note(
+        axes, f"n = {n['min'] if n['min'] == n['max'] else f'{n.min()}–{n.max()}'} samples a cell; {INTERVAL}{better}"
     )
     return figure
 
 
-def _axes(
-    title: str, xlabel: str, ylabel: str, *, height: float = 2.8, width: float = WIDTH * 0.75
-) -> tuple[Figure, Axes]:
-    """A figure with one axes."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.add_subplot()
-    axes.set_title(title, pad=16)
-    axes.set(xlabel=xlabel, ylabel=ylabel)
-    return figure, axes
 
-
-def _note(axes: Axes, text: str) -> None:
-    """Number of samples and meaning of the intervals, between title and axes."""
-    axes.annotate(text, (0, 1), (0, 4), "axes fraction", "offset points", fontsize=6.5, color="#555555")
-
-
-def _spread(groups: Sequence[np.ndarray]) -> np.ndarray:
-    """Distances from the mean to the ends of its bootstrap interval, shape [2, groups]; 0 for single values."""
-    ends = [(g.mean() - low, high - g.mean()) for g in groups for low, high in [bootstrap_interval(g)]]
-    return np.nan_to_num(np.array(ends).T).clip(min=0)
 
 
 def _fitted(name: str, size: np.ndarray, cost: np.ndarray) -> str:
@@ -257,10 +236,3 @@ def _fitted(name: str, size: np.ndarray, cost: np.ndarray) -> str:
 
 def _hop_name(hop: int) -> str:
     return f"hop {hop} (the paper's Hop {hop + 1})"
-
-
-def _require(frame: pd.DataFrame, *columns: str) -> None:
-    missing = [column for column in columns if column not in frame]
-    if missing or frame.empty:
-        what = f"lacks the columns {missing}" if missing else "is empty"
-        raise ValueError(f"the frame {what}: it needs {', '.join(columns)} and at least one row")

@@ -156,6 +156,8 @@ def _example(
         answer_prefix=problem.answer_prefix,
         reasoning=problem.reasoning,
         output=problem.output,
+        # Naming every variable of the text would satisfy the benchmark's own measure, substring recall.
+        scorer="exact_set" if cell.kind == "vt" else "substring_recall",
         metadata={
             "length": length,
             "tokens": count(prompt),

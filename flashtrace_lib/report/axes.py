@@ -1,0 +1,45 @@
+"""What the figures share: axes, the note above them, intervals, the check of a frame's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ..metrics import bootstrap_interval
+from .style import WIDTH
+
+INTERVAL = "whiskers: bootstrap 95 % interval of the mean"
+
+
+def new_axes(
+    title: str, xlabel: str, ylabel: str, *, height: float = 2.8, width: float = WIDTH * 0.75
+) -> tuple[Figure, Axes]:
+    """A figure with one axes."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title(title, pad=16)
+    axes.set(xlabel=xlabel, ylabel=ylabel)
+    return figure, axes
+
+
+def note(axes: Axes, text: str) -> None:
+    """Number of samples and meaning of the intervals, between title and axes."""
+    axes.annotate(text, (0, 1), (0, 4), "axes fraction", "offset points", fontsize=6.5, color="#555555")
+
+
+def spread_of(groups: Sequence[np.ndarray]) -> np.ndarray:
+    """Distances from the mean to the ends of its bootstrap interval, shape [2, groups]; 0 for single values."""
+    ends = [(g.mean() - low, high - g.mean()) for g in groups for low, high in [bootstrap_interval(g)]]
+    return np.nan_to_num(np.array(ends).T).clip(min=0)
+
+
+def require(frame: pd.DataFrame, *columns: str) -> None:
+    """Raise ValueError where a frame lacks columns or rows."""
+    missing = [column for column in columns if column not in frame]
+    if missing or frame.empty:
+        what = f"lacks the columns {missing}" if missing else "is empty"
+        raise ValueError(f"the frame {what}: it needs {', '.join(columns)} and at least one row")

@@ -1,0 +1,114 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # The embedded reasoner
+#
+# The paper explains reasoning models. The embedded model, SmolLM2-135M-Instruct, comes with the book and runs on any
+# laptop, but it cannot follow a chain of steps. This notebook gives it a small adapter that can: a low-rank update
+# (LoRA) of its projections,
+#
+# $$W' = W + \tfrac{\alpha}{r}\, B A,\qquad A \in \mathbb{R}^{r \times d_{in}},\; B \in \mathbb{R}^{d_{out} \times r},$$
+#
+# trained on generated problems alone. Merged into the weights it leaves a plain Llama model, so that nothing in the
+# rest of the book needs to know of it.
+
+# %% tags=["parameters"]
+profile = "laptop"
+
+# %%
+import pandas as pd
+
+from flashtrace_lib import load_model, models
+from flashtrace_lib.accuracy import answer_store, audit_answers
+from flashtrace_lib.curriculum import problems
+from flashtrace_lib.reasoner import true_response
+from flashtrace_lib.report import output, style, training_plots
+from flashtrace_lib.training import LOG, train
+from flashtrace_lib.training_config import load_training_config
+
+run = output.start(profile)
+run.versions()
+
+# %%
+model, tokenizer = load_model("embedded")
+run.record_model(model, "embedded")
+style.use_style()
+
+# %% [markdown]
+# ## What it is taught
+#
+# Ten families of problems, each with the true chain between thinking marks. A chain names the evidence line by line
+# and carries its state along (*yes*, *no*), so that every step can be copied or looked up in what stands before it.
+# One problem in seven is asked in direct mode: `/no_think` at the end of the user's turn, and the answer alone.
+
+# %%
+for task in ("h2_c3", "mq_q2", "morehopqa", "gsm8k"):
+    example = problems(task, 1, seed=1, split="train", tokenizer=tokenizer, length=200)[0]
+    print(f"=== {task}: … {example.prompt[-110:].strip()}\n{true_response(example, 'thinking')}\n")
+
+# %% [markdown]
+# What is trained on and what is tested share no name, key, number, wording or length: whether a text belongs to the one
+# or the other is decided by its checksum. Difficulty grows with the progress of the training: one to ten hops, one to
+# three chains, one to eight needles, prompts of 128 to 1024 tokens.
+
+# %% [markdown]
+# ## How the training went
+#
+# The committed adapter was trained by `python -m flashtrace_lib.training laptop` from one seed; the card beside it says
+# on what and for how long.
+
+# %%
+folder = models.adapter_folder()
+print((folder / "README.md").read_text().split("## ")[0])
+
+# %%
+log = pd.read_csv(folder / LOG)
+fig = training_plots.learning_curves(log)
+run.figure(fig, "reasoner_training", "Loss and accuracy over the training of the adapter", n=1)
+
+# %% [markdown]
+# ## How often it is right
+#
+# Greedy answers to held-out problems. The score of the needle cells is the share of values recalled; everywhere else an
+# answer is right or wrong, and variable tracking is right only if all variables are named and no other.
+
+# %%
+accuracy = pd.read_csv(folder / "accuracy.csv")
+fig = training_plots.accuracy_bars(accuracy)
+n_range = "–".join(str(n) for n in sorted({accuracy["n"].min(), accuracy["n"].max()}))
+run.figure(fig, "reasoner_accuracy", "Accuracy of the embedded reasoner on held-out problems", n=n_range)
+
+# %%
+reached = accuracy.merge(training_plots.TARGETS, on=["task", "mode"], how="left")
+reached["reached"] = (reached["score"] >= reached["aim"]).where(reached["aim"].notna(), "")
+run.table(reached, "reasoner_accuracy", "Accuracy on held-out problems, and what was aimed at", n=n_range)
+reached[["task", "mode", "n", "correct", "score", "aim", "reached", "unfinished", "tokens"]].round(2)
+
+# %% [markdown]
+# ## From nothing
+#
+# The same code, on the profile's training configuration, from a fresh adapter. Two steps show that training runs; they
+# do not teach anything.
+
+# %%
+config = load_training_config(run.profile.training)
+fresh = train(config, fresh=True)
+retrained = pd.read_csv(fresh / LOG)
+loss = retrained[retrained["split"] == "train"].groupby("step")["loss"].mean()
+print(f"{config.name}: {len(loss)} steps, every loss finite: {bool(loss.notna().all())}")
+
+# %% [markdown]
+# ## Audit
+#
+# A few of the committed answers, chosen at random, are generated again from the committed adapter and must agree.
+
+# %% tags=["audit"]
+checked = audit_answers(model, tokenizer, answer_store(folder), k=3, seed=run.profile.seed)
+assert checked["agrees"].all(), checked[~checked["agrees"]]
+print("all agree:", bool(checked["agrees"].all()))
