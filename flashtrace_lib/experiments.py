@@ -20,7 +20,7 @@ from .activations import LayerActivations
 from .attribution import Attribution, Hop, Method
 from .bench import random_sample
 from .fingerprints import fingerprint, model_fingerprint, sample_fingerprint
-from .generation import Collection, collect
+from .generation import Collection, can_think, collect
 from .methods import METHODS, FlashTrace, Perturbation
 from .methods.flashtrace import accumulate
 from .metrics import bootstrap_interval, recovery_rate
@@ -201,10 +201,11 @@ def timed(method: Method, model: torch.nn.Module, sample: Sample) -> float:
 
 
 def example_sample(run: Run, model: torch.nn.Module, tokenizer: Any, length: int = 256) -> Sample:
-    """First short needle sample (two keys) that the model answers, or its true answer where it answers none."""
+    """First short needle sample (two keys) that the model answers without reasoning, or else its true answer."""
     examples = ruler_examples("mq_q2", length, tokenizer, 10, seed=run.profile.seed + 1, keep=held_out(run))
     store = Store(run.store("example_responses"))
-    collection = collect(examples, model, tokenizer, 1, store=store, max_new_tokens=64, batch_size=5)
+    mode = "direct" if can_think(tokenizer) else None
+    collection = collect(examples, model, tokenizer, 1, store=store, max_new_tokens=64, batch_size=5, mode=mode)
     store.compact()
     return collection.samples[0]
 

@@ -145,6 +145,11 @@ def true_response(example: Example) -> str:
     return f"<think>\n{example.reasoning}\n</think>\n\n{example.output}" if example.reasoning else example.output
 
 
+def can_think(tokenizer: Any) -> bool:
+    """Whether the chat template has Qwen3's switch between thinking and direct answers."""
+    return "enable_thinking" in (getattr(tokenizer, "chat_template", None) or "")
+
+
 def prompt_settings(tokenizer: Any, example: Example, mode: str | None = None) -> dict[str, Any]:
     """How an example goes into the chat template: keyword arguments of `text.render_prompt`.
 
@@ -162,7 +167,7 @@ def prompt_settings(tokenizer: Any, example: Example, mode: str | None = None) -
     """
     if mode not in (None, *MODES):
         raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
-    if "enable_thinking" not in (getattr(tokenizer, "chat_template", None) or ""):
+    if not can_think(tokenizer):
         if mode is not None:
             raise ValueError(f"mode {mode!r}: the model's chat template has no enable_thinking switch; leave it out")
         return {"answer_prefix": example.answer_prefix}
