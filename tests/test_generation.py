@@ -1,11 +1,15 @@
 """Responses: batched as one by one, filtered with counts, teacher-forced as a whole cell, resumed from the store."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tiny import COMMON
+from tiny_reasoner import load_tokenizer
 
 from flashtrace_lib import generation
-from flashtrace_lib.generation import FORCED, GENERATED, collect, generate, true_response
+from flashtrace_lib.generation import FORCED, GENERATED, collect, generate, prompt_settings, true_response
+from flashtrace_lib.reasoner import NO_THINK, use_reasoner_template
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.base import Example
 from flashtrace_lib.text import render_prompt
@@ -100,6 +104,40 @@ def test_stored_responses_are_not_generated_again(answering, embedded, tmp_path)
     assert torch.equal(first.samples[0].input_ids, again.samples[0].input_ids) and len(again.samples) == 4
     collect(EXAMPLES, *embedded, 2, store=store, batch_size=2, max_new_tokens=7, progress=False)
     assert asked == [2, 2, 2]  # another limit is another response
+
+
+def test_a_model_that_can_think_begins_its_turn_itself(embedded):
+    plain = embedded[1]
+    thinker = load_tokenizer()
+    use_reasoner_template(thinker)
+    prefixed = replace(EXAMPLES[0], answer_prefix="The code is")
+    assert prompt_settings(plain, prefixed) == {"answer_prefix": "The code is"}
+    assert prompt_settings(thinker, prefixed) == prompt_settings(thinker, prefixed, "thinking")
+    assert prompt_settings(thinker, prefixed) == {"template_kwargs": {"enable_thinking": True}}
+    assert prompt_settings(thinker, prefixed, "direct") == {"template_kwargs": {"enable_thinking": False}}
+    with pytest.raises(ValueError, match="has no enable_thinking switch; leave it out"):
+        prompt_settings(plain, prefixed, "direct")
+    with pytest.raises(ValueError, match="mode must be one of thinking, direct, got 'slow'"):
+        prompt_settings(thinker, prefixed, "slow")
+
+
+def test_both_modes_of_one_problem_are_kept_apart(answering, embedded, tmp_path):
+    thinker = load_tokenizer()
+    use_reasoner_template(thinker)
+    asked = answering({0: "The code is 4127.<|im_end|>"})
+    store = Store(tmp_path / "responses")
+    found = {
+        mode: collect(EXAMPLES[:1], embedded[0], thinker, 1, store=store, mode=mode, progress=False)
+        for mode in ("thinking", "direct")
+    }
+    assert asked == [1, 1]
+    texts = {mode: thinker.decode(collection.samples[0].input_ids) for mode, collection in found.items()}
+    assert NO_THINK in texts["direct"] and NO_THINK not in texts["thinking"]
+    assert [collection.samples[0].metadata["mode"] for collection in found.values()] == ["thinking", "direct"]
+    answering({})  # the model fails: the true response of the mode stands in
+    forced = {mode: collect(EXAMPLES[1:2], embedded[0], thinker, 1, mode=mode, progress=False) for mode in found}
+    assert forced["thinking"].samples[0].segments.has_reasoning
+    assert forced["direct"].forced and not forced["direct"].samples[0].segments.has_reasoning
 
 
 def test_no_true_answer_is_an_error(answering, embedded):

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+import torch
 from tiny_reasoner import load_tokenizer, tiny
 
 from flashtrace_lib import accuracy
-from flashtrace_lib.accuracy import COLUMNS, accuracy_table, evaluate_reasoner
+from flashtrace_lib.accuracy import COLUMNS, accuracy_table, audit_answers, evaluate_reasoner
 from flashtrace_lib.curriculum import EVAL_LENGTHS, TASKS, Curriculum, problems
 from flashtrace_lib.reasoner import MODES, final_answer, prompt_text, true_response, use_reasoner_template
+from flashtrace_lib.report import training_plots
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.splits import in_split
 from flashtrace_lib.text import build_sample
@@ -163,6 +165,47 @@ def test_an_interrupted_evaluation_goes_on(monkeypatch, tokenizer, tmp_path):
     again = evaluate_reasoner(model, tokenizer, ["gsm8k"], 5, length=256, batch_size=2, store=store)
     assert calls == [2, 2, 1]
     pd.testing.assert_frame_equal(first, again[:4])
+
+
+def test_the_audit_asks_again_and_sees_an_answer_that_changed(monkeypatch, tokenizer, tmp_path):
+    store, model = Store(tmp_path / "answers"), tiny()
+    answer_truly(monkeypatch, ["gsm8k", "h4_c1"], 5, "thinking")
+    evaluate_reasoner(model, tokenizer, ["gsm8k", "h4_c1"], 5, length=256, batch_size=2, store=store)
+    checked = audit_answers(model, tokenizer, store, k=20)
+    assert len(checked) == 10 and checked["agrees"].all() and (checked["again"] == 1).all()
+    assert set(checked["task"]) == {"gsm8k", "h4_c1"} and checked["id"].is_unique
+    answer_truly(monkeypatch, ["gsm8k", "h4_c1"], 5, "thinking", spoil=" XXXXX")
+    checked = audit_answers(model, tokenizer, store, k=20)
+    assert checked.set_index("task")["agrees"].to_dict() == {"gsm8k": True, "h4_c1": False}
+    other = tiny()
+    with torch.no_grad():
+        other.lm_head.weight.add_(1)
+    with pytest.raises(ValueError, match="holds no answers of this model: run python -m flashtrace_lib.accuracy"):
+        audit_answers(other, tokenizer, store)
+    with pytest.raises(ValueError, match="holds no answers"):
+        audit_answers(model, tokenizer, Store(tmp_path / "empty"))
+
+
+def test_figures_of_the_reasoner(tmp_path):
+    log = pd.DataFrame(
+        [{"step": s, "split": "train", "task": t, "n": 2, "loss": 1 / s, "exact": 0.5, "tokens": 10}
+         for s in (1, 2, 3) for t in ("a", "b")]
+        + [{"step": 3, "split": "eval", "task": t, "n": 4, "loss": 1.0, "exact": e, "tokens": 10}
+           for t, e in (("a", 0.25), ("b", 1.0))]
+    )  # fmt: skip
+    left, right = training_plots.learning_curves(log).axes
+    assert left.lines[0].get_ydata().tolist() == pytest.approx([1, 1 / 2, 1 / 3])
+    assert [line.get_ydata().tolist() for line in right.lines] == [[0.25], [1.0]]
+    assert "12 problems" in left.texts[0].get_text() and "n = 4" in right.texts[0].get_text()
+    table = pd.DataFrame(
+        {"task": ["h4_c1", "gsm8k"] * 2, "mode": ["thinking"] * 2 + ["direct"] * 2, "n": 50,
+         "score": [0.9, 0.8, 0.5, 0.1], "score_low": 0.05, "score_high": 1.0}
+    )  # fmt: skip
+    axes = training_plots.accuracy_bars(table).axes[0]
+    assert [bar.get_height() for bar in axes.patches] == [0.9, 0.8, 0.5, 0.1]
+    assert set(training_plots.TARGETS["task"]) <= set(TASKS)
+    with pytest.raises(ValueError, match="lacks the columns"):
+        training_plots.accuracy_bars(table[["task"]])
 
 
 def test_a_real_generation_is_scored(tokenizer):
