@@ -213,9 +213,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--length", type=int, default=512, help="tokens of a RULER prompt (default: 512)")
     parser.add_argument("--batch-size", type=int, default=10)
+    parser.add_argument("--dtype", default="float32", help="of the weights (default: float32)")
     arguments = parser.parse_args(argv)
     try:
-        model, tokenizer = load_model("embedded-base", device_map="cuda" if torch.cuda.is_available() else None)
+        device = "cuda" if torch.cuda.is_available() else None
+        model, tokenizer = load_model("embedded-base", dtype=arguments.dtype, device_map=device)
         adapter.merge_adapter(model, arguments.adapter)
         store = answer_store(arguments.adapter)
         frame = pd.concat(
@@ -229,7 +231,7 @@ def main(argv: list[str] | None = None) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    table = accuracy_table(frame)
+    table = accuracy_table(frame).assign(dtype=arguments.dtype)
     write_text(arguments.adapter / "accuracy.csv", table.round(4).to_csv(index=False))
     adapter.write_accuracy(arguments.adapter, table)
     print(table.round(3).to_string(index=False))

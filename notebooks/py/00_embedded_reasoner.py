@@ -36,8 +36,11 @@ run = output.start(profile)
 run.versions()
 
 # %%
-model, tokenizer = load_model("embedded")
-run.record_model(model, "embedded")
+folder = models.adapter_folder()
+accuracy = pd.read_csv(folder / "accuracy.csv")
+dtype = accuracy["dtype"].iloc[0]  # of the weights when the answers were given
+model, tokenizer = load_model("embedded", dtype=dtype)
+run.record_model(model, f"embedded, {dtype}")
 style.use_style()
 
 # %% [markdown]
@@ -64,7 +67,6 @@ for task in ("h2_c3", "mq_q2", "morehopqa", "gsm8k"):
 # on what and for how long.
 
 # %%
-folder = models.adapter_folder()
 print((folder / "README.md").read_text().split("## ")[0])
 
 # %%
@@ -79,7 +81,6 @@ run.figure(fig, "reasoner_training", "Loss and accuracy over the training of the
 # answer is right or wrong, and variable tracking is right only if all variables are named and no other.
 
 # %%
-accuracy = pd.read_csv(folder / "accuracy.csv")
 fig = training_plots.accuracy_bars(accuracy)
 n_range = "–".join(str(n) for n in sorted({accuracy["n"].min(), accuracy["n"].max()}))
 run.figure(fig, "reasoner_accuracy", "Accuracy of the embedded reasoner on held-out problems", n=n_range)
