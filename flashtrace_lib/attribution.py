@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field, is_dataclass
-from typing import Any
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar
 
 import torch
 
@@ -62,10 +62,12 @@ class Attribution:
 class Method(ABC):
     """An attribution method: a dataclass of options with one job, ``attribute``.
 
-    Subclasses set ``name`` (the key in tables) and implement ``_attribute``.
+    Subclasses set ``name`` (the key in tables) and implement ``_attribute``; ``incidental`` names the fields that do
+    not shape the result, such as a memory budget.
     """
 
-    name: str = "method"
+    name: ClassVar[str] = "method"
+    incidental: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def _attribute(self, model: torch.nn.Module, sample: Sample) -> Attribution:
@@ -104,4 +106,5 @@ class Method(ABC):
 
     def options(self) -> dict[str, Any]:
         """The fields that shape the result, JSON-ready: part of every store key."""
-        return asdict(self) if is_dataclass(self) else {}
+        names = [f.name for f in fields(self)] if is_dataclass(self) else []
+        return {name: getattr(self, name) for name in names if name not in self.incidental}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -32,12 +32,10 @@ class BudgetedMethod(Method):
 
     max_batch_bytes: int | None = None
 
+    incidental: ClassVar[tuple[str, ...]] = ("max_batch_bytes",)
+
     def __post_init__(self) -> None:
         check_budget(self.max_batch_bytes)
-
-    def options(self) -> dict[str, Any]:
-        """The fields that shape the result; the memory budget is not one of them."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "max_batch_bytes"}
 
 
 @dataclass

@@ -77,6 +77,7 @@ class ReAGent(UnitMethod):
     region: str = "context"
 
     name: ClassVar[str] = "reagent"
+    incidental: ClassVar[tuple[str, ...]] = ("max_batch_bytes", "tokenizer")  # the tokenizer belongs to the model
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,10 +89,6 @@ class ReAGent(UnitMethod):
         for option in ("top_k", "runs", "max_steps"):
             if getattr(self, option) < 1:
                 raise ValueError(f"{option} must be at least 1, got {getattr(self, option)!r}")
-
-    def options(self) -> dict[str, Any]:
-        """The fields that shape the result; the tokenizer belongs to the model."""
-        return {name: value for name, value in super().options().items() if name != "tokenizer"}
 
     def _attribute(self, model, sample: Sample) -> Attribution:
         spans = self._spans(sample)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 
@@ -71,14 +71,12 @@ class UnitMethod(Method):
     spread: str = "share"
     max_batch_bytes: int | None = None
 
+    incidental: ClassVar[tuple[str, ...]] = ("max_batch_bytes",)
+
     def __post_init__(self) -> None:
         check_choice("units", self.units, ("token", "sentence"))
         check_choice("spread", self.spread, ("share", "copy"))
         check_budget(self.max_batch_bytes)
-
-    def options(self) -> dict[str, Any]:
-        """The fields that shape the result; the memory budget is not one of them."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "max_batch_bytes"}
 
     def _spans(self, sample: Sample) -> list[Span]:
         """Units of I, in the order of the text."""
