@@ -25,7 +25,7 @@ SHORTEST = 128
 _SHOT_FROM = 1000  # a worked example of 500 tokens needs as much haystack again
 
 DEFAULT_WEIGHTS: dict[str, float] = {
-    "vt": 0.36, "niah": 0.20, "gsm8k": 0.13, "math500": 0.12, "morehopqa": 0.10, "hotpotqa": 0.04, "exercism": 0.05,
+    "vt": 0.22, "niah": 0.14, "gsm8k": 0.22, "math500": 0.20, "morehopqa": 0.14, "hotpotqa": 0.03, "exercism": 0.05,
 }  # fmt: skip
 TASKS = (*CELLS, *GENERATORS)
 
@@ -98,7 +98,7 @@ class Curriculum:
     weights: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))
     max_length: int = 1024
     ramp: float = 0.5
-    direct: float = 0.15
+    direct: float = 0.1
 
     def __post_init__(self) -> None:
         unknown = set(self.weights) - set(DEFAULT_WEIGHTS)

@@ -30,6 +30,7 @@ from .training_config import TrainingConfig, load_training_config, training_name
 from .training_data import Batch, Lesson, batches, held_out_lessons, step_lessons
 
 LOG = "training.csv"
+EAGER_UP_TO = 640  # tokens; on a CPU the plain attention's backward pass is faster up to here, the fused one's beyond
 Rows = list[dict[str, Any]]
 
 
@@ -93,8 +94,6 @@ class _Run:
     def __init__(self, config: TrainingConfig, model: torch.nn.Module, tokenizer: Any):
         self.config, self.model, self.tokenizer = config, model, tokenizer
         self.attention = model.config._attn_implementation
-        if model.device.type == "cpu":  # the fused kernel's backward pass is slower there at these lengths
-            model.set_attn_implementation("eager")
         self.curriculum = config.curriculum()
         self.identity = fingerprint({"config": config.shaping(), "model": model_fingerprint(model)})
         self.checkpoint = _run_folder(config) / "checkpoint.pt"
@@ -207,6 +206,8 @@ class _Run:
     def _forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Loss of each response token, [M], and whether it is the likeliest, [M]."""
         device = self.model.device
+        short = device.type == "cpu" and batch.input_ids.shape[1] <= EAGER_UP_TO
+        self.model.set_attn_implementation("eager" if short else self.attention)
         causal = self.peft_model.get_base_model()
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.config.bf16):
             hidden = causal.model(input_ids=batch.input_ids.to(device), use_cache=False).last_hidden_state  # [B, N, d]

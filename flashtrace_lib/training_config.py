@@ -82,7 +82,7 @@ class TrainingConfig:
     weights: dict[str, float] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))
     max_length: int = 1024
     ramp: float = 0.5
-    direct: float = 0.15
+    direct: float = 0.1
     eval_every: int = 0
     eval_tasks: tuple[str, ...] = ("h4_c1", "h2_c3", "mq_q4", "mv_v4", "gsm8k", "morehopqa")
     eval_problems: int = 4

@@ -48,7 +48,7 @@ style.use_style()
 #
 # Ten families of problems, each with the true chain between thinking marks. A chain names the evidence line by line
 # and carries its state along (*yes*, *no*), so that every step can be copied or looked up in what stands before it.
-# One problem in seven is asked in direct mode: `/no_think` at the end of the user's turn, and the answer alone.
+# One problem in ten is asked in direct mode: `/no_think` at the end of the user's turn, and the answer alone.
 
 # %%
 for task in ("h2_c3", "mq_q2", "morehopqa", "gsm8k"):
