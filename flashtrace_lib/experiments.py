@@ -68,7 +68,7 @@ def ruler_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[
 
 def held_out(run: Run) -> Keep | None:
     """What a problem may be made of: with the embedded model's adapter, only what its training never showed."""
-    return partial(in_split, split="eval") if run.profile.model == "embedded" else None
+    return partial(in_split, split="eval") if run.model_name == "embedded" else None
 
 
 def all_samples(collections: Mapping[str, Collection]) -> list[Sample]:

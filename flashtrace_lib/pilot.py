@@ -46,7 +46,7 @@ def growing_reasoning(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[
     for hops in tqdm(settings.hops, desc="pilot cells"):
         examples = _problems(run, tokenizer, hops, 3 * settings.samples)
         collections[examples[0].cell] = collect(
-            examples, model, tokenizer, settings.samples, store=store, max_new_tokens=_limit(run)
+            examples, model, tokenizer, settings.samples, store=store, max_new_tokens=settings.max_new_tokens
         )
     store.compact()
     return collections
@@ -65,11 +65,11 @@ def answered_both_ways(
         ``mode, tried, correct, incorrect, unfinished, kept``.
     """
     settings = run.profile.pilot
-    examples = _problems(run, tokenizer, settings.compare_hops, 3 * settings.compare_samples)
+    examples = _problems(run, tokenizer, settings.compare_hops, 2 * settings.compare_samples)
     store = Store(run.store("pilot_responses"))
     found = {
         mode: collect(
-            examples, model, tokenizer, len(examples), store=store, max_new_tokens=_limit(run),
+            examples, model, tokenizer, len(examples), store=store, max_new_tokens=settings.max_new_tokens,
             mode=mode, teacher_force=False,
         )
         for mode in ("direct", "thinking")
@@ -83,11 +83,6 @@ def answered_both_ways(
         samples[mode] = [by_id[key] for key in kept]
     counts = [{"mode": mode, **collection.counts, "kept": len(kept)} for mode, collection in found.items()]
     return samples, pd.DataFrame(counts)
-
-
-def _limit(run: Run) -> int:
-    """Longest response, tokens."""
-    return run.profile.ruler.max_new_tokens
 
 
 def mass_on_reasoning(

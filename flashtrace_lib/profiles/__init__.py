@@ -77,6 +77,8 @@ class PilotProfile:
 
     Parameters
     ----------
+    model : str
+        A model that reasons; what ``load_model`` takes.
     hops : tuple of int
         Assignments to follow; the reasoning grows with them.
     samples : int
@@ -89,6 +91,8 @@ class PilotProfile:
         Methods whose recovery is compared.
     length : int
         Length of the prompts, tokens.
+    max_new_tokens : int
+        Longest response, tokens.
     cost_input : int
         Input of the cost measurement, tokens.
     cost_reasoning : tuple of int
@@ -97,19 +101,23 @@ class PilotProfile:
         The first length that takes a method longer than this, s, is its last; longer ones are extrapolated.
     """
 
+    model: str = "embedded"
     hops: tuple[int, ...] = (1, 2, 4, 6, 8, 10)
     samples: int = 4
     compare_hops: int = 2
     compare_samples: int = 20
     methods: tuple[str, ...] = ("perturbation", "ifr", "attnlrp", "flashtrace")
     length: int = 512
+    max_new_tokens: int = 384
     cost_input: int = 256
     cost_reasoning: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
     cost_limit: int = 60
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "methods", _names(self.methods, "pilot.methods"))
-        for name in ("samples", "compare_hops", "compare_samples", "length", "cost_input", "cost_limit"):
+        _check_type(self.model, "pilot.model", str)
+        counts = "samples compare_hops compare_samples length max_new_tokens cost_input cost_limit"
+        for name in counts.split():
             _check_count(getattr(self, name), f"pilot.{name}", least=1)
         for name in ("hops", "cost_reasoning"):
             numbers = getattr(self, name)
