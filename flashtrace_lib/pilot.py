@@ -25,6 +25,7 @@ from .tasks.ruler import ruler_examples
 from .tasks.ruler_problems import RulerCell
 
 N_OUTPUT = 16  # tokens of O in the cost measurement
+_FITTED = 3  # sizes that an extrapolation rests on: measured whatever they take
 
 
 def _problems(run: Run, tokenizer: Any, hops: int, n: int) -> list[Example]:
@@ -186,12 +187,12 @@ def cost_of_hops(run: Run, model: torch.nn.Module, methods: Mapping[str, Method]
         for size in tqdm(settings.cost_reasoning, desc=f"cost of {label}"):
             sizes.append(size + N_OUTPUT)
             seconds.append(_measured(store, model, label, method, settings.cost_input, size, label in naive))
-            if seconds[-1] > settings.cost_limit:
+            if seconds[-1] > settings.cost_limit and len(sizes) >= _FITTED:
                 break
         rows += [{"method": label, "n_reasoning": n - N_OUTPUT, "seconds": s, "measured": True}
                  for n, s in zip(sizes, seconds, strict=True)]  # fmt: skip
         beyond = settings.cost_reasoning[len(sizes) :]
-        law = power_law(sizes[-3:], seconds[-3:]) if beyond else None
+        law = power_law(sizes[-_FITTED:], seconds[-_FITTED:]) if beyond else None
         rows += [{"method": label, "n_reasoning": n, "seconds": law[0] * (n + N_OUTPUT) ** law[1], "measured": False}
                  for n in beyond]  # fmt: skip
     store.compact()
@@ -202,7 +203,7 @@ def power_law(x: Iterable[float], y: Iterable[float]) -> tuple[float, float]:
     """Factor and exponent of y = factor · x^exponent, fitted on the logarithms; ValueError under two points."""
     x, y = np.log(list(x)), np.log(list(y))
     if len(x) < 2:
-        raise ValueError("a power law needs two measured sizes or more: raise pilot.cost_limit, or start with less")
+        raise ValueError("a power law needs two measured sizes or more")
     exponent, offset = np.polyfit(x, y, 1)
     return float(np.exp(offset)), float(exponent)
 

@@ -98,7 +98,8 @@ class PilotProfile:
     cost_reasoning : tuple of int
         Its lengths of the reasoning, tokens, ascending.
     cost_limit : int
-        The first length that takes a method longer than this, s, is its last; longer ones are extrapolated.
+        The first length that takes a method longer than this, s, is its last, three at least; longer ones are
+        extrapolated.
     """
 
     model: str = "embedded"
