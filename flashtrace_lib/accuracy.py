@@ -98,6 +98,34 @@ def evaluate_reasoner(
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
+def stored_answers(model: torch.nn.Module, tokenizer: Any, store: Store) -> pd.DataFrame:
+    """All stored answers of this model, scored: the frame of `evaluate_reasoner` over every task and mode there is.
+
+    Raises
+    ------
+    ValueError
+        If the store holds no answers of this model.
+    """
+    rows, asked = [], ["task", "mode", "seed", "length"]
+    for (task, mode, seed, length), group in _mine(model, store).groupby(asked, sort=False):
+        examples = problems(task, int((group["start"] + group["index"]).max()) + 1, int(seed), "eval", tokenizer,
+                            int(length))  # fmt: skip
+        for record in group.to_dict("records"):
+            rows.append(_row(examples[int(record["start"] + record["index"])], mode, int(length), record))
+    frame = pd.DataFrame(rows, columns=list(COLUMNS)).drop_duplicates(["task", "mode", "id"])
+    place = {task: i for i, task in enumerate(TASKS)}
+    return frame.sort_values(["mode", "task", "id"], key=lambda c: c.map(place) if c.name == "task" else c)
+
+
+def _mine(model: torch.nn.Module, store: Store) -> pd.DataFrame:
+    """Stored records of this model; ValueError where there are none."""
+    records = store.records()
+    mine = records[records["model"] == model_fingerprint(model)] if len(records) else records
+    if not len(mine):
+        raise ValueError(f"{store.path} holds no answers of this model: run python -m flashtrace_lib.accuracy first")
+    return mine
+
+
 def audit_answers(
     model: torch.nn.Module, tokenizer: Any, store: Store, k: int = 3, seed: int = 0
 ) -> pd.DataFrame:
@@ -127,10 +155,7 @@ def audit_answers(
     ValueError
         If the store holds no answers of this model.
     """
-    records = store.records()
-    mine = records[records["model"] == model_fingerprint(model)] if len(records) else records
-    if not len(mine):
-        raise ValueError(f"{store.path} holds no answers of this model: run python -m flashtrace_lib.accuracy first")
+    mine = _mine(model, store)
     rows = []
     for record in mine.sample(min(k, len(mine)), random_state=seed).to_dict("records"):
         task, mode, index = record["task"], record["mode"], int(record["start"]) + int(record["index"])
@@ -220,14 +245,13 @@ def main(argv: list[str] | None = None) -> int:
         model, tokenizer = load_model("embedded-base", dtype=arguments.dtype, device_map=device)
         adapter.merge_adapter(model, arguments.adapter)
         store = answer_store(arguments.adapter)
-        frame = pd.concat(
+        for mode in arguments.modes:
             evaluate_reasoner(
                 model, tokenizer, arguments.tasks, arguments.n, arguments.seed, mode,
                 length=arguments.length, batch_size=arguments.batch_size, store=store,
-            )
-            for mode in arguments.modes
-        )  # fmt: skip
+            )  # fmt: skip
         store.compact()
+        frame = stored_answers(model, tokenizer, store)  # what earlier calls measured as well
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -8,7 +8,7 @@ import torch
 from tiny_reasoner import load_tokenizer, tiny
 
 from flashtrace_lib import accuracy
-from flashtrace_lib.accuracy import COLUMNS, accuracy_table, audit_answers, evaluate_reasoner
+from flashtrace_lib.accuracy import COLUMNS, accuracy_table, audit_answers, evaluate_reasoner, stored_answers
 from flashtrace_lib.curriculum import EVAL_LENGTHS, TASKS, Curriculum, problems
 from flashtrace_lib.reasoner import MODES, final_answer, prompt_text, true_response, use_reasoner_template
 from flashtrace_lib.report import training_plots
@@ -165,6 +165,18 @@ def test_an_interrupted_evaluation_goes_on(monkeypatch, tokenizer, tmp_path):
     again = evaluate_reasoner(model, tokenizer, ["gsm8k"], 5, length=256, batch_size=2, store=store)
     assert calls == [2, 2, 1]
     pd.testing.assert_frame_equal(first, again[:4])
+
+
+def test_the_table_of_all_stored_answers(monkeypatch, tokenizer, tmp_path):
+    store, model = Store(tmp_path / "answers"), tiny()
+    frames = []
+    for mode, tasks, n in (("thinking", ["morehopqa", "h4_c1"], 4), ("direct", ["gsm8k"], 3)):
+        answer_truly(monkeypatch, tasks, n, mode)
+        frames.append(evaluate_reasoner(model, tokenizer, tasks, n, mode=mode, length=256, batch_size=3, store=store))
+    found = stored_answers(model, tokenizer, store)
+    assert list(dict.fromkeys(found["task"])) == ["gsm8k", "h4_c1", "morehopqa"] and len(found) == 11
+    alike = [f.astype({"length": float}).set_index(["task", "mode", "id"]).sort_index() for f in (found, *frames)]
+    pd.testing.assert_frame_equal(alike[0], pd.concat(alike[1:]).sort_index())
 
 
 def test_the_audit_asks_again_and_sees_an_answer_that_changed(monkeypatch, tokenizer, tmp_path):
