@@ -7,7 +7,9 @@ Merging needs neither peft nor wrappers: W + (alpha / r) B A is an ordinary weig
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +48,7 @@ def add_adapter(model: torch.nn.Module, rank: int, alpha: float, seed: int) -> t
     from peft import LoraConfig, get_peft_model  # here: only training needs peft
 
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(PROJECTIONS), bias="none", task_type="CAUSAL_LM")
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), _without_warnings():
         torch.manual_seed(seed)
         return get_peft_model(model, config)
 
@@ -55,7 +57,18 @@ def adapter_state(peft_model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Weights of the adapter by peft's names, on the CPU."""
     from peft import get_peft_model_state_dict
 
-    return {name: value.detach().cpu() for name, value in sorted(get_peft_model_state_dict(peft_model).items())}
+    with _without_warnings():
+        state = get_peft_model_state_dict(peft_model)
+    return {name: value.detach().cpu() for name, value in sorted(state.items())}
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keep two warnings of peft from the reader: a property that it reads is renamed, a GGUF has no config file."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing")
+        warnings.filterwarnings("ignore", message="Could not find a config file")
+        yield
 
 
 def load_adapter_state(peft_model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..curriculum import TASKS
 from .axes import note, require
 from .style import WIDTH, styled
 
@@ -37,7 +38,7 @@ def learning_curves(log: pd.DataFrame, *, window: int = 20, title: str = "Traini
     matplotlib.figure.Figure
     """
     require(log, "step", "split", "task", "n", "loss", "exact", "tokens")
-    figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 3.3), layout="constrained")
     left, right = figure.subplots(1, 2)
     trained = log[log["split"] == "train"]
     loss = _weighted(trained, "loss", "tokens")
@@ -55,7 +56,7 @@ def learning_curves(log: pd.DataFrame, *, window: int = 20, title: str = "Traini
         right.plot(exact.index, exact, color=_COLOURS[i % 6], marker=_MARKERS[i % 6], label=task)
     right.set(xlabel="step", ylabel="whole responses right (fraction)", ylim=(-0.03, 1.03))
     right.set_title("Held-out problems, true beginning given", pad=16)
-    right.legend(ncols=2)
+    right.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     counts = held_out.groupby(["step", "task"])["n"].sum()
     note(right, f"n = {counts.min() if len(counts) else 0} problems a task, thinking mode")
     return figure
@@ -82,7 +83,7 @@ def accuracy_bars(table: pd.DataFrame, *, title: str = "Score on held-out proble
     matplotlib.figure.Figure
     """
     require(table, "task", "mode", "n", "score", "score_low", "score_high")
-    tasks = list(dict.fromkeys(table["task"]))
+    tasks = [task for task in TASKS if task in set(table["task"])]
     figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
     axes = figure.add_subplot()
     modes = [mode for mode in _MODES if mode in set(table["mode"])]
@@ -96,9 +97,11 @@ def accuracy_bars(table: pd.DataFrame, *, title: str = "Score on held-out proble
         error = np.nan_to_num([part["score"] - part["score_low"], part["score_high"] - part["score"]])
         axes.errorbar(x, part["score"], yerr=error.clip(min=0), fmt="none", ecolor="#222222", capsize=2, lw=0.9)
     aims = TARGETS.set_index("task")["aim"].reindex(tasks)
-    axes.plot(np.arange(len(tasks)), aims, ls="", marker="_", ms=14, mew=1.6, color="#222222", label="aim, thinking")
+    offset = -(len(modes) - 1) / 2 * width  # over the bars of the first mode
+    aim = {"ls": "", "marker": "_", "ms": 13, "mew": 1.6, "color": "#CC79A7", "label": "aim, thinking"}
+    axes.plot(np.arange(len(tasks)) + offset, aims, **aim)
     axes.set_xticks(np.arange(len(tasks)), [task.replace("_", " ") for task in tasks], rotation=30, ha="right")
-    axes.set(ylabel="recall (needles) or right answers (fraction)", ylim=(0, 1.05))
+    axes.set(ylabel="recall (needles)\nor right answers (fraction)", ylim=(0, 1.05))
     axes.set_title(title, pad=16)
     axes.grid(axis="x", visible=False)
     axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.22))

@@ -104,7 +104,7 @@ for row in aimed.itertuples():
 # Copying and following chains is learned, several chains at once included. Arithmetic is not: the chains are well formed,
 # but sums and differences of two-digit numbers come out wrong (88 − 9 = 70), and a problem in a wording that training
 # never showed is often solved by the operation of another one. A first trial with half the share of arithmetic, stopped
-# after 150 steps, had variable tracking right and arithmetic at the same level; doubling its share did not change that.
+# after 150 steps, had variable tracking right and arithmetic wrong; nearly doubling its share did not bring it about.
 # The tasks that need arithmetic therefore rest on few correct responses, or on teacher-forced ones.
 
 # %% [markdown]
