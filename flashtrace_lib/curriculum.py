@@ -25,7 +25,7 @@ SHORTEST = 128
 _SHOT_FROM = 1000  # a worked example of 500 tokens needs as much haystack again
 
 DEFAULT_WEIGHTS: dict[str, float] = {
-    "vt": 0.22, "niah": 0.14, "gsm8k": 0.22, "math500": 0.20, "morehopqa": 0.14, "hotpotqa": 0.03, "exercism": 0.05,
+    "vt": 0.15, "niah": 0.07, "gsm8k": 0.30, "math500": 0.24, "morehopqa": 0.16, "hotpotqa": 0.04, "exercism": 0.04,
 }  # fmt: skip
 TASKS = (*CELLS, *GENERATORS)
 

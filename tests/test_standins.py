@@ -11,13 +11,14 @@ import pytest
 
 from flashtrace_lib.paths import data_dir
 from flashtrace_lib.tasks import is_correct, score
+from flashtrace_lib.tasks.arithmetic import places, worked
 from flashtrace_lib.tasks.exercises import KINDS as EXERCISES
 from flashtrace_lib.tasks.exercises import exercise
 from flashtrace_lib.tasks.math_problems import KINDS as MATH
 from flashtrace_lib.tasks.records import EXAMPLE_OF
 from flashtrace_lib.tasks.splits import check_split, draw_in_split, fill, in_split, pick, wording
 from flashtrace_lib.tasks.standins import FILES, GENERATORS, standin_examples, standin_records, write_standins
-from flashtrace_lib.tasks.word_problems import KINDS as WORD
+from flashtrace_lib.tasks.word_kinds import KINDS as WORD
 
 SCHEMAS = {
     "math500": {"problem", "solution", "answer", "subject", "level", "unique_id"},
@@ -84,7 +85,10 @@ def test_word_problems_compute(split):
         lines = record["answer"].split("\n")
         known = {int(n) for n in re.findall(r"\d+", record["question"])}
         for line in lines[:-1]:
-            a, sign, b, mark, c = re.search(r"(\d+) ([-+*/]) (\d+) = <<(.*)=\d+>>(\d+)", line).groups()
+            a, sign, b, steps, mark, c = re.search(
+                r"(\d+) ([-+*/]) (\d+) = ([-+*/=\d ]*)<<(.*)=\d+>>(\d+)", line
+            ).groups()
+            assert all(eval(step) == int(c) for step in steps.split("=")[:-1])
             assert {int(a), int(b)} <= known and mark == f"{a}{sign}{b}"  # each number was given or has been computed
             value = {"+": Fraction(a) + int(b), "-": Fraction(a) - int(b), "*": Fraction(a) * int(b),
                      "/": Fraction(int(a), int(b))}[sign]  # fmt: skip
@@ -92,6 +96,32 @@ def test_word_problems_compute(split):
             known.add(int(c))
         assert lines[-1] == f"#### {c}"
         assert set(map(str, record["numbers"])) <= set(re.findall(r"\d+", " ".join(record["evidence"])))
+
+
+@pytest.mark.parametrize("sign", "+-*/")
+def test_worked_calculations_hold_at_every_equals_sign(sign):
+    rng = random.Random(sign)
+    for _ in range(500):
+        a, b = rng.randint(1, 400), rng.randint(1, 400 if sign in "+-" else 40)
+        if sign == "-" and a == b:
+            continue
+        a = a * b if sign == "/" else a
+        steps = worked(a, sign, b).split(" = ")
+        truth = {"+": a + b, "-": a - b, "*": a * b, "/": a // b}[sign]
+        assert steps[-1] == str(truth) and all(eval(step) == truth for step in steps)
+        assert f"{a} {sign} {b}" != steps[0]  # the statement itself is not repeated
+
+
+def test_worked_calculations_read_as_meant():
+    assert worked(48, "+", 37) == "48 + 30 + 7 = 78 + 7 = 85"
+    assert worked(88, "-", 39) == "88 - 30 - 9 = 58 - 9 = 49"
+    assert worked(7, "*", 12) == "7 * 10 + 7 * 2 = 70 + 14 = 84" and worked(40, "*", 3) == "120"
+    assert worked(96, "/", 8) == "80 / 8 + 16 / 8 = 10 + 2 = 12" and worked(48, "+", 30) == "78"
+    for bad in ((0, "+", 1), (1, "%", 1), (7, "/", 2)):
+        with pytest.raises(ValueError):
+            worked(*bad)
+    with pytest.raises(ValueError, match="positive"):
+        places(0)
 
 
 def solve_math(name, numbers):

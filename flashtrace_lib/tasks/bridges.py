@@ -29,11 +29,17 @@ _PAST = {"wrote": "written"}  # other verbs have one form
 _WORK_TEXT = (
     ("<work> is a <kind> from <year>.", " <work> was <done> by <person>.", " <detail>"),
     ("<work> is a <kind> that was <done> by <person>.", " It came out in <year>.", " <detail>"),
+    ("In <year> a new <kind> was announced, <work>.", " <detail>", " <person> had <done> <work> alone."),
+    ("Few know the <kind> <work> today.", " Its <role> was <person>.", " The year was <year>.", " <detail>"),
+    ("<work> belongs to the <kind>s of <year>.", " <detail>", " <person>, who <verb> <work>, was praised."),
     ("<work>, a <kind>, appeared in <year>.", " <detail>", " The <role> of <work> was <person>."),
 )
 _PERSON_TEXT = (
     ("<person> is known for quiet work.", " <first> was born in <town> in <born>.", " <first> has <count> children."),
     ("<person> was born in <born> in <town>.", " <first> raised <count> children.", " <first> played the cello."),
+    ("<count> children grew up in the house of <person>.", " Before, in <born>, <person> was born in <town>."),
+    ("<person> comes from <town>.", " The year of birth was <born>.", " In the family there were <count> children."),
+    ("<person> kept bees.", " <town> is the birthplace of <person>, and <born> the year.", " <count> children came."),
     ("<person>, a collector of clocks, was born in <born>.", " The birthplace was <town>.",
      " <first> and a cousin brought up <count> children."),
 )  # fmt: skip
@@ -112,27 +118,47 @@ STEPS: dict[str, Step] = {
         lambda y, k: [(f"What is {y} + {k}?", str(y + k))],
         ("Which year is <k> years after the birth of the <role> of <work>?",
          "The <role> of <work> was born in some year. What is that year plus <k>?",
+         "The <role> of <work> was born in a certain year. Which year came <k> years later?",
+         "Add <k> to the birth year of the <role> of <work>. What year is that?",
+         "If one counts <k> years on from the birth of the <role> of <work>, which year is reached?",
+         "When was the <k>th birthday of the <role> of <work>? Give the year.",
          "In what year did the <role> of <work> turn <k>?"), "year"),
     "years_before": Step("born", "In which year was <person> born?",
         lambda y, k: [(f"What is {y} - {k}?", str(y - k))],
         ("Which year is <k> years before the birth of the <role> of <work>?",
          "Take the year in which the <role> of <work> was born. What is it minus <k>?",
+         "Which year came <k> years before the <role> of <work> was born?",
+         "Subtract <k> from the birth year of the <role> of <work>. What year is that?",
+         "The <role> of <work> was born in some year. Which year was <k> years earlier?",
+         "A war ended <k> years before the birth of the <role> of <work>. In which year did it end?",
          "Go back <k> years from the birth year of the <role> of <work>. Which year is it?"), "year"),
     "times": Step("count", "How many children does <person> have?",
         lambda c, k: [(f"What is {c} * {k}?", str(c * k))],
         ("What is <k> times the number of children of the <role> of <work>?",
          "Multiply the number of children of the <role> of <work> by <k>. What is the result?",
+         "How much is <k> times the number of children that the <role> of <work> has?",
+         "The <role> of <work> has some children. What is their number times <k>?",
+         "Each child of the <role> of <work> receives <k> coins. How many coins are needed?",
+         "If every child of the <role> of <work> owns <k> books, how many books do they own together?",
          "If each child of the <role> of <work> gets <k> stars, how many stars is that?"), "number"),
     "first_letter": Step("town", "Where was <person> born?",
         lambda town, k: [(f"What is the first letter of {town}?", town[0])],
         ("What is the first letter of the town where the <role> of <work> was born?",
          "Where was the <role> of <work> born? Give the first letter of the town.",
+         "Which letter is the first in the name of the town where the <role> of <work> was born?",
+         "Give the first letter of the birthplace of the <role> of <work>.",
+         "The <role> of <work> was born in a town. What letter does its name start with?",
+         "In which town was the <role> of <work> born? Name its first letter only.",
          "With which letter does the birthplace of the <role> of <work> begin?"), "letter"),
     "initials": Step("person", "",
         lambda name, k: [(f"What is the first letter of {part}?", part[0]) for part in name.split()]
         + [(f"What are the initials of {name}?", "".join(part[0] for part in name.split()))],
         ("What are the initials of the <role> of <work>?",
          "Who was the <role> of <work>? Give the initials.",
+         "Give the initials of the person who was the <role> of <work>.",
+         "Which two letters are the initials of the <role> of <work>?",
+         "What are the first letters of the two names of the <role> of <work>?",
+         "By which initials could the <role> of <work> sign?",
          "Write the name of the <role> of <work> as two letters. Which are they?"), "letters"),
 }  # fmt: skip
 _SECOND_WORDS = {"born": "birth year", "count": "number of children", "town": "birthplace", "person": "full name"}
@@ -189,11 +215,17 @@ def bridge_question(rng: random.Random, split: str) -> dict[str, Any]:
 
 _ASKED: dict[str, tuple[str, tuple[str, ...]]] = {
     "town": ("town", ("Where was the <role> of <work> born?", "In which town was the <role> of <work> born?",
+                      "Name the town in which the <role> of <work> was born.",
+                      "The <role> of <work> was born in which town?", "From which town does the <role> of <work> come?",
                       "What is the birthplace of the <role> of <work>?")),
     "born": ("born", ("When was the <role> of <work> born?", "In which year was the <role> of <work> born?",
+                      "The <role> of <work> was born in which year?",
+                      "Name the year in which the <role> of <work> was born.",
+                      "In what year did the <role> of <work> come into the world?",
                       "What is the birth year of the <role> of <work>?")),
 }  # fmt: skip
 _EARLIER = ("Who was born first, <a> or <b>?", "Which of <a> and <b> was born earlier?",
+            "Who is older, <a> or <b>?", "Was <a> or <b> born first?", "Whose birth came first, that of <a> or of <b>?",
             "Of <a> and <b>, who is the older one?")  # fmt: skip
 
 
