@@ -18,7 +18,7 @@ from .curriculum import TASKS, problems
 from .fingerprints import fingerprint, model_fingerprint
 from .generation import generate
 from .metrics import bootstrap_interval
-from .models import load_model
+from .models import DTYPES, load_model
 from .paths import write_text
 from .reasoner import final_answer, prompt_text, template_kwargs, use_reasoner_template
 from .store import Store
@@ -126,9 +126,7 @@ def _mine(model: torch.nn.Module, store: Store) -> pd.DataFrame:
     return mine
 
 
-def audit_answers(
-    model: torch.nn.Module, tokenizer: Any, store: Store, k: int = 3, seed: int = 0
-) -> pd.DataFrame:
+def audit_answers(model: torch.nn.Module, tokenizer: Any, store: Store, k: int = 3, seed: int = 0) -> pd.DataFrame:
     """Answer ``k`` stored problems again, chosen at random, each alone, and compare the verdicts.
 
     Verdicts, not words: in another batch or on another processor the greedy choice between two nearly equal tokens may
@@ -163,7 +161,7 @@ def audit_answers(
         limit = int(record["max_new_tokens"])
         again = _answer(example, generate(model, tokenizer, [prompt_text(tokenizer, example, mode).text], limit)[0],
                         tokenizer, limit)  # fmt: skip
-        old, new = (_row(example, mode, limit, answer)["score"] for answer in (record, again | {"seconds": 0.0}))
+        old, new = _score(example, record), _score(example, again)
         rows.append({"task": task, "mode": mode, "id": example.id, "stored": old, "again": new, "agrees": old == new})
     return pd.DataFrame(rows)
 
@@ -219,9 +217,14 @@ def _answer(example: Example, ids: list[int], tokenizer: Any, limit: int) -> dic
     }
 
 
-def _row(example: Example, mode: str, length: int, answer: dict[str, Any]) -> dict[str, Any]:
+def _score(example: Example, answer: dict[str, Any]) -> float:
+    """The task's own score of a response, from 0 to 1; 0 where it did not come to its end."""
     said = final_answer(answer["response"]) if answer["finished"] else ""
-    value = score(example, said) if said else 0.0
+    return score(example, said) if said else 0.0
+
+
+def _row(example: Example, mode: str, length: int, answer: dict[str, Any]) -> dict[str, Any]:
+    value = _score(example, answer)
     kept = {name: answer[name] for name in ("finished", "tokens", "seconds", "response")}
     asked = length if example.task == "ruler" else None
     return {"task": example.cell, "mode": mode, "id": example.id, "length": asked, "score": value,
@@ -238,7 +241,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--length", type=int, default=512, help="tokens of a RULER prompt (default: 512)")
     parser.add_argument("--batch-size", type=int, default=10)
-    parser.add_argument("--dtype", default="float32", help="of the weights (default: float32)")
+    parser.add_argument("--dtype", default="float32", choices=DTYPES, help="of the weights (default: float32)")
     arguments = parser.parse_args(argv)
     try:
         device = "cuda" if torch.cuda.is_available() else None

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from .attribution import Method
 from .memory import peak_memory
 from .methods import METHODS
-from .models import load_model
+from .models import DTYPES, load_model
 from .sample import Sample, Segments
 
 OUTPUT_TOKENS = 16  # |O| in every size; the rest of the generated part is T
@@ -124,7 +124,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--sizes", nargs="+", default=["256+94", "1024+100", "1024+512", "1024+1024"])
     parser.add_argument("--methods", nargs="+", default=["flashtrace"], choices=sorted(METHODS))
     parser.add_argument("--model", default="embedded-base")
-    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--dtype", default="float32", choices=DTYPES)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)

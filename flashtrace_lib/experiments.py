@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -21,9 +21,10 @@ from .attribution import Attribution, Hop, Method
 from .bench import random_sample
 from .fingerprints import fingerprint, model_fingerprint, sample_fingerprint
 from .generation import Collection, can_think, collect
-from .methods import METHODS, FlashTrace, Perturbation
+from .methods import METHODS, FlashTrace
 from .methods.flashtrace import accumulate
 from .metrics import bootstrap_interval, recovery_rate
+from .profiles import Profile
 from .proximity import aggregate, head_proximity
 from .reference import captured_maps
 from .report.output import Run
@@ -36,16 +37,35 @@ from .tasks.splits import in_split
 
 
 def profile_methods(run: Run, names: Iterable[str] | None = None) -> list[Method]:
-    """The methods of the run's profile, or those named; FlashTrace with its number of hops."""
-    names = list(run.profile.methods if names is None else names)
-    unknown = [name for name in names if name not in METHODS]
+    """The methods of the run's profile, or those named, with the profile's options and number of hops.
+
+    Raises
+    ------
+    ValueError
+        If a method or an option is unknown, or an option does not fit.
+    """
+    profile = run.profile
+    names = list(profile.methods if names is None else names)
+    unknown = [name for name in (*names, *profile.method_options) if name not in METHODS]
     if unknown:
-        raise ValueError(f"profile {run.profile.name}: unknown methods {unknown}; known are {sorted(METHODS)}")
-    made = {
-        FlashTrace: lambda: FlashTrace(hops=run.profile.hops),
-        Perturbation: lambda: Perturbation(units="sentence"),  # one pass a token would cost hundreds
-    }
-    return [made.get(METHODS[name], METHODS[name])() for name in names]
+        raise ValueError(f"profile {profile.name}: unknown methods {unknown}; known are {sorted(METHODS)}")
+    return [_made(profile, name) for name in names]
+
+
+def _made(profile: Profile, name: str) -> Method:
+    """One method with the profile's options."""
+    options = dict(profile.method_options.get(name, {}))
+    if issubclass(METHODS[name], FlashTrace):
+        options = {"hops": profile.hops} | options
+    known = [f.name for f in fields(METHODS[name]) if f.init]
+    if unknown := [option for option in options if option not in known]:
+        raise ValueError(
+            f"profile {profile.name}: method {name} has no option {', '.join(unknown)}; it has {', '.join(known)}"
+        )
+    try:
+        return METHODS[name](**options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"profile {profile.name}: method {name}: {error}") from None
 
 
 def ruler_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:

