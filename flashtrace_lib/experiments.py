@@ -157,6 +157,14 @@ def paired_difference(frame: pd.DataFrame, first: str, second: str, by: tuple[st
     return pd.DataFrame(rows)
 
 
+def against(frame: pd.DataFrame, reference: str, by: tuple[str, ...] = ("metric",)) -> pd.DataFrame:
+    """`paired_difference` of every other method to one, ``method`` in front; which of them beat a control, say."""
+    others = [method for method in dict.fromkeys(frame["method"]) if method != reference]
+    parts = [paired_difference(frame, other, reference, by).assign(method=other) for other in others]
+    table = pd.concat(parts, ignore_index=True)
+    return table[["method", *(column for column in table if column != "method")]]
+
+
 def stored_attributions(store: Store, samples: Iterable[Sample], method: str) -> list[Attribution]:
     """Attributions rebuilt from stored records, in the order of ``samples``; ValueError where one is missing."""
     records = store.records()

@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 from tiny import tiny_model, tiny_sample
 
-from flashtrace_lib import FlashTrace, experiments
+from flashtrace_lib import FlashTrace, experiments, profiles
 from flashtrace_lib.activations import capture
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.generation import Collection
@@ -88,11 +89,43 @@ def test_span_cost_is_measured_once(tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(first, again)
 
 
-def test_unknown_methods_are_named(tmp_path):
-    profile = tmp_path / "mine.yaml"
-    from flashtrace_lib import profiles
+def changed_profile(tmp_path, **changes):
+    """A run whose profile is smoke with changes."""
+    data = yaml.safe_load((profiles._FOLDER / "smoke.yaml").read_text()) | changes
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(data))
+    return output.start(str(tmp_path / "mine.yaml"))
 
-    text = (profiles._FOLDER / "smoke.yaml").read_text().replace("[flashtrace, ifr]", "[flashtrace, magic]")
-    profile.write_text(text)
+
+def test_unknown_methods_and_options_are_named(tmp_path):
     with pytest.raises(ValueError, match="unknown methods .'magic'"):
-        experiments.profile_methods(output.start(str(profile)))
+        experiments.profile_methods(changed_profile(tmp_path, methods=["flashtrace", "magic"]))
+    with pytest.raises(ValueError, match="unknown methods .'magic'"):
+        experiments.profile_methods(changed_profile(tmp_path, method_options={"magic": {}}))
+    run = changed_profile(tmp_path, methods=["clp"], method_options={"clp": {"unit": "sentence"}})
+    with pytest.raises(ValueError, match="method clp has no option unit; it has units, spread"):
+        experiments.profile_methods(run)
+    run = changed_profile(tmp_path, methods=["clp"], method_options={"clp": {"units": "page"}})
+    with pytest.raises(ValueError, match="method clp: units must be one of token, sentence"):
+        experiments.profile_methods(run)
+
+
+def test_options_of_a_profile_reach_the_methods(tmp_path):
+    options = {"perturbation": {"units": "sentence"}, "reagent": {"runs": 1}, "mean_pooling": {"hops": 3}}
+    names = ["perturbation", "flashtrace", "last_token"]
+    run = changed_profile(tmp_path, methods=names, method_options=options, hops=2)
+    made = experiments.profile_methods(run)
+    assert [(m.name, getattr(m, "units", None), getattr(m, "hops", None)) for m in made] == [
+        ("perturbation", "sentence", None), ("flashtrace", None, 2), ("last_token", None, 2)
+    ]  # fmt: skip
+    reagent, mean = experiments.profile_methods(run, ["reagent", "mean_pooling"])
+    assert reagent.runs == 1 and mean.hops == 3
+
+
+def test_every_method_is_held_against_the_reference():
+    rows = [
+        {"sample": f"s{i}", "cell": "c", "metric": "rise", "method": method, "value": value + 0.001 * i}
+        for i in range(6) for method, value in (("good", 0.1), ("random", 0.5), ("bad", 0.9))
+    ]  # fmt: skip
+    table = experiments.against(pd.DataFrame(rows), "random").set_index("method")
+    assert table["better"].to_dict() == {"good": "good", "bad": "random"}
+    assert table["difference"].to_dict() == pytest.approx({"good": -0.4, "bad": 0.4})

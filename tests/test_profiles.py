@@ -87,6 +87,8 @@ def test_a_name_is_no_path(name):
         ({"ruler": {"lengths": {"mv_v8": 300}}}, "a cell of ruler.lengths must be one of mq_q2, h4_c1"),
         ({"ruler": {"lengths": {"mq_q2": 0}}}, r"ruler\.lengths\.mq_q2 must be"),
         ({"ruler": {"one_shot": "yes"}}, "ruler.one_shot must be one of True, False, auto"),
+        ({"method_options": [1]}, "method_options must be a dict"),
+        ({"method_options": {"ifr": 3}}, r"method_options\.ifr must be a dict"),
         ({"ruler": {"cells": []}}, "ruler.cells must be a list"),
     ],
 )
