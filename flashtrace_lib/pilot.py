@@ -28,12 +28,10 @@ N_OUTPUT = 16  # tokens of O in the cost measurement
 _FITTED = 3  # sizes that an extrapolation rests on: measured whatever they take
 
 
-def _problems(run: Run, tokenizer: Any, hops: int, n: int) -> list[Example]:
-    """Problems with one chain of ``hops`` assignments."""
+def _problems(run: Run, tokenizer: Any, hops: int, n: int, length: int) -> list[Example]:
+    """Problems with one chain of ``hops`` assignments, in prompts of ``length`` tokens."""
     cell = RulerCell("vt", hops=hops, chains=1)
-    return ruler_examples(
-        cell, run.profile.pilot.length, tokenizer, n, seed=run.profile.seed + 1, one_shot=False, keep=held_out(run)
-    )
+    return ruler_examples(cell, length, tokenizer, n, seed=run.profile.seed + 1, one_shot=False, keep=held_out(run))
 
 
 def growing_reasoning(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
@@ -45,7 +43,7 @@ def growing_reasoning(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[
     store = Store(run.store("pilot_responses"))
     collections = {}
     for hops in tqdm(settings.hops, desc="pilot cells"):
-        examples = _problems(run, tokenizer, hops, 3 * settings.samples)
+        examples = _problems(run, tokenizer, hops, 3 * settings.samples, settings.length)
         collections[examples[0].cell] = collect(
             examples, model, tokenizer, settings.samples, store=store, max_new_tokens=settings.max_new_tokens
         )
@@ -66,7 +64,7 @@ def answered_both_ways(
         ``mode, tried, correct, incorrect, unfinished, kept``.
     """
     settings = run.profile.pilot
-    examples = _problems(run, tokenizer, settings.compare_hops, 2 * settings.compare_samples)
+    examples = _problems(run, tokenizer, settings.compare_hops, 2 * settings.compare_samples, settings.compare_length)
     store = Store(run.store("pilot_responses"))
     found = {
         mode: collect(

@@ -87,10 +87,12 @@ class PilotProfile:
         Assignments of the problems that are answered with and without reasoning.
     compare_samples : int
         Of these, samples that are answered correctly in both ways.
+    compare_length : int
+        Length of their prompts, tokens: short, since perturbation takes a pass for every sentence.
     methods : tuple of str
         Methods whose recovery is compared.
     length : int
-        Length of the prompts, tokens.
+        Length of the prompts of growing reasoning, tokens.
     max_new_tokens : int
         Longest response, tokens.
     cost_input : int
@@ -107,6 +109,7 @@ class PilotProfile:
     samples: int = 4
     compare_hops: int = 2
     compare_samples: int = 20
+    compare_length: int = 256
     methods: tuple[str, ...] = ("perturbation", "ifr", "attnlrp", "flashtrace")
     length: int = 512
     max_new_tokens: int = 384
@@ -117,7 +120,7 @@ class PilotProfile:
     def __post_init__(self) -> None:
         object.__setattr__(self, "methods", _names(self.methods, "pilot.methods"))
         _check_type(self.model, "pilot.model", str)
-        counts = "samples compare_hops compare_samples length max_new_tokens cost_input cost_limit"
+        counts = "samples compare_hops compare_samples compare_length length max_new_tokens cost_input cost_limit"
         for name in counts.split():
             _check_count(getattr(self, name), f"pilot.{name}", least=1)
         for name in ("hops", "cost_reasoning"):
