@@ -1,0 +1,184 @@
+"""Where records come from: the hub, a folder in the published formats, or the written stand-ins.
+
+Every source gives the same examples (`records.EXAMPLE_OF`). Nothing is skipped in silence: a file, record or field that
+does not fit is an error that names it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .base import Example
+from .records import EXAMPLE_OF
+from .standins import FILES, GENERATORS, standin_examples
+
+SOURCES = ("standin", "folder", "hub")
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class HubSet:
+    """Where a data set lies on the hub.
+
+    Parameters
+    ----------
+    id : str
+        Repository.
+    config, split : str
+        Arguments of ``datasets.load_dataset``.
+    file : str
+        A file to download instead, where the repository's loading script is gone.
+    """
+
+    id: str
+    config: str | None = None
+    split: str = "test"
+    file: str | None = None
+
+
+HUB = {
+    "math500": HubSet("HuggingFaceH4/MATH-500"),
+    "gsm8k": HubSet("openai/gsm8k", config="main"),
+    "morehopqa": HubSet("alabnii/morehopqa", file="data/with_human_verification.json"),
+    "hotpotqa": HubSet("hotpotqa/hotpot_qa", config="distractor", split="validation"),
+}
+# Names under which a folder may hold a data set; the first that is there is read.
+FOLDER_FILES: dict[str, tuple[str, ...]] = {
+    **{kind: (name,) for kind, name in FILES.items()},
+    "hotpotqa": (FILES["hotpotqa"], "hotpotqa/train_original_format.json", "hotpotqa/hotpot_dev_distractor_v1.json"),
+}
+_PRACTICE = "exercises/practice"  # in a clone of exercism/python
+_ID = ("unique_id", "_id", "id", "slug")
+
+
+def task_examples(
+    kind: str, n: int | None, *, source: str = "standin", folder: Path | str | None = None, seed: int | None = 0
+) -> list[Example]:
+    """Examples of a reasoning task.
+
+    Parameters
+    ----------
+    kind : {"math500", "gsm8k", "morehopqa", "hotpotqa", "exercism"}
+        Which data set.
+    n : int or None
+        Examples wanted; None for all there are (of the stand-ins there is no end: a number is needed).
+    source : {"standin", "folder", "hub"}
+        The written stand-ins; a folder laid out as ``FOLDER_FILES`` says; or the hub.
+    folder : path-like, optional
+        The folder of ``source="folder"``. For ``"exercism"`` a clone of exercism/python will do as well.
+    seed : int or None
+        Real records are drawn at random with this seed, as the paper draws its 100 (appendix E.4); None keeps their
+        order. Of the stand-ins it chooses the records.
+
+    Returns
+    -------
+    list of Example
+        Fewer than ``n`` where the data set has fewer.
+
+    Raises
+    ------
+    ValueError
+        If the kind or the source is unknown, a file is missing or malformed, or a record lacks a field.
+    """
+    if kind not in GENERATORS:
+        raise ValueError(f"unknown task {kind!r}: choose one of {', '.join(GENERATORS)}")
+    if source not in SOURCES:
+        raise ValueError(f"source must be one of {', '.join(SOURCES)}, got {source!r}")
+    if source == "standin":
+        if n is None:
+            raise ValueError("stand-ins are written without end: say how many (n)")
+        return standin_examples(kind, n, 0 if seed is None else seed)
+    where, records = hub_records(kind) if source == "hub" else folder_records(kind, folder)
+    order = list(range(len(records)))
+    if seed is not None:
+        random.Random(seed).shuffle(order)
+    return [_example(kind, records[i], i, where) for i in (order if n is None else order[:n])]
+
+
+def folder_records(kind: str, folder: Path | str | None) -> tuple[str, Sequence[Record]]:
+    """Name of the file that was read, and its records; ValueError where there is none or it is malformed."""
+    if folder is None:
+        raise ValueError(f"no folder of real records for {kind}: set FLASHTRACE_DATA_DIR, or the profile's data_dir")
+    folder = Path(folder).expanduser()
+    for name in FOLDER_FILES[kind]:
+        if (folder / name).is_file():
+            return str(folder / name), read_records(folder / name)
+    if kind == "exercism" and (folder / _PRACTICE).is_dir():
+        return str(folder / _PRACTICE), [_exercise(path) for path in sorted((folder / _PRACTICE).iterdir())]
+    raise ValueError(f"{folder} holds no {kind}: looked for {', '.join(FOLDER_FILES[kind])}")
+
+
+def hub_records(kind: str) -> tuple[str, Sequence[Record]]:
+    """The same from the hub; ValueError where it cannot be reached or does not hold the data set."""
+    if kind not in HUB:
+        raise ValueError(
+            f"{kind} is not on the hub: clone https://github.com/exercism/python and name the clone as the folder"
+        )
+    found = HUB[kind]
+    try:
+        return f"hub:{found.id}", (_load_file if found.file else _load_set)(found)
+    except (OSError, ConnectionError) as error:
+        raise ValueError(
+            f"cannot load {kind} ({found.id}) from the hub: {str(error).splitlines()[0]}. Without a network use a "
+            "folder of records (FLASHTRACE_DATA_DIR) or the stand-ins"
+        ) from error
+
+
+def _load_set(found: HubSet) -> Sequence[Record]:
+    from datasets import load_dataset  # slow to import, and only wanted here
+
+    return load_dataset(found.id, found.config, split=found.split)
+
+
+def _load_file(found: HubSet) -> Sequence[Record]:
+    from huggingface_hub import hf_hub_download
+
+    return read_records(Path(hf_hub_download(found.id, found.file, repo_type="dataset")))
+
+
+def read_records(path: Path) -> list[Record]:
+    """Records of a JSON list or of a file with one JSON object a line; ValueError names file and line."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".jsonl":
+        lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
+        records = [_parsed(line, f"{path}, line {i}") for i, line in lines]
+    else:
+        records = _parsed(text, str(path))
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise ValueError(f"{path} must hold a list of records, each a JSON object")
+    if not records:
+        raise ValueError(f"{path} holds no records")
+    return records
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{where} is no JSON: {error}") from None
+
+
+def _exercise(folder: Path) -> Record:
+    """One exercise of the repository, as a record: its text files by relative path."""
+    files = {
+        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix in (".md", ".py", ".json", ".toml")
+    }
+    return {"slug": folder.name, "files": files}
+
+
+def _example(kind: str, record: Record, index: int, where: str) -> Example:
+    """The example of a record; whatever is wrong with it is said with the place it comes from."""
+    make: Callable[[Record, str], Example] = EXAMPLE_OF[kind]
+    name = next((str(record[key]) for key in _ID if record.get(key)), f"{kind}-{index}")
+    try:
+        return make(record, name)
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        what = str(error) if isinstance(error, ValueError) else f"{type(error).__name__} at {error}"
+        raise ValueError(f"{where}, record {index} ({name}): {what}") from error

@@ -1,0 +1,134 @@
+"""Records from a folder, from the hub and from the stand-ins: the same examples, and errors that name the place."""
+
+import json
+import sys
+import types
+
+import pytest
+
+from flashtrace_lib.paths import data_dir
+from flashtrace_lib.tasks import sources
+from flashtrace_lib.tasks.sources import FOLDER_FILES, HUB, task_examples
+from flashtrace_lib.tasks.standins import GENERATORS, standin_examples, standin_records, write_standins
+
+KINDS = tuple(GENERATORS)
+
+
+def as_pairs(examples):
+    return {(e.id, e.prompt, e.reasoning, e.output) for e in examples}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_gives_the_examples_that_were_written_there(kind, tmp_path):
+    write_standins(tmp_path, 6)
+    found = task_examples(kind, None, source="folder", folder=tmp_path)
+    written = standin_examples(kind, 6)
+    assert {e.prompt for e in found} == {e.prompt for e in written}
+    assert {e.answers for e in found} == {e.answers for e in written}
+    in_order = task_examples(kind, 4, source="folder", folder=tmp_path, seed=None)
+    assert [e.prompt for e in in_order] == [e.prompt for e in written[:4]]
+    drawn = [task_examples(kind, 4, source="folder", folder=tmp_path, seed=seed) for seed in (1, 1, 2)]
+    assert as_pairs(drawn[0]) == as_pairs(drawn[1]) and len(drawn[2]) == 4
+    assert [e.prompt for e in drawn[0]] != [e.prompt for e in in_order] or drawn[2] != in_order
+    assert len(task_examples(kind, 99, source="folder", folder=tmp_path)) == 6
+
+
+def test_both_formats_of_hotpotqa_are_read(tmp_path):
+    record = standin_records("hotpotqa", 1)[0]
+    original = {**record, "_id": record["id"],
+                "context": list(zip(record["context"]["title"], record["context"]["sentences"], strict=True)),
+                "supporting_facts": list(zip(record["supporting_facts"]["title"], record["supporting_facts"]["sent_id"],
+                                             strict=True))}  # fmt: skip
+    (tmp_path / "hotpotqa").mkdir()
+    (tmp_path / FOLDER_FILES["hotpotqa"][1]).write_text(json.dumps([original]))
+    (found,) = task_examples("hotpotqa", None, source="folder", folder=tmp_path)
+    (written,) = standin_examples("hotpotqa", 1)
+    assert (found.prompt, found.evidence, found.reasoning) == (written.prompt, written.evidence, written.reasoning)
+
+
+def test_a_clone_of_the_exercises_is_read(tmp_path):
+    record = standin_records("exercism", 1)[0]
+    for name, text in record["files"].items():
+        path = tmp_path / "exercises" / "practice" / record["slug"] / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (found,) = task_examples("exercism", None, source="folder", folder=tmp_path)
+    (written,) = standin_examples("exercism", 1)
+    assert (found.prompt, found.answers, found.id) == (written.prompt, written.answers, record["slug"])
+
+
+@pytest.mark.parametrize("kind", ("math500", "gsm8k", "hotpotqa"))
+def test_the_hub_is_asked_for_the_right_set(kind, monkeypatch):
+    asked = []
+
+    def load_dataset(*names, split):
+        asked.append((*names, split))
+        return standin_records(kind, 3)
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    found = task_examples(kind, 2, source="hub")
+    assert len(found) == 2 and asked == [(HUB[kind].id, HUB[kind].config, HUB[kind].split)]
+
+
+def test_morehopqa_is_downloaded_as_a_file(monkeypatch, tmp_path):
+    path = tmp_path / "records.json"
+    path.write_text(json.dumps(standin_records("morehopqa", 3)))
+    hub = types.SimpleNamespace(hf_hub_download=lambda id, file, repo_type: path)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    assert len(task_examples("morehopqa", None, source="hub")) == 3
+
+    def offline(id, file, repo_type):
+        raise OSError("no network\nat all")
+
+    monkeypatch.setattr(hub, "hf_hub_download", offline)
+    with pytest.raises(ValueError, match=r"cannot load morehopqa \(alabnii/morehopqa\) from the hub: no network. With"):
+        task_examples("morehopqa", 1, source="hub")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"question": "Why?"}', r"gsm8k/test.jsonl, record 0 \(gsm8k-0\): record gsm8k-0 lacks answer"),
+        ('{"question": "Why?",', r"test.jsonl, line 1 is no JSON"),
+        ("[1]", "must hold a list of records"),
+        ("", "holds no records"),
+        ('{"question": "Why?", "answer": "4"}', "does not end in '#### N'"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_named(text, message, tmp_path):
+    (tmp_path / "gsm8k").mkdir()
+    (tmp_path / "gsm8k" / "test.jsonl").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        task_examples("gsm8k", None, source="folder", folder=tmp_path)
+
+
+def test_a_record_of_the_wrong_shape_is_named(tmp_path):
+    record = {**standin_records("hotpotqa", 1)[0], "context": {"title": ["A"]}}
+    (tmp_path / "hotpotqa").mkdir()
+    (tmp_path / FOLDER_FILES["hotpotqa"][0]).write_text(json.dumps([record]))
+    with pytest.raises(ValueError, match=r"hub_format.json, record 0 \(hotpotqa-eval-s0-0\): KeyError at 'sentences'"):
+        task_examples("hotpotqa", None, source="folder", folder=tmp_path)
+
+
+def test_bad_requests_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="unknown task 'squad'"):
+        task_examples("squad", 1)
+    with pytest.raises(ValueError, match="source must be one of standin, folder, hub"):
+        task_examples("gsm8k", 1, source="web")
+    with pytest.raises(ValueError, match="say how many"):
+        task_examples("gsm8k", None)
+    with pytest.raises(ValueError, match="set FLASHTRACE_DATA_DIR"):
+        task_examples("gsm8k", 1, source="folder")
+    with pytest.raises(ValueError, match="holds no gsm8k: looked for gsm8k/test.jsonl"):
+        task_examples("gsm8k", 1, source="folder", folder=tmp_path)
+    with pytest.raises(ValueError, match="clone https://github.com/exercism/python"):
+        task_examples("exercism", 1, source="hub")
+    assert as_pairs(task_examples("gsm8k", 2)) == as_pairs(standin_examples("gsm8k", 2))
+
+
+@pytest.mark.skipif(data_dir() is None, reason="FLASHTRACE_DATA_DIR names no folder of real records")
+@pytest.mark.parametrize("kind", KINDS)
+def test_real_records_load(kind):
+    found = task_examples(kind, None, source="folder", folder=data_dir())
+    assert len(found) >= 8 and len({e.id for e in found}) == len(found)
+    assert sources.folder_records(kind, data_dir())[0].endswith(FOLDER_FILES[kind][0])
