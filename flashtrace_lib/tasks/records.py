@@ -93,10 +93,10 @@ def morehopqa_example(record: Record, id: str) -> Example:
 def hotpotqa_example(record: Record, id: str) -> Example:
     """HotpotQA, hub or original format, in RULER's prompt: the chain quotes the supporting sentences."""
     question, answer, context, facts = _fields(record, id, "question", "answer", "context", "supporting_facts")
-    documents = _titled(context, "title", "sentences")
+    documents = titled(context, "title", "sentences")
     before = f"{_QA}\n\nThe following are given documents.\n\n"
-    support = set(_titled(facts, "title", "sent_id"))
-    ordered = {title: i for i, (title, _) in enumerate(_titled(facts, "title", "sent_id"))}
+    support = set(titled(facts, "title", "sent_id"))
+    ordered = {title: i for i, (title, _) in enumerate(titled(facts, "title", "sent_id"))}
     evidence: dict[tuple[int, int], CharSpan] = {}
     text = before
     for i, (title, sentences) in enumerate(documents, 1):
@@ -163,7 +163,7 @@ def _fields(record: Record, id: str, *names: str) -> list[Any]:
     return [record[name] for name in names]
 
 
-def _titled(pairs: Any, first: str, second: str) -> list[tuple[Any, Any]]:
+def titled(pairs: Any, first: str, second: str) -> list[tuple[Any, Any]]:
     """Pairs of the hub format (a dict of two lists) or of the original one (a list of pairs)."""
     if isinstance(pairs, Mapping):
         return list(zip(pairs[first], pairs[second], strict=True))
