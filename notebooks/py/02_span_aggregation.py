@@ -132,8 +132,8 @@ att = FlashTrace(hops=0).attribute(model, sample)
 shares = att.metadata["mass"][0]
 print({name: round(share, 2) for name, share in shares.items()})
 gold_share = float(att.scores[sample.gold_in_prompt].sum() / att.scores.sum())
-gold_tokens = float(sample.gold_in_prompt.float().mean())
-print(f"share of the input's mass on the evidence: {gold_share:.2f}, of the input's tokens: {gold_tokens:.2f}")
+print(f"share of the input's mass on the evidence: {gold_share:.2f}, "
+      f"share of the input's tokens: {float(sample.gold_in_prompt.float().mean()):.2f}")
 
 # %%
 scores = att.hops[0].scores
