@@ -80,8 +80,9 @@ def test_training_lowers_the_loss_and_leaves_the_model(build, tokenizer):
     assert all(p.requires_grad for p in model.parameters()) and not model.training
     log = pd.read_csv(folder / training.LOG)
     loss = log[log["split"] == "train"].groupby("step")["loss"].mean()
-    assert list(loss.index) == list(range(1, 31)) and loss[-5:].mean() < loss[:5].mean() - 0.2
-    assert sorted(log[log["split"] == "eval"]["step"].unique()) == [10, 20, 30]
+    assert list(loss.index) == list(range(1, 31)) and loss[-5:].mean() < loss[:5].mean() - 0.05
+    held_out = log[log["split"] == "eval"].groupby("step")["loss"].mean()  # the same lessons at every test
+    assert list(held_out.index) == [10, 20, 30] and held_out.is_monotonic_decreasing
     assert log["token_accuracy"].between(0, 1).all() and log["exact"].between(0, 1).all()
     card = (folder / adapter.CARD).read_text()
     assert "| steps | 30 |" in card and "Not measured yet" in card

@@ -162,8 +162,8 @@ def _confine(limits: Limits, as_nobody: bool) -> None:
     """In the child, before it becomes the runner: no network where the kernel allows that, limits, no privileges."""
     ctypes.CDLL(None).unshare(_CLONE_NEWNET if os.geteuid() == 0 else _CLONE_NEWUSER | _CLONE_NEWNET)
     seconds = max(1, round(limits.seconds))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))  # SIGXCPU, then, where that is ignored, SIGKILL
     for what, value in (
-        (resource.RLIMIT_CPU, seconds),
         (resource.RLIMIT_AS, limits.memory),
         (resource.RLIMIT_FSIZE, limits.file_size),
         (resource.RLIMIT_NOFILE, 64),
