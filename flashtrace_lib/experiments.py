@@ -23,6 +23,7 @@ from .fingerprints import fingerprint, model_fingerprint, sample_fingerprint
 from .generation import Collection, can_think, collect
 from .methods import METHODS, FlashTrace
 from .methods.flashtrace import accumulate
+from .methods.units import UnitMethod
 from .metrics import bootstrap_interval, recovery_rate
 from .profiles import Profile
 from .proximity import aggregate, head_proximity
@@ -57,6 +58,8 @@ def _made(profile: Profile, name: str) -> Method:
     options = dict(profile.method_options.get(name, {}))
     if issubclass(METHODS[name], FlashTrace):
         options = {"hops": profile.hops} | options
+    if issubclass(METHODS[name], UnitMethod):  # appendix D.2: one pass a token would cost hundreds
+        options = {"units": "sentence"} | options
     known = [f.name for f in fields(METHODS[name]) if f.init]
     if unknown := [option for option in options if option not in known]:
         raise ValueError(

@@ -110,7 +110,7 @@ def test_unknown_methods_and_options_are_named(tmp_path):
 
 
 def test_options_of_a_profile_reach_the_methods(tmp_path):
-    options = {"perturbation": {"units": "sentence"}, "reagent": {"runs": 1}, "mean_pooling": {"hops": 3}}
+    options = {"clp": {"units": "token"}, "reagent": {"runs": 1}, "mean_pooling": {"hops": 3}}
     names = ["perturbation", "flashtrace", "last_token"]
     run = changed_profile(tmp_path, methods=names, method_options=options, hops=2)
     made = experiments.profile_methods(run)
@@ -118,7 +118,8 @@ def test_options_of_a_profile_reach_the_methods(tmp_path):
         ("perturbation", "sentence", None), ("flashtrace", None, 2), ("last_token", None, 2)
     ]  # fmt: skip
     reagent, mean = experiments.profile_methods(run, ["reagent", "mean_pooling"])
-    assert reagent.runs == 1 and mean.hops == 3
+    assert (reagent.runs, reagent.units) == (1, "sentence") and mean.hops == 3
+    assert experiments.profile_methods(run, ["clp"])[0].units == "token"
 
 
 def test_every_method_is_held_against_the_reference():

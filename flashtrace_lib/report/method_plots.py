@@ -8,7 +8,7 @@ from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from .axes import note, require
+from .axes import note, rows_of
 from .style import (
     HIGHER_IS_BETTER,
     INK,
@@ -46,10 +46,7 @@ def metric_heatmap(frame: pd.DataFrame, metric: str, *, title: str = "") -> Figu
     ValueError
         If a column or the metric is missing.
     """
-    require(frame, "method", "cell", "metric", "mean", "low", "high", "n")
-    part = frame[frame["metric"] == metric]
-    if part.empty:
-        raise ValueError(f"no rows of metric {metric!r}: the frame has {sorted(set(frame['metric']))}")
+    part = rows_of(frame, metric)
     cells, methods = list(dict.fromkeys(part["cell"])), method_order(list(part["method"]))
     values = part.pivot(index="method", columns="cell", values="mean").loc[methods, cells]
     values["mean"] = values.mean(axis=1)

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from .axes import INTERVAL, new_axes, note, require, spread_of
+from .axes import INTERVAL, new_axes, note, require, rows_of, spread_of
 from .overview import span_overview
 from .style import (
     HIGHER_IS_BETTER,
@@ -190,10 +190,7 @@ def metric_bars(frame: pd.DataFrame, metric: str, *, cells: Sequence[str] | None
     ValueError
         If a column or the metric is missing.
     """
-    require(frame, "method", "cell", "metric", "mean", "low", "high", "n")
-    part = frame[frame["metric"] == metric]
-    if part.empty:
-        raise ValueError(f"no rows of metric {metric!r}: the frame has {sorted(set(frame['metric']))}")
+    part = rows_of(frame, metric)
     cells = list(cells) if cells is not None else list(dict.fromkeys(part["cell"]))
     methods = method_order(list(part["method"]))
     width = 0.84 / len(methods)

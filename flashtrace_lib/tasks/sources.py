@@ -123,8 +123,9 @@ def hub_records(kind: str) -> tuple[str, Sequence[Record]]:
     try:
         return f"hub:{found.id}", (_load_file if found.file else _load_set)(found)
     except (OSError, ConnectionError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"cannot load {kind} ({found.id}) from the hub: {str(error).splitlines()[0]}. Without a network use a "
+            f"cannot load {kind} ({found.id}) from the hub: {reason}. Without a network use a "
             "folder of records (FLASHTRACE_DATA_DIR) or the stand-ins"
         ) from error
 
@@ -143,7 +144,10 @@ def _load_file(found: HubSet) -> Sequence[Record]:
 
 def read_records(path: Path) -> list[Record]:
     """Records of a JSON list or of a file with one JSON object a line; ValueError names file and line."""
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no UTF-8 text: {error}") from None
     if path.suffix == ".jsonl":
         lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
         records = [_parsed(line, f"{path}, line {i}") for i, line in lines]

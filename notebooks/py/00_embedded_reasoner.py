@@ -107,10 +107,12 @@ for row in aimed.itertuples():
 #
 # What was tried. A first trial, in which a fourth of the problems were word problems and mathematics, was stopped after
 # 150 steps with variable tracking right and arithmetic wrong. A full run of 260 steps on four in ten, with two wordings
-# a problem and sums in one leap, reached 0.16 on `gsm8k`, 0.08 on `math500` and 0.30 on `morehopqa`. This run writes every
+# a problem and sums in one leap, reached 0.16 on `gsm8k`, 0.08 on `math500` and 0.30 on `morehopqa` (its adapter and
+# `accuracy.csv` are in the repository's history, at commit `3f2042f`). This run writes every
 # calculation out place by place, has seven wordings a problem and such problems for more than half of its share, and takes
-# 480 smaller steps, as many as ninety minutes on two cores allow. The needles paid for it (`mq_q8` fell from 0.78). What is still missing is mostly the step to a wording that was never seen,
-# as the loss (nats a token) on problems of the two splits shows:
+# 480 smaller steps, as many as ninety minutes on two cores allow. The needles paid for it (`mq_q8` fell from 0.78). What is
+# still missing is mostly the step to a wording that was never seen, as the loss (nats a token) on problems of the two
+# splits shows:
 
 # %%
 end = log[(log["step"] > 0.8 * log["step"].max()) & (log["mode"] == "thinking")]
