@@ -13,7 +13,10 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
+from .prefix import SharedPrefix
+
 CHUNK_BYTES = 64 * 2**20  # float32 log-probabilities formed at a time: [positions, V] of one row
+_WASTE = 8  # rows share a batch if their common beginnings differ by at most this fraction (1/8) of a row
 
 # (log-probabilities [r, V] of some target positions, which of the R targets these are) -> what to keep, [r, ...]
 Measure = Callable[[torch.Tensor, slice], torch.Tensor]
@@ -59,6 +62,7 @@ def score_rows(
     measure: Measure,
     *,
     max_batch_bytes: int | None = None,
+    resembling: torch.Tensor | None = None,
     progress: str | None = None,
     total: int | None = None,
 ) -> torch.Tensor:
@@ -78,6 +82,9 @@ def score_rows(
     max_batch_bytes : int, optional
         Memory budget of one batched forward; a single row may exceed it. Default: 1 GiB on a CPU, a quarter of the
         free memory on a GPU.
+    resembling : torch.LongTensor, shape [L], optional
+        A row that the others begin like; what they have in common with it is computed once (`prefix.SharedPrefix`).
+        Does not change the result beyond rounding; worth it where many rows differ from it late.
     progress : str, optional
         Label of a progress bar over the rows; none without it.
     total : int, optional
@@ -92,8 +99,10 @@ def score_rows(
     kept: list[torch.Tensor] = []
     bar = tqdm(total=total, desc=progress, leave=False, unit="context") if progress else None
     with evaluating(model):
-        for batch in _batches(model, rows, n_targets, budget):
-            kept += _score_batch(model, batch, n_targets, measure, device)
+        prefix = None if resembling is None else SharedPrefix(model, resembling)
+        for batch, n_common in _batches(model, rows, n_targets, budget, prefix):
+            cache = prefix.cache(n_common, len(batch)) if prefix else None
+            kept += _score_batch(model, [row[n_common:] for row in batch], n_targets, measure, device, cache)
             if bar is not None:
                 bar.update(len(batch))
     if bar is not None:
@@ -128,29 +137,39 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def _batches(model, rows: Iterable[torch.Tensor], n_targets: int, budget: int) -> Iterator[list[torch.Tensor]]:
-    """Group consecutive rows, none longer than the first of its batch, within the budget."""
+def _batches(
+    model, rows: Iterable[torch.Tensor], n_targets: int, budget: int, prefix: SharedPrefix | None
+) -> Iterator[tuple[list[torch.Tensor], int]]:
+    """Group consecutive rows, none longer than the first of its batch, within the budget.
+
+    With each batch comes the number of leading tokens that all its rows have in common with ``prefix``.
+    """
     batch: list[torch.Tensor] = []
+    starts: list[int] = []
     for row in rows:
+        start = prefix.common(row, len(row) - n_targets) if prefix else 0
         if batch:
             spread = len(batch[0]) - len(row)  # positions whose logits are computed for the other rows' sake
             cost = (len(batch) + 1) * _row_bytes(model, len(batch[0]), n_targets + max(0, spread))
-            if spread < 0 or cost > budget:
-                yield batch
-                batch = []
+            wasted = max(*starts, start) - min(*starts, start)
+            if spread < 0 or cost > budget or wasted > len(row) // _WASTE:
+                yield batch, min(starts)
+                batch, starts = [], []
         batch.append(row)
+        starts.append(start)
     if batch:
-        yield batch
+        yield batch, min(starts)
 
 
 def _score_batch(
-    model, batch: list[torch.Tensor], n_targets: int, measure: Measure, device: torch.device
+    model, batch: list[torch.Tensor], n_targets: int, measure: Measure, device: torch.device, cache=None
 ) -> list[torch.Tensor]:
-    """Measures [R, ...] of each row of one batch, on the CPU."""
+    """Measures [R, ...] of each row of one batch, on the CPU; ``cache`` holds what stands before the rows."""
     longest, shortest = len(batch[0]), min(len(row) for row in batch)
     padded = nn.utils.rnn.pad_sequence([row.cpu() for row in batch], batch_first=True)  # [B, L]
     keep = torch.arange(shortest - n_targets, longest, device=device)  # positions that predict any row's targets
-    logits = model(input_ids=padded.to(device), use_cache=False, logits_to_keep=keep).logits  # [B, K, V]
+    past = {"past_key_values": cache, "use_cache": True} if cache is not None else {"use_cache": False}
+    logits = model(input_ids=padded.to(device), logits_to_keep=keep, **past).logits  # [B, K, V]
     first = shortest - n_targets if logits.shape[1] == len(keep) else 0  # a model may return all positions
     ends = [len(row) - first for row in batch]
     return [_measure(row[end - n_targets : end], measure) for row, end in zip(logits, ends, strict=True)]

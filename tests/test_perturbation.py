@@ -7,7 +7,7 @@ from tiny import FAMILIES, tiny_model, tiny_sample
 
 from flashtrace_lib import FlashTrace
 from flashtrace_lib.methods import CLP, LastToken, MeanPooling, Perturbation, Position, Random
-from flashtrace_lib.methods.units import renormalise, unit_spans
+from flashtrace_lib.methods.units import masked_rows, renormalise, unit_spans
 from flashtrace_lib.scoring_model import hellinger_from, kl_from, log_prob_of, score_rows, whole_distribution
 
 LONG = dict(n=90, prompt=(3, 57), reasoning=(60, 75), output=(77, 88))
@@ -179,13 +179,16 @@ def test_batch_size_changes_nothing(model, method, options, monkeypatch):
         "forward",
         lambda self, input_ids, **kw: sizes.append(len(input_ids)) or forward(self, input_ids, **kw),
     )
+    shared = int(method is Perturbation)  # the pass whose keys and values the others begin with
     whole = method(**options).attribute(model, sample)
-    n = whole.metadata["forward_passes"]
-    assert sizes == [n]
+    n = whole.metadata["forward_passes"] + shared
+    assert sum(sizes) == n > len(sizes)
+    sizes.clear()
     single = method(**options, max_batch_bytes=1).attribute(model, sample)
-    assert sizes[1:] == [1] * n
+    assert sizes == [1] * n
+    sizes.clear()
     some = method(**options, max_batch_bytes=250_000).attribute(model, sample)
-    assert 1 < max(sizes[1 + n :]) < n
+    assert 1 < max(sizes) < n
     for other in (single, some):
         close(whole.metadata["signed"], other.metadata["signed"])
 
@@ -209,15 +212,35 @@ def test_a_model_that_returns_all_logits_is_read_right(model, monkeypatch):
 
 def test_only_the_input_is_changed(model, monkeypatch):
     sample, seen = long_sample(), []
-    forward = type(model).forward
-    monkeypatch.setattr(
-        type(model), "forward", lambda self, input_ids, **kw: seen.append(input_ids) or forward(self, input_ids, **kw)
-    )
+
+    def record(model, rows, *args, **kw):
+        seen.extend(rows := list(rows))
+        return score_rows(model, rows, *args, **kw)
+
+    monkeypatch.setattr("flashtrace_lib.methods.units.score_rows", record)
     Perturbation().attribute(model, sample)
-    rows = torch.cat(seen)
+    rows = torch.stack(seen)
     changed = rows != sample.input_ids[:87]
     assert changed.any(0).nonzero().flatten().tolist() == [i for i in range(3, 57) if sample.input_ids[i] != 0]
     assert (changed.sum(1) <= 1).all()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_shared_beginning_is_computed_once_and_changes_nothing(family, monkeypatch):
+    model, sample, computed = tiny_model(family), long_sample(), []
+    rows = list(masked_rows(sample, [(i, i + 1) for i in range(3, 57)]))
+    measure = log_prob_of(sample.input_ids[77:88])
+    rows.insert(5, rows[0][:80])  # a shorter one in between
+    expected = score_rows(model, rows, 11, measure)
+    forward = type(model).forward
+    monkeypatch.setattr(
+        type(model),
+        "forward",
+        lambda self, input_ids, **kw: computed.append(input_ids.numel()) or forward(self, input_ids, **kw),
+    )
+    close(score_rows(model, rows, 11, measure, resembling=rows[0]), expected, 1e-4)
+    windowed = family in ("mistral", "gemma2", "gemma3")  # keep too little to share
+    assert sum(computed) > sum(map(len, rows)) if windowed else sum(computed) < 0.8 * sum(map(len, rows))
 
 
 def test_distances_of_distributions():

@@ -121,6 +121,7 @@ class CAGE(BudgetedMethod):
             stop - start,
             log_prob_of(sample.input_ids[start:stop].cpu()),
             max_batch_bytes=self.max_batch_bytes,
+            resembling=sample.input_ids[: stop - 1],
             progress=f"{self.name} {sample.id}",
             total=len(masked) + 1,
         )  # [U + 1, R]

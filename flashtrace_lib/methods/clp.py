@@ -52,9 +52,10 @@ class CLP(UnitMethod):
 
     def _attribute(self, model, sample: Sample) -> Attribution:
         spans = self._spans(sample)
-        rows = masked_rows(sample, spans) if self.variant == "ablation" else shortened_rows(sample, spans)
-        m = self._divergences(model, sample, rows, len(spans) + 1, self.metric)  # [U + 1]
-        values = m[1:] - (m[0] if self.variant == "ablation" else m[:-1])  # [U]
+        ablation = self.variant == "ablation"
+        rows = masked_rows(sample, spans) if ablation else shortened_rows(sample, spans)
+        m = self._divergences(model, sample, rows, len(spans) + 1, self.metric, in_place=ablation)  # [U + 1]
+        values = m[1:] - (m[0] if ablation else m[:-1])  # [U]
         return self._attribution(sample, values, len(m))
 
 

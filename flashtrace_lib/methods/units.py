@@ -82,7 +82,9 @@ class UnitMethod(Method):
         """Units of I, in the order of the text."""
         return unit_spans(sample, sample.segments.prompt, self.units)
 
-    def _divergences(self, model, sample: Sample, rows: Iterator[torch.Tensor], total: int, metric: str):
+    def _divergences(
+        self, model, sample: Sample, rows: Iterator[torch.Tensor], total: int, metric: str, in_place: bool = True
+    ) -> torch.Tensor:
         """How badly each of the contexts predicts O, mean over its tokens, float64 [number of rows].
 
         Parameters
@@ -93,9 +95,12 @@ class UnitMethod(Method):
             How many.
         metric : {"nll", "kl"}
             -log p(o_t | context), or D_KL(p(· | intact) ‖ p(· | context)); nats per target token.
+        in_place : bool
+            Contexts differ from the intact one from some position on, so that what stands before is computed once.
         """
         start, stop = sample.segments.output
         how = {"max_batch_bytes": self.max_batch_bytes, "progress": f"{self.name} {sample.id}"}
+        how["resembling"] = sample.input_ids[: stop - 1] if in_place else None
         if metric == "nll":
             log_probs = score_rows(
                 model, rows, stop - start, log_prob_of(sample.input_ids[start:stop]), total=total, **how
