@@ -18,8 +18,8 @@ class Perturbation(UnitMethod):
     Positions stay as they are; deleting a unit and tokenising again would be another baseline. Units of T and O need
     no passes: they are dropped anyway (appendix D.1) and do not change the scores of I.
 
-    Costs one forward pass for each unit and one for the intact context; what stands before the unit is computed once, so
-    that a pass is about half a pass. Parameters: see `UnitMethod`.
+    Costs one forward pass for each unit and one for the intact context; what stands before the unit is computed once,
+    which halves a pass on average. Parameters: see `UnitMethod`.
 
     References
     ----------
