@@ -20,7 +20,7 @@ from .activations import LayerActivations
 from .attribution import Attribution, Hop, Method
 from .bench import random_sample
 from .fingerprints import fingerprint, model_fingerprint, sample_fingerprint
-from .generation import Collection, can_think, collect
+from .generation import GENERATED, MARKS, Collection, can_think, collect
 from .methods import METHODS, FlashTrace
 from .methods.flashtrace import accumulate
 from .methods.units import UnitMethod
@@ -114,7 +114,7 @@ def count_table(collections: Mapping[str, Collection]) -> pd.DataFrame:
 
 
 def _kind(collection: Collection) -> str:
-    return "teacher-forced ‡" if collection.forced else "the model's own"
+    return "the model's own" if collection.kind == GENERATED else collection.kind + MARKS[collection.kind]
 
 
 def _median(spans: Iterable[tuple[int, int]]) -> int:
@@ -122,9 +122,9 @@ def _median(spans: Iterable[tuple[int, int]]) -> int:
     return int(np.median(lengths)) if lengths else 0
 
 
-def mark_forced(frame: pd.DataFrame, collections: Mapping[str, Collection]) -> pd.DataFrame:
-    """Put ‡ behind the name of every cell whose responses are teacher-forced, for display."""
-    marked = {cell: f"{cell} ‡" for cell, collection in collections.items() if collection.forced}
+def mark_cells(frame: pd.DataFrame, collections: Mapping[str, Collection]) -> pd.DataFrame:
+    """Put ‡ behind the name of every cell whose responses are teacher-forced, § behind unfiltered ones, for display."""
+    marked = {cell: cell + MARKS[collection.kind] for cell, collection in collections.items()}
     return frame.replace({"cell": marked})
 
 

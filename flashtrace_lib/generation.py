@@ -14,6 +14,7 @@ import torch
 from tqdm import tqdm
 
 from .fingerprints import fingerprint, model_fingerprint
+from .profiles.sections import FALLBACKS
 from .sample import Sample
 from .store import Store
 from .tasks.base import Example
@@ -21,8 +22,9 @@ from .tasks.scoring import is_correct, score
 from .text import build_sample, render_prompt, tokenise
 
 MODES = ("thinking", "direct")
-FORCED = "teacher-forced"
+FORCED, UNFILTERED, NOTHING = FALLBACKS
 GENERATED = "generated"
+MARKS = {GENERATED: "", FORCED: " ‡", UNFILTERED: " §"}  # behind a cell's name, wherever it appears
 
 
 @dataclass
@@ -35,13 +37,14 @@ class Collection:
         Ready to be explained; ``metadata["response"]`` says whether the model wrote the response.
     counts : dict of str to int
         ``tried``, ``correct``, ``incorrect``, ``unfinished`` (no end token within the limit).
-    forced : bool
-        Whether the responses are the true chains, put into the model's mouth.
+    kind : {"generated", "teacher-forced", "unfiltered"}
+        The model's own correct responses; the true chains, put into its mouth (‡); or its own finished responses,
+        right or wrong (§).
     """
 
     samples: list[Sample]
     counts: dict[str, int] = field(default_factory=dict)
-    forced: bool = False
+    kind: str = GENERATED
 
 
 def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_new_tokens: int) -> list[list[int]]:
@@ -89,15 +92,14 @@ def collect(
     store: Store | None = None,
     max_new_tokens: int = 192,
     batch_size: int = 10,
-    teacher_force: bool = True,
+    fallback: str = FORCED,
     mode: str | None = None,
     progress: bool = True,
 ) -> Collection:
     """Let the model answer until ``n`` responses are finished and correct.
 
     A cell in which a whole first block holds no correct answer is given up, and so is one that ends with fewer than
-    half of ``n``. With ``teacher_force`` its samples are then the true chains and answers of the first ``n``
-    examples, read by the model as if it had written them; the cell is marked, and never mixes both kinds.
+    half of ``n``. Its samples are then what ``fallback`` says; the cell is marked, and never mixes two kinds.
 
     Parameters
     ----------
@@ -109,8 +111,9 @@ def collect(
         Where responses are kept.
     batch_size : int
         Examples answered together: one block.
-    teacher_force : bool
-        Whether true chains may stand in.
+    fallback : {"teacher-forced", "unfiltered", "none"}
+        The true chains and answers of the first ``n`` examples, read by the model as if it had written them; its own
+        first ``n`` finished responses, right or wrong; or nothing more than what was kept.
     mode : {"thinking", "direct"}, optional
         See `prompt_settings`.
 
@@ -118,8 +121,11 @@ def collect(
     -------
     Collection
     """
+    if fallback not in FALLBACKS:
+        raise ValueError(f"fallback must be one of {', '.join(FALLBACKS)}, got {fallback!r}")
     counts: Counter[str] = Counter(tried=0, correct=0, incorrect=0, unfinished=0)
-    kept: list[Sample] = []
+    correct: list[tuple[Example, list[int]]] = []
+    finished: list[tuple[Example, list[int]]] = []
     blocks = range(0, len(examples), batch_size)
     for start in tqdm(blocks, desc=f"generate {examples[0].cell}", leave=False, disable=None if progress else True):
         block = examples[start : start + batch_size]
@@ -127,15 +133,20 @@ def collect(
             verdict = _verdict(example, response, model, tokenizer)
             counts["tried"] += 1
             counts[verdict] += 1
-            if verdict == "correct":
-                kept.append(_sample(tokenizer, example, response, GENERATED, mode))
-        if len(kept) >= n or not kept:
+            correct += [(example, response)] if verdict == "correct" else []
+            finished += [(example, response)] if verdict != "unfinished" else []
+        hopeless = not correct and (fallback != UNFILTERED or len(finished) >= n)
+        if len(correct) >= n or hopeless:
             break
-    if 2 * len(kept) >= n or not teacher_force:
-        return Collection(kept[:n], dict(counts))
-    chains = [example if mode != "direct" else replace(example, reasoning="") for example in examples[:n]]
-    forced = [_sample(tokenizer, example, true_response(example), FORCED, mode) for example in chains]
-    return Collection(forced, dict(counts), forced=True)
+    if 2 * len(correct) >= n or fallback == NOTHING:
+        kind, chosen = GENERATED, correct[:n]
+    elif fallback == UNFILTERED:
+        kind, chosen = UNFILTERED, finished[:n]
+    else:
+        bare = mode == "direct"
+        chains = [replace(example, reasoning="") if bare else example for example in examples[:n]]
+        kind, chosen = FORCED, [(example, true_response(example)) for example in chains]
+    return Collection([_sample(tokenizer, *pair, kind, mode) for pair in chosen], dict(counts), kind)
 
 
 def true_response(example: Example) -> str:

@@ -69,7 +69,7 @@ def answered_both_ways(
     found = {
         mode: collect(
             examples, model, tokenizer, len(examples), store=store, max_new_tokens=settings.max_new_tokens,
-            mode=mode, teacher_force=False,
+            mode=mode, fallback="none",
         )
         for mode in ("direct", "thinking")
     }  # fmt: skip

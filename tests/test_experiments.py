@@ -10,7 +10,7 @@ from tiny import tiny_model, tiny_sample
 from flashtrace_lib import FlashTrace, experiments, profiles
 from flashtrace_lib.activations import capture
 from flashtrace_lib.evaluation import evaluate
-from flashtrace_lib.generation import Collection
+from flashtrace_lib.generation import FORCED, UNFILTERED, Collection
 from flashtrace_lib.metrics import recovery_rate
 from flashtrace_lib.proximity import layer_scores
 from flashtrace_lib.reference import naive_layer_scores
@@ -70,14 +70,15 @@ def test_paired_difference_sees_what_the_means_hide():
 
 def test_counts_and_marks_say_which_cells_are_forced():
     cells = {
-        "x": Collection([tiny_sample()], {"tried": 3, "correct": 1}, forced=False),
-        "y": Collection([tiny_sample(seed=1)], {"tried": 2, "correct": 0}, forced=True),
+        "x": Collection([tiny_sample()], {"tried": 3, "correct": 1}),
+        "y": Collection([tiny_sample(seed=1)], {"tried": 2, "correct": 0}, FORCED),
+        "z": Collection([tiny_sample(seed=2)], {"tried": 2, "correct": 0}, UNFILTERED),
     }
     table = experiments.count_table(cells).set_index("cell")
     assert table.loc["x", "responses"] == "the model's own" and "‡" in table.loc["y", "responses"]
     assert table.loc["x", "|I|"] == 7 and table.loc["x", "gold share"] == round(2 / 7, 3)
-    marked = experiments.mark_forced(pd.DataFrame({"cell": ["x", "y"]}), cells)
-    assert marked["cell"].tolist() == ["x", "y ‡"]
+    marked = experiments.mark_cells(pd.DataFrame({"cell": ["x", "y", "z"]}), cells)
+    assert marked["cell"].tolist() == ["x", "y ‡", "z §"] and table.loc["z", "responses"] == "unfiltered §"
 
 
 def test_span_cost_is_measured_once(tmp_path, monkeypatch):

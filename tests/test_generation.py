@@ -8,7 +8,7 @@ from tiny import COMMON
 from tiny_reasoner import load_tokenizer
 
 from flashtrace_lib import generation
-from flashtrace_lib.generation import FORCED, GENERATED, collect, generate, prompt_settings, true_response
+from flashtrace_lib.generation import FORCED, GENERATED, UNFILTERED, collect, generate, prompt_settings, true_response
 from flashtrace_lib.reasoner import NO_THINK, use_reasoner_template
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.base import Example
@@ -65,7 +65,7 @@ def test_only_finished_and_correct_answers_are_kept(answering, embedded):
         4: "<think>\n4127\n</think>\n\nno<|im_end|>",
     })  # fmt: skip
     found = collect(EXAMPLES, *embedded, 2, batch_size=6, progress=False)
-    assert found.counts == {"tried": 6, "correct": 2, "incorrect": 3, "unfinished": 1} and not found.forced
+    assert found.counts == {"tried": 6, "correct": 2, "incorrect": 3, "unfinished": 1} and found.kind == GENERATED
     first, second = found.samples
     assert first.metadata["response"] == GENERATED and first.id == "box-0" and first.metadata["score"] == 1
     assert not first.segments.has_reasoning and second.segments.has_reasoning
@@ -79,7 +79,7 @@ def test_a_hopeless_cell_is_given_up_and_teacher_forced_as_a_whole(answering, em
     asked = answering({})
     found = collect(EXAMPLES, *embedded, 2, batch_size=3, progress=False)
     assert asked == [3] and found.counts["tried"] == 3  # the second block is not tried
-    assert found.forced and [s.metadata["response"] for s in found.samples] == [FORCED, FORCED]
+    assert found.kind == FORCED and [s.metadata["response"] for s in found.samples] == [FORCED, FORCED]
     sample = found.samples[0]
     text = embedded[1].decode(sample.input_ids[slice(*sample.response)])
     assert true_response(EXAMPLES[0]) in text and text.endswith("<|im_end|>")
@@ -91,8 +91,21 @@ def test_too_few_correct_answers_never_mix_with_forced_ones(answering, embedded)
     found = collect(EXAMPLES, *embedded, 4, batch_size=3, progress=False)
     assert found.counts["correct"] == 1 and found.counts["tried"] == 6
     assert {s.metadata["response"] for s in found.samples} == {FORCED} and len(found.samples) == 4
-    kept = collect(EXAMPLES, *embedded, 4, batch_size=3, progress=False, teacher_force=False)
-    assert [s.id for s in kept.samples] == ["box-0"] and not kept.forced
+    kept = collect(EXAMPLES, *embedded, 4, batch_size=3, progress=False, fallback="none")
+    assert [s.id for s in kept.samples] == ["box-0"] and kept.kind == GENERATED
+
+
+def test_a_models_own_responses_right_or_wrong(answering, embedded):
+    asked = answering({0: "It is 4127", 1: "no<|im_end|>", 2: "4127<|im_end|>", 3: "9<|im_end|>", 4: "8<|im_end|>"})
+    found = collect(EXAMPLES, *embedded, 3, batch_size=2, progress=False, fallback=UNFILTERED)
+    assert asked == [2, 2, 2] and found.kind == UNFILTERED  # one of the three wanted is right: all are tried
+    assert [(s.id, s.metadata["score"]) for s in found.samples] == [("box-1", 0), ("box-2", 1), ("box-3", 0)]
+    assert {s.metadata["response"] for s in found.samples} == {UNFILTERED}
+    answering({i: "no<|im_end|>" for i in range(6)})
+    wrong = collect(EXAMPLES, *embedded, 3, batch_size=2, progress=False, fallback=UNFILTERED)
+    assert wrong.counts["tried"] == 4 and len(wrong.samples) == 3  # hopeless, and enough to look at
+    with pytest.raises(ValueError, match="fallback must be one of teacher-forced, unfiltered, none, got 'both'"):
+        collect(EXAMPLES, *embedded, 3, fallback="both")
 
 
 def test_stored_responses_are_not_generated_again(answering, embedded, tmp_path):
@@ -137,7 +150,7 @@ def test_both_modes_of_one_problem_are_kept_apart(answering, embedded, tmp_path)
     answering({})  # the model fails: the true response of the mode stands in
     forced = {mode: collect(EXAMPLES[1:2], embedded[0], thinker, 1, mode=mode, progress=False) for mode in found}
     assert forced["thinking"].samples[0].segments.has_reasoning
-    assert forced["direct"].forced and not forced["direct"].samples[0].segments.has_reasoning
+    assert forced["direct"].kind == FORCED and not forced["direct"].samples[0].segments.has_reasoning
 
 
 def test_no_true_answer_is_an_error(answering, embedded):

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..profiles.sections import SOURCES
 from .base import Example
 from .records import EXAMPLE_OF
 from .standins import FILES, GENERATORS, standin_examples
 
-SOURCES = ("standin", "folder", "hub")
 Record = Mapping[str, Any]
 
 

@@ -93,12 +93,12 @@ print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["s
 # %%
 summary = summarise(frame[frame["metric"].isin(["recovery", "rise", "mas"])])
 table = tables.comparison_table(summary, paper=1, profile=run.profile.name, model=run.model_name)
-wide = tables.wide_table(experiments.mark_forced(table, cells))
+wide = tables.wide_table(experiments.mark_cells(table, cells))
 run.table(table, "table1_ruler", "Attribution quality on RULER (paper: Table 1). ‡ teacher-forced.", wide=wide)
 wide.style.hide(axis="index").set_uuid("table1")
 
 # %%
-shown = experiments.mark_forced(table, cells)
+shown = experiments.mark_cells(table, cells)
 fig = plots.metric_bars(shown, "recovery", title="Recovery of the evidence in the top 10 % of the input")
 run.figure(fig, "table1_recovery", "Recovery rate by RULER cell", n=frame["sample"].nunique())
 
