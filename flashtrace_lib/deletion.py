@@ -86,12 +86,13 @@ class Scorer:
         Must not change while the scorer is in use.
     precision : {"model", "auto"}
         ``"auto"`` makes a bfloat16 copy of a float32 model where the CPU computes in bfloat16 natively. The copy
-        is used only if its curve on the first sample stays within ``tolerance`` of the float32 curve; ``dtype``
-        and ``note`` say what was decided.
+        is used only if RISE of its first curve stays within ``tolerance`` of RISE in float32; ``dtype`` and ``note``
+        say what was decided.
     max_batch_bytes : int, optional
         See `deletion_curve`.
     tolerance : float
-        Largest accepted gap between the two curves, as a share of the float32 curve's range.
+        Largest accepted change of RISE. The ends of a curve, and with them most of its error, are the same for all
+        methods on a sample, so that their differences change by less.
 
     Attributes
     ----------
@@ -151,6 +152,8 @@ class Scorer:
 
     def _decide(self, sample: Sample, order: torch.Tensor, counts: torch.Tensor) -> None:
         """Settle on bfloat16 or stay with the model's own dtype, and say why."""
+        from .metrics import is_flagged, normalise_response, rise  # here, since metrics offers deletion_curve
+
         self._undecided = False
         if not _cpu_float32(self.model):
             self.note = "the model's own dtype: not a float32 model on a CPU"
@@ -159,14 +162,15 @@ class Scorer:
             self.note = "float32: this CPU has no bfloat16 arithmetic"
             return
         reduced = _bfloat16_copy(self.model)
-        exact = self._log_probs(self.model, sample, order, counts)
-        gap = (self._log_probs(reduced, sample, order, counts) - exact).abs().max().item()
-        spread = (exact.max() - exact.min()).item()
-        if gap <= self.tolerance * spread:
+        curves = [self._log_probs(model, sample, order, counts) for model in (self.model, reduced)]
+        if is_flagged(curves[0]):  # RISE is 1 whatever the arithmetic: this sample cannot decide
+            self._undecided, self.note = True, "float32: not yet compared with bfloat16"
+            return
+        exact, rounded = (rise(normalise_response(curve)) for curve in curves)
+        if abs(exact - rounded) <= self.tolerance:
             self._reduced = reduced
         outcome = "bfloat16" if self._reduced is not None else "float32"
-        share = f"{gap / spread:.2%}" if spread > 0 else "all"
-        self.note = f"{outcome}: the bfloat16 curve is off by {share} of the range (limit {self.tolerance:.2%})"
+        self.note = f"{outcome}: bfloat16 changes RISE by {rounded - exact:+.4f} (limit {self.tolerance:.4f})"
 
     def _log_probs(self, model, sample: Sample, order: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         """s_k for each of ``counts``, float64 [steps + 1]; equal contexts are scored once."""

@@ -8,7 +8,7 @@ from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from .axes import note, rows_of
+from .axes import INTERVAL, new_axes, note, require, rows_of
 from .style import (
     HIGHER_IS_BETTER,
     INK,
@@ -70,6 +70,51 @@ def metric_heatmap(frame: pd.DataFrame, metric: str, *, title: str = "") -> Figu
     n = sorted({int(part["n"].min()), int(part["n"].max())})
     direction = "higher is better" if better else "lower is better"
     note(axes, f"n = {'–'.join(map(str, n))} samples a cell; mean; {direction}; bold: intervals apart from the second")
+    return figure
+
+
+@styled
+def metric_by_length(frame: pd.DataFrame, metric: str, *, title: str = "") -> Figure:
+    """One metric against the length of the reasoning, a line a method (Fig. 5).
+
+    Parameters
+    ----------
+    frame : DataFrame
+        ``method, metric, length, mean, low, high, n`` (`reasoning.by_length`).
+    metric : str
+        A value of the column ``metric``.
+    title : str
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ValueError
+        If a column or the metric is missing.
+    """
+    require(frame, "method", "metric", "length", "mean", "low", "high", "n")
+    part = frame[frame["metric"] == metric]
+    if part.empty:
+        raise ValueError(f"no rows of metric {metric!r}: the frame has {sorted(set(frame['metric']))}")
+    figure, axes = new_axes(
+        title or METRIC_NAMES.get(metric, metric), "reasoning T (tokens, median of the bin)",
+        f"{METRIC_NAMES.get(metric, metric)} (0 to 1)", height=3.0, width=WIDTH,
+    )  # fmt: skip
+    methods = method_order(list(dict.fromkeys(part["method"])))
+    step = 0.012 * float(part["length"].max())  # side by side, so that whiskers stay apart
+    for i, method in enumerate(methods):
+        rows, style = part[part["method"] == method].sort_values("length"), method_style(method)
+        x = rows["length"] + (i - (len(methods) - 1) / 2) * step
+        below, above = rows["mean"] - rows["low"], rows["high"] - rows["mean"]
+        axes.errorbar(x, rows["mean"], yerr=[below.clip(lower=0), above.clip(lower=0)], label=style.label,
+                      color=style.colour, marker=style.marker, ls=style.line, elinewidth=0.8, capsize=1.5)  # fmt: skip
+    axes.set_ylim(0, 1)
+    axes.legend(ncols=1, loc="upper left", bbox_to_anchor=(1.01, 1))
+    n = sorted({int(part["n"].min()), int(part["n"].max())})
+    direction = "higher is better" if HIGHER_IS_BETTER.get(metric, True) else "lower is better"
+    note(axes, f"n = {'–'.join(map(str, n))} samples a bin; {direction}; {INTERVAL}")
     return figure
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -16,7 +16,9 @@ from .style import HIGHER_IS_BETTER, METRIC_NAMES, method_order, method_style
 LONG_COLUMNS = ("method", "cell", "metric", "mean", "low", "high", "n", "flagged", "paper", "profile", "model")
 
 
-def comparison_table(summary: pd.DataFrame, paper: int | None = None, *, profile: str, model: str) -> pd.DataFrame:
+def comparison_table(
+    summary: pd.DataFrame, paper: int | None = None, *, profile: str, model: str, cells: Mapping[str, str] | None = None
+) -> pd.DataFrame:
     """Long table: every measured mean with the number the paper prints for it.
 
     Parameters
@@ -27,6 +29,8 @@ def comparison_table(summary: pd.DataFrame, paper: int | None = None, *, profile
         Number of the paper's table. Default: none, the column ``paper`` stays empty.
     profile, model : str
         What the numbers were measured under.
+    cells : mapping of str to str, optional
+        What the paper calls a cell, where it is not the cell's own name.
 
     Returns
     -------
@@ -47,7 +51,7 @@ def comparison_table(summary: pd.DataFrame, paper: int | None = None, *, profile
         twice = summary.loc[summary.duplicated(key), key].iloc[0].tolist()
         raise ValueError(f"the summary has {twice} twice: summarise by method, cell and metric")
     table = summary.loc[:, list(needed)].copy()
-    entries = table[key].itertuples(index=False)
+    entries = table[key].replace({"cell": dict(cells or {})}).itertuples(index=False)
     table["paper"] = [math.nan if paper is None else paper_value(paper, *entry) for entry in entries]
     table["profile"], table["model"] = profile, model
     methods = method_order(list(table["method"]))

@@ -1,0 +1,113 @@
+"""The reasoning tasks (sections 5.3 and 5.4, appendices D.3 and E.2): their samples, and what is asked of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import torch
+
+from . import paths
+from .attribution import Method
+from .experiments import profile_methods, rank_correlation, stored_attributions
+from .frames import summarise
+from .generation import Collection, collect
+from .metrics import bootstrap_interval
+from .report.output import Run
+from .sample import Sample
+from .store import Store
+from .tasks.sources import task_examples
+
+
+def task_collection(run: Run, model: torch.nn.Module, tokenizer: Any, kind: str) -> Collection:
+    """Samples of a reasoning task under the profile: its records, answered by the model.
+
+    Parameters
+    ----------
+    kind : str
+        A data set, see `tasks.sources.task_examples`.
+
+    Returns
+    -------
+    Collection
+        Where the model is right too rarely, what ``reasoning.fallback`` of the profile says.
+    """
+    settings = run.profile.reasoning
+    folder = paths.data_dir(run.profile.data_dir) if settings.source == "folder" else None
+    examples = task_examples(kind, settings.max_tries, source=settings.source, folder=folder, seed=run.profile.seed)
+    store = Store(run.store(f"{kind}_responses"))
+    found = collect(
+        examples, model, tokenizer, settings.samples, store=store, max_new_tokens=settings.max_new_tokens,
+        fallback=settings.fallback,
+    )  # fmt: skip
+    store.compact()
+    return found
+
+
+def reasoning_methods(run: Run) -> list[Method]:
+    """The methods that the profile compares on the reasoning tasks."""
+    return profile_methods(run, run.profile.reasoning.methods)
+
+
+def by_length(frame: pd.DataFrame, bins: int = 4) -> pd.DataFrame:
+    """Means of every metric by the length of the reasoning (Fig. 5): samples in bins of nearly equal size.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        From `evaluation.evaluate`.
+    bins : int
+        Quantiles of |T|; fewer where many samples are equally long.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``method, metric, length`` (median |T| of the bin, tokens), ``shortest, longest, mean, low, high, n, flagged``.
+
+    Raises
+    ------
+    ValueError
+        If ``bins`` is not positive.
+    """
+    if bins < 1:
+        raise ValueError(f"bins must be at least 1, got {bins}")
+    lengths = frame.drop_duplicates("sample").set_index("sample")["n_reasoning"].astype(int)
+    part = pd.qcut(lengths, min(bins, lengths.nunique()), labels=False, duplicates="drop")
+    spans = lengths.groupby(part).agg(["median", "min", "max"]).set_axis(["length", "shortest", "longest"], axis=1)
+    summary = summarise(frame.assign(bin=frame["sample"].map(part)), ("method", "metric", "bin"))
+    table = summary.join(spans, on="bin").drop(columns="bin")
+    return table.sort_values(["metric", "method", "length"], ignore_index=True)
+
+
+def score_agreement(store: Store, samples: list[Sample], first: str, second: str) -> pd.DataFrame:
+    """How two methods rank the input, sample by sample (Table 3 asks what the exhaustive rollout adds).
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``sample, rho`` (Spearman's, over the tokens of I) and ``speedup``, the seconds of ``first`` over those of
+        ``second``.
+    """
+    pairs = zip(
+        samples, stored_attributions(store, samples, first), stored_attributions(store, samples, second), strict=True
+    )
+    rows = [{"sample": s.id, "rho": rank_correlation(a.scores, b.scores), "speedup": a.seconds / b.seconds}
+            for s, a, b in pairs]  # fmt: skip
+    return pd.DataFrame(rows, columns=["sample", "rho", "speedup"])
+
+
+def mean_interval(values: pd.Series) -> dict[str, float]:
+    """Mean of a column with its bootstrap 95 % interval, and n."""
+    low, high = bootstrap_interval(values.to_numpy(dtype=float))
+    return {"mean": float(values.mean()), "low": low, "high": high, "n": len(values)}
+
+
+def median_seconds(frame: pd.DataFrame) -> pd.DataFrame:
+    """Seconds of one attribution of every method: ``method, median, low, high`` (quartiles) and ``n``."""
+    once = frame.drop_duplicates(["sample", "method"])
+    rows: list[Mapping[str, Any]] = []
+    for method, part in once.groupby("method", sort=False):
+        low, median, high = part["seconds"].quantile([0.25, 0.5, 0.75])
+        rows.append({"method": method, "median": median, "low": low, "high": high, "n": len(part)})
+    return pd.DataFrame(rows)

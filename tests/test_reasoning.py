@@ -1,0 +1,108 @@
+"""The reasoning tasks: samples of a profile, means by length, agreement of two methods."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+from tiny import tiny_model, tiny_sample
+
+from flashtrace_lib import FlashTrace, reasoning
+from flashtrace_lib.evaluation import evaluate
+from flashtrace_lib.generation import UNFILTERED
+from flashtrace_lib.methods import Rollout
+from flashtrace_lib.report import method_plots, output
+from flashtrace_lib.store import Store
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLASHTRACE_RESULTS_DIR", str(tmp_path))
+    return output.start("smoke")
+
+
+def with_reasoning(run, **changes):
+    settings = dataclasses.replace(run.profile.reasoning, **changes)
+    run.profile = dataclasses.replace(run.profile, reasoning=settings)
+    return run
+
+
+def frame_of(lengths, values):
+    rows = [
+        {"sample": f"s{i}", "method": method, "metric": "mas", "value": v + shift, "flagged": False, "n_reasoning": n}
+        for i, (n, v) in enumerate(zip(lengths, values, strict=True)) for method, shift in (("a", 0.0), ("b", 0.1))
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_the_profile_says_which_records_and_what_stands_in(run, monkeypatch, tmp_path):
+    asked = {}
+
+    def examples(kind, n, **settings):
+        asked.update(kind=kind, n=n, **settings)
+        return ["example"]
+
+    def answered(examples, model, tokenizer, n, **settings):
+        asked.update(samples=n, **settings)
+        return "collection"
+
+    monkeypatch.setattr(reasoning, "task_examples", examples)
+    monkeypatch.setattr(reasoning, "collect", answered)
+    monkeypatch.setenv("FLASHTRACE_DATA_DIR", str(tmp_path))
+    with_reasoning(run, source="folder", samples=3, max_tries=7, max_new_tokens=9, fallback=UNFILTERED)
+    assert reasoning.task_collection(run, None, None, "gsm8k") == "collection"
+    assert (asked["kind"], asked["n"], asked["source"], asked["folder"]) == ("gsm8k", 7, "folder", tmp_path)
+    assert (asked["samples"], asked["max_new_tokens"], asked["fallback"]) == (3, 9, UNFILTERED)
+    assert asked["store"].path.name.startswith("gsm8k_responses")
+    with_reasoning(run, source="standin")
+    reasoning.task_collection(run, None, None, "math500")
+    assert asked["folder"] is None  # a folder that is set is not read by a profile that uses stand-ins
+
+
+def test_methods_are_the_profiles_own_unless_the_section_names_some(run):
+    assert [m.name for m in reasoning.reasoning_methods(run)] == list(run.profile.methods)
+    with_reasoning(run, methods=("clp", "flashtrace"))
+    clp, flashtrace = reasoning.reasoning_methods(run)
+    assert clp.units == "sentence" and flashtrace.hops == run.profile.hops
+
+
+def test_samples_are_binned_by_the_length_of_their_reasoning():
+    table = reasoning.by_length(frame_of([10, 20, 30, 40, 50, 60], [0.1, 0.3, 0.2, 0.4, 0.5, 0.7]), bins=3)
+    of_a = table[table["method"] == "a"]
+    assert of_a["length"].tolist() == [15, 35, 55] and of_a["n"].tolist() == [2, 2, 2]
+    assert of_a["mean"].tolist() == pytest.approx([0.2, 0.3, 0.6])
+    assert of_a[["shortest", "longest"]].to_numpy().tolist() == [[10, 20], [30, 40], [50, 60]]
+    same = reasoning.by_length(frame_of([8, 8, 8], [0.1, 0.2, 0.3]))
+    assert len(same) == 2 and same["n"].tolist() == [3, 3]
+    with pytest.raises(ValueError, match="bins must be at least 1"):
+        reasoning.by_length(frame_of([1], [0.5]), bins=0)
+
+
+def test_the_figure_shows_every_method_with_its_interval():
+    table = reasoning.by_length(frame_of([10, 20, 30, 40], [0.1, 0.3, 0.2, 0.4]), bins=2)
+    figure = method_plots.metric_by_length(table, "mas", title="MAS by length")
+    axes = figure.axes[0]
+    assert len(axes.containers) == 2 and "tokens" in axes.get_xlabel()
+    means = [np.sort(container.lines[0].get_ydata()) for container in axes.containers]
+    assert sorted(float(m[0]) for m in means) == pytest.approx([0.2, 0.3])
+    assert any("n = 2 samples a bin; lower is better" in text.get_text() for text in axes.texts)
+    with pytest.raises(ValueError, match="no rows of metric 'rise'"):
+        method_plots.metric_by_length(table, "rise")
+
+
+def test_two_methods_agree_with_themselves(tmp_path):
+    model, samples, store = tiny_model(), [tiny_sample(seed=i) for i in range(3)], Store(tmp_path / "records")
+    methods = {"one": FlashTrace(hops=1), "rollout": Rollout()}
+    frame = evaluate(methods, samples, model, store=store, metrics=("recovery",), steps=2)
+    table = reasoning.score_agreement(store, samples, "one", "one")
+    assert table["rho"].tolist() == pytest.approx([1, 1, 1]) and (table["speedup"] > 0).all()
+    other = reasoning.score_agreement(store, samples, "rollout", "one")
+    assert (other["rho"] < 1.0001).all() and len(other) == 3
+    seconds = reasoning.median_seconds(frame).set_index("method")
+    assert set(seconds.index) == set(methods) and (seconds["n"] == 3).all()
+    assert (seconds["low"] <= seconds["median"]).all() and (seconds["median"] <= seconds["high"]).all()
+
+
+def test_mean_with_interval():
+    row = reasoning.mean_interval(pd.Series([1.0, 2.0, 3.0, 4.0]))
+    assert row["mean"] == 2.5 and row["n"] == 4 and row["low"] < 2.5 < row["high"]
