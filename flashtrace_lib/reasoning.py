@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -31,11 +32,14 @@ def task_collection(run: Run, model: torch.nn.Module, tokenizer: Any, kind: str)
     Returns
     -------
     Collection
-        Where the model is right too rarely, what ``reasoning.fallback`` of the profile says.
+        Where the model is right too rarely, what ``reasoning.fallback`` of the profile says. Code is right where it
+        passes the exercise's own tests.
     """
     settings = run.profile.reasoning
     folder = paths.data_dir(run.profile.data_dir) if settings.source == "folder" else None
     examples = task_examples(kind, settings.max_tries, source=settings.source, folder=folder, seed=run.profile.seed)
+    if kind == "exercism":  # another solution than the reference one is right as well
+        examples = [replace(example, scorer="unit_tests") for example in examples]
     store = Store(run.store(f"{kind}_responses"))
     found = collect(
         examples, model, tokenizer, settings.samples, store=store, max_new_tokens=settings.max_new_tokens,

@@ -7,6 +7,7 @@ import re
 
 from ..locate import find_boxed
 from .base import Example
+from .sandbox import run_tests
 
 _FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 
@@ -25,9 +26,26 @@ def same_code(example: Example, response_text: str) -> float:
 
     Nothing is run. Code that works but is written in another way counts as wrong, so the mean is a lower bound.
     """
-    fenced = _FENCE.findall(response_text)
-    written = _tree(fenced[-1] if fenced else response_text)
+    written = _tree(_code(response_text))
     return float(written is not None and written in {_tree(answer) for answer in example.answers})
+
+
+def unit_tests(example: Example, response_text: str) -> float:
+    """1.0 where the response's code passes the exercise's own tests, run in `sandbox`."""
+    tests = [name for name in example.files if name.endswith("_test.py")]
+    if len(tests) != 1 or "file" not in example.metadata:
+        raise ValueError(
+            f"example {example.id}: unit_tests needs one file *_test.py among its files and metadata['file'], the name "
+            f"of the solution; it has {sorted(example.files)}"
+        )
+    files = {**example.files, example.metadata["file"]: _code(response_text)}
+    return float(run_tests(files, tests[0].removesuffix(".py")).passed)
+
+
+def _code(text: str) -> str:
+    """The last fenced block; the whole text where there is none."""
+    fenced = _FENCE.findall(text)
+    return fenced[-1] if fenced else text
 
 
 def _plain(text: str) -> str:

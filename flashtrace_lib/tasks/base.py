@@ -30,6 +30,8 @@ class Example:
         The true chain and the true final sentence, for teacher forcing.
     scorer : str
         Name of the scoring function in ``tasks.scoring``.
+    files : dict of str to str
+        What running an answer needs (unit tests), text by path; never stored.
     metadata : dict
         Seed, requested length, difficulty, provenance; JSON-ready.
     """
@@ -44,6 +46,7 @@ class Example:
     reasoning: str = ""
     output: str = ""
     scorer: str = "substring_recall"
+    files: dict[str, str] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

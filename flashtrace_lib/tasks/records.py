@@ -143,6 +143,7 @@ def exercise_example(record: Record, id: str) -> Example:
         reasoning=files.get(".docs/hints.md", "").removeprefix("# Hints").strip(),
         output=f"{name}\n```python\n{code}```",
         scorer="same_code",
+        files={path: text for path, text in files.items() if path.endswith(".py") and "/" not in path},
         metadata={**_extra(record), "file": name},
     )
 

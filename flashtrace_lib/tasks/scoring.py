@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from .answers import boxed, same_code
+from .answers import boxed, same_code, unit_tests
 from .base import Example
 
 Scorer = Callable[[Example, str], float]
@@ -46,6 +46,7 @@ SCORERS: dict[str, Scorer] = {
     "exact_set": exact_set,
     "boxed": boxed,
     "same_code": same_code,
+    "unit_tests": unit_tests,
 }
 
 
