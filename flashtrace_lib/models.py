@@ -50,11 +50,14 @@ def load_model(
     Raises
     ------
     ValueError
-        If the name is neither known, nor a folder with a model, nor reachable on the hub; if the dtype is unknown; or
-        if the model fails the decomposition identity (the message names the layer and the gap).
+        If the name is neither known, nor a folder with a model, nor reachable on the hub; if the dtype is unknown or
+        the device is not there; or if the model fails the decomposition identity (the message names the layer and the
+        gap).
     """
     if isinstance(dtype, str) and dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+    if str(device_map).startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"device_map {device_map!r}: this machine has no CUDA device; leave it out, or say 'cpu'")
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     if name == "embedded" and not adapter_folder().is_dir():
         raise ValueError(

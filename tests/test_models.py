@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from tiny import FAMILIES, tiny_model, tiny_sample
+from tiny_reasoner import load_tokenizer
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from flashtrace_lib import FlashTrace, load_model, models
@@ -131,3 +132,16 @@ def test_float32_scores_of_the_embedded_model_equal_float64(embedded):
 def test_an_unknown_dtype_is_named():
     with pytest.raises(ValueError, match="dtype must be one of float32, bfloat16, float16, got 'int8'"):
         load_model("embedded-base", dtype="int8")
+
+
+def test_a_device_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="device_map 'cuda:1': this machine has no CUDA device; leave it out"):
+        load_model("embedded-base", device_map="cuda:1")
+
+
+def test_a_model_is_placed_where_it_is_asked_for(tmp_path):
+    tiny_model().save_pretrained(tmp_path)
+    load_tokenizer().save_pretrained(tmp_path)
+    model, _ = load_model(str(tmp_path), device_map="cpu")
+    assert {p.device.type for p in model.parameters()} == {"cpu"}

@@ -48,6 +48,8 @@ class Profile:
         Training configuration that the notebook of the embedded reasoner runs from nothing.
     dtype : {"float32", "bfloat16", "float16"}
         Arithmetic of the model's forward pass.
+    device_map : str, optional
+        Where the model lies, as in transformers: ``"cuda"``, ``"auto"``. Default: the CPU.
     seed : int
         Seed of everything drawn.
     hops : int
@@ -68,6 +70,7 @@ class Profile:
     method_options: dict[str, dict[str, Any]] = field(default_factory=dict)
     training: str = "smoke"
     dtype: str = "float32"
+    device_map: str | None = None
     seed: int = 0
     hops: int = 1
     steps: int = 20
@@ -86,8 +89,9 @@ class Profile:
         check_type(self.method_options, "method_options", dict)
         for name, options in self.method_options.items():
             check_type(options, f"method_options.{name}", dict)
-        if self.data_dir is not None:
-            check_type(self.data_dir, "data_dir", str)
+        for name in ("data_dir", "device_map"):
+            if getattr(self, name) is not None:
+                check_type(getattr(self, name), name, str)
 
     def to_dict(self) -> dict[str, Any]:
         """The profile as plain, JSON-ready data."""
