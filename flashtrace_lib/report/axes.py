@@ -37,9 +37,9 @@ def spread_of(groups: Sequence[np.ndarray]) -> np.ndarray:
     return np.nan_to_num(np.array(ends).T).clip(min=0)
 
 
-def rows_of(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
+def rows_of(frame: pd.DataFrame, metric: str, by: str = "cell") -> pd.DataFrame:
     """Rows of one metric of a summary (`evaluation.summarise`); ValueError where it lacks columns or the metric."""
-    require(frame, "method", "cell", "metric", "mean", "low", "high", "n")
+    require(frame, "method", by, "metric", "mean", "low", "high", "n")
     part = frame[frame["metric"] == metric]
     if part.empty:
         raise ValueError(f"no rows of metric {metric!r}: the frame has {sorted(set(frame['metric']))}")

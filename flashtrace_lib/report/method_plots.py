@@ -8,7 +8,7 @@ from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from .axes import INTERVAL, new_axes, note, require, rows_of
+from .axes import INTERVAL, new_axes, note, rows_of
 from .style import (
     HIGHER_IS_BETTER,
     INK,
@@ -94,10 +94,7 @@ def metric_by_length(frame: pd.DataFrame, metric: str, *, title: str = "") -> Fi
     ValueError
         If a column or the metric is missing.
     """
-    require(frame, "method", "metric", "length", "mean", "low", "high", "n")
-    part = frame[frame["metric"] == metric]
-    if part.empty:
-        raise ValueError(f"no rows of metric {metric!r}: the frame has {sorted(set(frame['metric']))}")
+    part = rows_of(frame, metric, by="length")
     figure, axes = new_axes(
         title or METRIC_NAMES.get(metric, metric), "reasoning T (tokens, median of the bin)",
         f"{METRIC_NAMES.get(metric, metric)} (0 to 1)", height=3.0, width=WIDTH,
