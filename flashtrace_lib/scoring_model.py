@@ -16,7 +16,7 @@ from tqdm import tqdm
 from .prefix import SharedPrefix
 
 CHUNK_BYTES = 64 * 2**20  # float32 log-probabilities formed at a time: [positions, V] of one row
-_WASTE = 8  # rows share a batch if their common beginnings differ by at most this fraction (1/8) of a row
+_WASTE = 8  # rows share a batch if their lengths, and their common beginnings, differ by at most 1/8 of a row
 
 # (log-probabilities [r, V] of some target positions, which of the R targets these are) -> what to keep, [r, ...]
 Measure = Callable[[torch.Tensor, slice], torch.Tensor]
@@ -151,8 +151,8 @@ def _batches(
         if batch:
             spread = len(batch[0]) - len(row)  # positions whose logits are computed for the other rows' sake
             cost = (len(batch) + 1) * _row_bytes(model, len(batch[0]), n_targets + max(0, spread))
-            wasted = max(*starts, start) - min(*starts, start)
-            if spread < 0 or cost > budget or wasted > len(row) // _WASTE:
+            wasted = max(spread, max(*starts, start) - min(*starts, start))
+            if spread < 0 or cost > budget or wasted > len(batch[0]) // _WASTE:
                 yield batch, min(starts)
                 batch, starts = [], []
         batch.append(row)
