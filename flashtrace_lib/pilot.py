@@ -104,7 +104,8 @@ def mass_on_reasoning(
     Returns
     -------
     pandas.DataFrame
-        ``sample, cell, method, hop, n_reasoning, share``; methods without hops have the hop 0 alone.
+        ``sample, cell, method, hop, n_reasoning, share, share_of_both``; methods without hops have the hop 0 alone.
+        ``share`` is of the mass on the whole context, ``share_of_both`` of the mass on I and T.
     """
     records = store.records()
     wanted = {sample_fingerprint(sample) for sample in samples}
@@ -118,18 +119,20 @@ def mass_on_reasoning(
         shares = json.loads(record["method_metadata"]).get("mass", [])
         rows += [
             {"sample": record["sample"], "cell": record["cell"], "method": record["method"], "hop": hop,
-             "n_reasoning": int(record["n_reasoning"]), "share": share["reasoning"]}
+             "n_reasoning": int(record["n_reasoning"]), "share": share["reasoning"],
+             "share_of_both": share["reasoning"] / max(share["reasoning"] + share["prompt"], 1e-30)}
             for hop, share in enumerate(shares)
         ]  # fmt: skip
-    frame = pd.DataFrame(rows, columns=["sample", "cell", "method", "hop", "n_reasoning", "share"])
+    columns = ["sample", "cell", "method", "hop", "n_reasoning", "share", "share_of_both"]
+    frame = pd.DataFrame(rows, columns=columns)
     frame = frame.drop_duplicates(["sample", "method", "hop"])  # the same hops of a run with more of them
     return frame.sort_values(["method", "hop", "n_reasoning", "sample"], ignore_index=True)
 
 
-def rank_correlations(frame: pd.DataFrame) -> pd.DataFrame:
-    """Spearman correlation of the share on T with |T|, per method and hop; columns ``method, hop, rho, n``."""
+def rank_correlations(frame: pd.DataFrame, share: str = "share") -> pd.DataFrame:
+    """Spearman correlation of a share on T with |T|, per method and hop; columns ``method, hop, rho, n``."""
     rows = [
-        {"method": method, "hop": hop, "rho": part["n_reasoning"].rank().corr(part["share"].rank()), "n": len(part)}
+        {"method": method, "hop": hop, "rho": part["n_reasoning"].rank().corr(part[share].rank()), "n": len(part)}
         for (method, hop), part in frame.groupby(["method", "hop"], sort=False)
     ]
     return pd.DataFrame(rows)

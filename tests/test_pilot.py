@@ -39,6 +39,9 @@ def test_the_share_on_reasoning_is_that_of_the_hops(tmp_path):
         attribution = methods["flashtrace"].attribute(model, sample)
         mine = frame[(frame["sample"] == sample.id) & (frame["method"] == "flashtrace")].sort_values("hop")
         assert mine["share"].tolist() == pytest.approx(attribution.flow[:3], abs=1e-5)
+        hops = [hop.scores for hop in attribution.hops]
+        both = [float(w[9:12].sum() / (w[9:12].sum() + w[1:8].sum())) for w in hops]  # T and I of a tiny sample
+        assert mine["share_of_both"].tolist() == pytest.approx(both, abs=1e-5)
     assert pilot.mass_on_reasoning(store, samples, model, ["ifr"])["method"].unique().tolist() == ["ifr"]
 
 

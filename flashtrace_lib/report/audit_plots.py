@@ -42,7 +42,8 @@ def hand_made_curves(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], table:
         axes.set_title(name.replace(", ", ",\n"), fontsize=7, fontweight="normal")
         row = values.loc[name]
         text = f"RISE {row['rise']:.3f}\nMAS {row['mas']:.3f}\nMAS as printed {row['printed_mas']:.3f}"
-        axes.text(0.97, 0.5, text, transform=axes.transAxes, ha="right", va="center", fontsize=6)
+        box = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 1}
+        axes.text(0.97, 0.5, text, transform=axes.transAxes, ha="right", va="center", fontsize=6, bbox=box)
         axes.set(ylim=(-0.03, 1.05))
     for axes in grid[-1]:
         axes.set_xlabel("masked (share of I)")

@@ -97,7 +97,7 @@ def metric_by_length(frame: pd.DataFrame, metric: str, *, title: str = "") -> Fi
     part = rows_of(frame, metric, by="length")
     figure, axes = new_axes(
         title or METRIC_NAMES.get(metric, metric), "reasoning T (tokens, median of the bin)",
-        f"{METRIC_NAMES.get(metric, metric)} (0 to 1)", height=3.0, width=WIDTH,
+        METRIC_NAMES.get(metric, metric), height=3.0, width=WIDTH,
     )  # fmt: skip
     methods = method_order(list(dict.fromkeys(part["method"])))
     step = 0.012 * float(part["length"].max())  # side by side, so that whiskers stay apart

@@ -15,24 +15,29 @@ _HOP_LINES = ("-", "--", ":", "-.")
 
 @styled
 def mass_against_length(
-    frame: pd.DataFrame, *, title: str = "Share of the attribution that stays on the reasoning"
+    frame: pd.DataFrame,
+    share: str = "share",
+    *,
+    title: str = "Share of the attribution that stays on the reasoning",
+    ylabel: str = "share of the mass on T (fraction)",
 ) -> Figure:
     """Share of mass on T against the length of T, per method and hop (Fig. 1a).
 
     Parameters
     ----------
     frame : DataFrame
-        ``sample, cell, method, hop, n_reasoning, share`` (`pilot.mass_on_reasoning`).
-    title : str
+        ``sample, cell, method, hop, n_reasoning`` and a share (`pilot.mass_on_reasoning`).
+    share : str
+        Column of the share.
+    title, ylabel : str
 
     Returns
     -------
     matplotlib.figure.Figure
         A dot a sample; lines join the means of the cells.
     """
-    require(frame, "sample", "cell", "method", "hop", "n_reasoning", "share")
-    xlabel, ylabel = "length of the reasoning T (tokens)", "share of the mass on T (fraction)"
-    figure, axes = new_axes(title, xlabel, ylabel, height=3.2)
+    require(frame, "sample", "cell", "method", "hop", "n_reasoning", share)
+    figure, axes = new_axes(title, "length of the reasoning T (tokens)", ylabel, height=3.2)
     for method in method_order(list(frame["method"])):
         hops = sorted(frame.loc[frame["method"] == method, "hop"].unique())
         for hop in hops:
@@ -42,9 +47,9 @@ def mass_against_length(
             groups = [group for _, group in part.groupby("cell")]
             groups.sort(key=lambda group: group["n_reasoning"].mean())
             x = [group["n_reasoning"].mean() for group in groups]
-            shares = [group["share"].to_numpy() for group in groups]
+            shares = [group[share].to_numpy() for group in groups]
             label = style.label if len(hops) == 1 else f"{style.label}, hop {hop}"
-            axes.scatter(part["n_reasoning"], part["share"], s=5, color=style.colour, alpha=0.3, lw=0)
+            axes.scatter(part["n_reasoning"], part[share], s=5, color=style.colour, alpha=0.3, lw=0)
             axes.errorbar(x, [g.mean() for g in shares], yerr=spread_of(shares), capsize=2, color=style.colour,
                           marker=marker, ls=line, label=label)  # fmt: skip
     axes.set_ylim(0, 1)
