@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import torch
 from tqdm import tqdm
 
 from .attribution import Method
-from .memory import peak_memory
+from .memory import KEEP_PAGES, peak_memory
 from .methods import METHODS
 from .models import DTYPES, load_model
 from .sample import Sample, Segments
@@ -92,11 +93,12 @@ def _timed(call, *args) -> float:
 def run_sizes(sizes: list[str], methods: list[str], *, model: str, dtype: str, runs: int) -> pd.DataFrame:
     """Measure every size and method in a process of its own; a process that fails becomes a row that says so."""
     rows = []
+    plain = {name: value for name, value in os.environ.items() if name not in KEEP_PAGES}  # memory as it is by default
     for size in tqdm(sizes, desc="bench"):
         for method in methods:
             command = [sys.executable, "-m", "flashtrace_lib", "bench", "--worker", "--sizes", size]
             command += ["--methods", method, "--model", model, "--dtype", dtype, "--runs", str(runs)]
-            done = subprocess.run(command, capture_output=True, text=True)
+            done = subprocess.run(command, capture_output=True, text=True, env=plain)
             result = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"error": _reason(done)}
             rows.append({"size": size, "method": method, **result})
     return pd.DataFrame(rows)

@@ -72,7 +72,7 @@ def run_book(
     profile : str or Path
         Name or path of the profile; each notebook gets it as its parameter ``profile``.
     notebooks : list of str, optional
-        Which ones, by name or number; all by default.
+        Which ones, by name or number. Default: those of the profile, all of the book where it names none.
     fresh : bool
         Use no stored result: results go to ``build/reproduce/<profile>`` and take the place of the stored ones when
         the whole book has succeeded. An interrupted or failed run is resumed by the next one.
@@ -97,7 +97,8 @@ def run_book(
         raise ValueError("the parameter profile follows from the profile that is run: choose that one instead")
     loaded = load_profile(profile)
     folder = notebook_dir() if folder is None else folder
-    found = find_notebooks(folder, notebooks)
+    whole = find_notebooks(folder, list(loaded.notebooks or ()))
+    found = find_notebooks(folder, notebooks) if notebooks else whole
     named = str(Path(profile).resolve()) if str(profile).endswith((".yaml", ".yml")) else str(profile)
     given = {"profile": named, **(parameters or {})}
     for path in found:
@@ -105,7 +106,7 @@ def run_book(
 
     results_root = paths.build_root() / "reproduce"
     with kernel_environment(FLASHTRACE_RESULTS_DIR=str(results_root)) if fresh else nullcontext():
-        result = _run_all(loaded, found, given, book=[path.stem for path in find_notebooks(folder)])
+        result = _run_all(loaded, found, given, book=[path.stem for path in whole])
     if fresh and result.exit_code == 0:
         manifest = promote(results_root / loaded.name, paths.results_dir(loaded.name)) / result.manifest.name
         return BookResult(result.outcomes, manifest)

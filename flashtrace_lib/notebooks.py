@@ -16,6 +16,7 @@ from nbformat import NotebookNode
 from tqdm import tqdm
 
 from . import paths
+from .memory import KEEP_PAGES
 
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -132,10 +133,11 @@ def report_failure(name: str, error: BaseException) -> str:
 
 @contextmanager
 def kernel_environment(**changes: str) -> Iterator[None]:
-    """Environment for kernels: they import this very library, installed or not, and see ``changes``."""
+    """Environment for kernels: they import this very library, installed or not, keep memory, and see ``changes``."""
     library = str(Path(__file__).resolve().parent.parent)
     before = dict(os.environ)
     others = [part for part in before.get("PYTHONPATH", "").split(os.pathsep) if part and part != library]
+    changes = {name: value for name, value in KEEP_PAGES.items() if name not in before} | changes
     os.environ.update(changes, PYTHONPATH=os.pathsep.join([library, *others]))
     try:
         yield

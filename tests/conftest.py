@@ -15,6 +15,11 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.g
 # The tests leave the committed figures alone.
 os.environ.setdefault("FLASHTRACE_FIGURES_DIR", str(ROOT / "build" / "test" / "figures"))
 
+from flashtrace_lib.memory import KEEP_PAGES  # noqa: E402 - after the environment above is set
+
+for name, value in KEEP_PAGES.items():
+    os.environ.setdefault(name, value)  # for the kernels
+
 # Deadlines fail on a busy machine; the same examples each time make a failure one that can be repeated.
 settings.register_profile("book", deadline=None, derandomize=True)
 settings.load_profile("book")

@@ -8,8 +8,9 @@ import types
 
 import nbformat
 import pytest
+import yaml
 
-from flashtrace_lib import cli, paths
+from flashtrace_lib import cli, paths, profiles
 from flashtrace_lib.book import promote, run_book
 from flashtrace_lib.notebooks import find_notebooks, kernel_environment, read_source, refresh_notebooks
 
@@ -101,6 +102,17 @@ def test_book_runs_resumes_and_leaves_an_audit_trail(book):
     assert json.loads(again.manifest.read_text())["notebooks"]["02_good"]["from_nothing"] is False
 
 
+def test_a_profile_may_name_the_notebooks_that_it_runs(book, tmp_path):
+    book.add("03_other", GOOD)
+    data = yaml.safe_load((profiles._FOLDER / "smoke.yaml").read_text())
+    (tmp_path / "part.yaml").write_text(yaml.safe_dump({**data, "name": "part", "notebooks": ["03"]}))
+    result = run_book(tmp_path / "part.yaml", folder=book.folder)
+    assert [outcome.name for outcome in result.outcomes] == ["03_other"]
+    assert list(json.loads(result.manifest.read_text())["notebooks"]) == ["03_other"]
+    asked = run_book(tmp_path / "part.yaml", ["02"], folder=book.folder)  # whoever asks for another one gets it
+    assert [outcome.name for outcome in asked.outcomes] == ["02_good"]
+
+
 def test_failing_notebook_is_shown_and_stops_no_other(book, capsys, monkeypatch):
     book.add("01_bad", BAD)
     old = book.results / "smoke"
@@ -181,8 +193,11 @@ def test_refreshed_notebooks_are_equal_bytes_and_a_failing_one_is_left_alone(boo
 def test_kernel_environment_puts_everything_back(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "elsewhere")
     monkeypatch.delenv("TQDM_DISABLE")
+    monkeypatch.delenv("MALLOC_MMAP_MAX_", raising=False)
+    monkeypatch.setenv("MALLOC_TOP_PAD_", "1")  # what the user has set stays
     before = dict(os.environ)
     with kernel_environment(TQDM_DISABLE="1"):
+        assert (os.environ["MALLOC_MMAP_MAX_"], os.environ["MALLOC_TOP_PAD_"]) == ("0", "1")
         assert os.environ["PYTHONPATH"].split(os.pathsep) == [str(paths.root()), "elsewhere"]
         assert os.environ["TQDM_DISABLE"] == "1"
     assert dict(os.environ) == before

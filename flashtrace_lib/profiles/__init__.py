@@ -56,6 +56,8 @@ class Profile:
         Recursive hops K of FlashTrace (section 4.3).
     steps : int
         Steps of the deletion curve (appendix F).
+    notebooks : tuple of str, optional
+        The notebooks that ``book`` runs under it, by name or number. Default: all.
     data_dir : str, optional
         Folder of real records, relative to the checkout; ``FLASHTRACE_DATA_DIR`` overrides it.
     """
@@ -74,6 +76,7 @@ class Profile:
     seed: int = 0
     hops: int = 1
     steps: int = 20
+    notebooks: tuple[str, ...] | None = None
     data_dir: str | None = None
 
     def __post_init__(self) -> None:
@@ -82,6 +85,8 @@ class Profile:
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", self.name):
             raise ValueError(f"name {self.name!r} cannot name a folder: use lower-case letters, digits, '-' and '_'")
         object.__setattr__(self, "methods", check_names(self.methods, "methods"))
+        if self.notebooks is not None:
+            object.__setattr__(self, "notebooks", check_names(self.notebooks, "notebooks"))
         check_choice(self.dtype, "dtype", _DTYPES)
         check_count(self.seed, "seed", least=0)
         check_count(self.hops, "hops", least=0)
