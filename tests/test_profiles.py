@@ -38,9 +38,10 @@ def test_profiles_of_the_library_are_valid(name):
 
 def test_laptop_covers_the_ten_cells_and_smoke_is_smaller():
     laptop, smoke = load_profile("laptop"), load_profile("smoke")
-    assert set(laptop.ruler.cells) == set(smoke.ruler.cells) == CELLS
-    assert smoke.ruler.samples < laptop.ruler.samples
-    assert all(smoke.ruler.length_of(cell) <= laptop.ruler.length_of(cell) for cell in CELLS)
+    assert set(laptop.ruler.cells) == CELLS and set(smoke.ruler.cells) < CELLS
+    assert smoke.ruler.samples <= laptop.ruler.samples and smoke.steps < laptop.steps
+    assert all(smoke.ruler.length_of(cell) < laptop.ruler.length_of(cell) for cell in smoke.ruler.cells)
+    assert any(cell.startswith("m") for cell in smoke.ruler.cells) and any(c.startswith("h") for c in smoke.ruler.cells)
 
 
 def test_path_defaults_and_length_of_a_cell(write):

@@ -100,7 +100,7 @@ def mass_by_position(frame: pd.DataFrame, *, title: str = "Mass within the reaso
     axes.axhline(1 / frame["position"].nunique(), color="#7F7F7F", lw=0.8, ls=":", label="evenly spread")
     axes.set_xlim(0, 1)
     axes.set_ylim(bottom=0)
-    axes.legend()
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     note(axes, f"n = {frame['sample'].nunique()} samples; bands: bootstrap 95 % interval of the mean")
     return figure
 

@@ -44,6 +44,7 @@ METHOD_STYLES = {
     "rollout": MethodStyle("Exhaustive rollout", "#000000", "*", (0, (3, 1, 1, 1, 1, 1))),
     "last_token": MethodStyle("Last token", "#999933", "h", (0, (1, 3))),
     "mean_pooling": MethodStyle("Mean pooling", "#661100", "p", (0, (3, 3))),
+    "ifr_one_by_one": MethodStyle("IFR, one by one", "#CC6677", "d", (0, (4, 2))),
     "ifr_last_line": MethodStyle("IFR, last line", "#44AA99", "1", (0, (2, 2))),
     "flashtrace_last_line": MethodStyle("FlashTrace, last line", "#882255", "2", (0, (4, 1))),
     "random": MethodStyle("Random", "#7F7F7F", "x", (0, (1, 2))),

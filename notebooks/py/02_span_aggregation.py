@@ -29,7 +29,7 @@ run = output.start(profile)
 run.versions()
 
 # %%
-model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype)
+model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype, device_map=run.profile.device_map)
 run.record_model(model)
 style.use_style()
 
@@ -132,8 +132,8 @@ att = FlashTrace(hops=0).attribute(model, sample)
 shares = att.metadata["mass"][0]
 print({name: round(share, 2) for name, share in shares.items()})
 gold_share = float(att.scores[sample.gold_in_prompt].sum() / att.scores.sum())
-print(f"share of the input's mass on the evidence: {gold_share:.2f}, "
-      f"share of the input's tokens: {float(sample.gold_in_prompt.float().mean()):.2f}")
+gold_tokens = float(sample.gold_in_prompt.float().mean())
+print(f"share of the input's mass on the evidence: {gold_share:.2f}, of the input's tokens: {gold_tokens:.2f}")
 
 # %%
 scores = att.hops[0].scores

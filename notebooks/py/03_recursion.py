@@ -17,14 +17,12 @@
 profile = "laptop"
 
 # %%
-import re
-
 import pandas as pd
 from IPython.display import HTML
 
 from flashtrace_lib import FlashTrace, experiments, load_model
 from flashtrace_lib.evaluation import audit, evaluate
-from flashtrace_lib.generation import respond
+from flashtrace_lib.generation import prompt_settings, respond
 from flashtrace_lib.report import heatmap, heatmap_figure, mass, output, plots, style
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.base import Example
@@ -34,36 +32,32 @@ run = output.start(profile)
 run.versions()
 
 # %%
-model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype)
+model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype, device_map=run.profile.device_map)
 run.record_model(model)
 style.use_style()
 
 # %% [markdown]
 # ## A real response, errors included
 #
-# The model is asked to add up two numbers that stand in a short text. It goes on from "On Monday", greedily. What it
-# writes before the total is the reasoning $\mathbf T$; the total is the output $\mathbf O$.
+# The model is asked for a total of two numbers that stand in a short text, greedily. What it writes between the thinking
+# marks is the reasoning $\mathbf T$; the answer behind them is the output $\mathbf O$.
 
 # %%
 text = """The library of Larkford opens at nine. On Monday it lent 14 books to the school. The baker brought bread at \
 noon. On Tuesday it lent 23 books to the hospital. It rained on Thursday.
 
-How many books did the library lend in total? Add the numbers of books."""
-prefix = "On Monday"
-problem = Example("library", "written", "library", text, answers=("37",), answer_prefix=prefix)
-response = respond([problem], model, tokenizer, 120, Store(run.store("example_responses")))[0]
-print(prefix + tokenizer.decode(response, skip_special_tokens=True))
+How many books did the library lend in total? Think step by step and put the final answer into \\boxed{}."""
+problem = Example("library", "written", "library", text, answers=("37",), scorer="boxed")
+response = respond([problem], model, tokenizer, 160, Store(run.store("example_responses")))[0]
+print(tokenizer.decode(response, skip_special_tokens=True))
 
 # %% [markdown]
 # The text says 37. An attribution explains what the model said, not what is true: it should lead back to the numbers
-# that the model copied, and show that the invented days came from nowhere in the input.
+# that the model copied, and where a number was made up, show that it came from nowhere in the input.
 
 # %%
-total = re.compile(r"The total number.*", re.DOTALL)
-before = re.compile(r".+", re.DOTALL)  # of what stands in front of the output
-sample = build_sample(
-    tokenizer, text, response, answer_prefix=prefix, reasoning=before, output=total, metadata={"id": "library"}
-)
+settings = prompt_settings(tokenizer, problem)
+sample = build_sample(tokenizer, text, response, metadata={"id": "library"}, **settings)
 lengths = {name: stop - start for name, (start, stop) in sample.segments.named()}
 print("tokens:", lengths)
 
@@ -114,8 +108,8 @@ print("highest input tokens after three hops:", [sample.tokens[start + int(i)] f
 # %% [markdown]
 # ## Over many samples
 #
-# The same on every RULER sample that has a reasoning: the chain cells, and the needle cells whose answer is longer than
-# the model can give by itself. Their reasoning is the true chain, teacher-forced.
+# The same on every RULER sample, each with the reasoning that the model wrote before a correct answer. A cell in which
+# it fails has the true chain instead, teacher-forced; the table counts what was tried, kept and dropped.
 
 # %%
 collections = experiments.ruler_collections(run, model, tokenizer)
@@ -126,7 +120,9 @@ methods = {"flashtrace_k3": FlashTrace(hops=3)}
 evaluate(methods, samples, model, store=store, metrics=("recovery",), steps=run.profile.steps)
 store.compact()
 attributions = experiments.stored_attributions(store, samples, "flashtrace_k3")
-print(len(samples), "samples from", sorted({s.metadata["cell"] for s in samples}))
+counts = experiments.count_table(collections)
+run.table(counts, "recursion_samples", "Samples behind the hops: tried, kept and dropped. Lengths are median tokens.")
+counts
 
 # %% [markdown]
 # Where the mass of each hop lies:
@@ -169,9 +165,10 @@ for row in recovered[recovered["K"] > 0].itertuples():
     print(f"K = {row.K}: recovery {row.gain:+.3f} against K = 0, 95 % interval [{row.gain_low:+.3f}, {row.gain_high:+.3f}]")
 
 # %% [markdown]
-# Two things set these samples apart from the paper's. The reasoning is the true chain and names the evidence word by
-# word, so that hop 1 has something exact to follow; and it is short. With a long and wandering chain of thought hop 0
-# has more to absorb. The evidence here is also a large part of the input, which caps the recovery of every $K$ alike.
+# Two things set these samples apart from the paper's. The model was taught to quote the evidence word by word, so that
+# hop 1 has something exact to follow; and its reasoning is short. With a long and wandering chain of thought hop 0 has
+# more to absorb. Where the evidence is more than a tenth of the input (the gold share above), the recovery of every
+# $K$ is capped alike.
 
 # %% [markdown]
 # ## Audit
