@@ -32,18 +32,17 @@ def hand_made_curves(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], table:
     require(table, "curve", "rise", "mas", "printed_mas")
     values = table.set_index("curve")
     rows = -(-len(curves) // _COLUMNS)
-    figure = Figure(figsize=(WIDTH, 1.95 * rows + 0.3), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2.05 * rows + 0.3), layout="constrained")
     figure.suptitle("RISE and MAS of curves made by hand", x=0.01, ha="left", fontweight="bold", fontsize=9)
     grid = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True, squeeze=False)
     for axes, (name, (response, share)) in zip(grid.flat, curves.items(), strict=False):
         x = np.linspace(0, 1, len(response))
         axes.plot(x, response, color="#0072B2", label="response r")
         axes.plot(x, 1 - share, color="#D55E00", ls="--", label="remaining mass d")
-        axes.set_title(name.replace(", ", ",\n"), fontsize=7, fontweight="normal")
         row = values.loc[name]
-        text = f"RISE {row['rise']:.3f}\nMAS {row['mas']:.3f}\nMAS as printed {row['printed_mas']:.3f}"
-        box = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 1}
-        axes.text(0.97, 0.5, text, transform=axes.transAxes, ha="right", va="center", fontsize=6, bbox=box)
+        scores = f"RISE {row['rise']:.3f} · MAS {row['mas']:.3f} (printed: {row['printed_mas']:.3f})"
+        axes.set_title(name.replace(", ", ",\n"), fontsize=7, fontweight="normal", pad=13)
+        axes.annotate(scores, (0, 1), (0, 4), "axes fraction", "offset points", fontsize=5.5, color="#555555")
         axes.set(ylim=(-0.03, 1.05))
     for axes in grid[-1]:
         axes.set_xlabel("masked (share of I)")
