@@ -57,14 +57,14 @@ def test_figure_is_saved_twice_with_equal_bytes_and_one_stamp(run, figure, tmp_p
     first = [path.read_bytes() for path in saved]
     run.figure(figure, "fig2_overview", caption="Mass ρ per hop", n=7)
     assert [path.read_bytes() for path in saved] == first
-    assert [text.get_text() for text in figure.texts] == ["profile smoke · model embedded-base · n = 7"]
+    assert [text.get_text() for text in figure.texts] == ["profile smoke · model embedded · n = 7"]
     assert not [path for path in saved[0].parent.iterdir() if path not in saved]
 
 
 def test_figure_has_150_dpi_and_its_caption(run, figure):
     png, pdf = run.figure(figure, "fig2_overview", caption="Mass ρ per hop", n=7)
     with Image.open(png) as image:
-        assert image.info["Description"] == "Mass ρ per hop (profile smoke · model embedded-base · n = 7)"
+        assert image.info["Description"] == "Mass ρ per hop (profile smoke · model embedded · n = 7)"
         assert round(image.info["dpi"][0]) == 150
         assert "Software" not in image.info
     assert b"CreationDate" not in pdf.read_bytes()
@@ -118,7 +118,7 @@ def test_latex_escapes_each_special_mark_once(run):
 def test_versions_are_rounded_to_the_minor(run, capsys):
     run.versions()
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "python 3.11" and lines[-1] == "profile smoke · model embedded-base"
+    assert lines[0] == "python 3.11" and lines[-1] == "profile smoke · model embedded"
     assert all(line.split()[1].count(".") == 1 for line in lines[:-1])
 
 

@@ -60,6 +60,7 @@ def test_the_profile_says_which_records_and_what_stands_in(run, monkeypatch, tmp
 
 
 def test_methods_are_the_profiles_own_unless_the_section_names_some(run):
+    with_reasoning(run, methods=None)
     assert [m.name for m in reasoning.reasoning_methods(run)] == list(run.profile.methods)
     with_reasoning(run, methods=("clp", "flashtrace"))
     clp, flashtrace = reasoning.reasoning_methods(run)

@@ -175,6 +175,6 @@ print(f"flagged samples: {int(flags['flagged'].sum())} of {int(flags['n'].sum())
 # %% tags=["audit"]
 mine = frame_from_records(records, ("rise", "mas")).pivot(index="key", columns="metric", values="value")
 naive = {record["key"]: metric_audit.naive_rise_and_mas(record) for record in records.to_dict("records")}
-gaps = [abs(mine.loc[key, ["rise", "mas"]] - pair).max() for key, pair in naive.items()]
+gaps = [np.abs(mine.loc[key, ["rise", "mas"]].to_numpy() - np.array(pair)).max() for key, pair in naive.items()]
 assert max(gaps) < 1e-6, max(gaps)
 print("all agree:", len(gaps), "records")
