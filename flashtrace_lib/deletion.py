@@ -91,8 +91,7 @@ class Scorer:
     max_batch_bytes : int, optional
         See `deletion_curve`.
     tolerance : float
-        Largest accepted change of RISE. The ends of a curve, and with them most of its error, are the same for all
-        methods on a sample, so that their differences change by less.
+        Largest accepted change of RISE on the sample that decides; on others it may be larger.
 
     Attributes
     ----------
