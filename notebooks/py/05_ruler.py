@@ -127,8 +127,8 @@ run.figure(fig, "table1_mas", "MAS by RULER cell", n=frame["sample"].nunique())
 # ## Better than chance?
 #
 # *Random* ranks the tokens by lot, *position* by how late they stand; neither looks at the model. A method that does not
-# beat them on the same samples has told nothing. (The profile `full` has two more controls, FlashTrace with a simpler
-# target: *last token* and *mean pooling*, appendix M.1.)
+# beat them on the same samples has told nothing. *Last token* and *mean pooling* are FlashTrace with a simpler target
+# (appendix M.1).
 
 # %%
 control = experiments.against(deletion, "random")
