@@ -86,6 +86,7 @@ def morehopqa_example(record: Record, id: str) -> Example:
         evidence=_places(prompt, record.get("evidence") or dict.fromkeys(support), id),
         reasoning="\n".join(lines),
         output=f"The answer is {answer}.",
+        scorer="qa_match",
         metadata=_extra(record),
     )
 
@@ -118,6 +119,7 @@ def hotpotqa_example(record: Record, id: str) -> Example:
         answer_prefix=" Answer:",
         reasoning="\n".join(prompt[slice(*span)] for _, span in sorted(evidence.items())),
         output=answer,
+        scorer="qa_match",
         metadata=_extra(record),
     )
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from .answers import boxed, same_code, unit_tests
 from .base import Example
+from .qa import qa_em, qa_f1, qa_match
 
 Scorer = Callable[[Example, str], float]
 
@@ -47,6 +48,9 @@ SCORERS: dict[str, Scorer] = {
     "boxed": boxed,
     "same_code": same_code,
     "unit_tests": unit_tests,
+    "qa_match": qa_match,
+    "qa_em": qa_em,
+    "qa_f1": qa_f1,
 }
 
 
