@@ -110,7 +110,8 @@ def count_table(collections: Mapping[str, Collection]) -> pd.DataFrame:
              "|I|": _median(p.prompt for p in parts), "|T|": _median(p.reasoning for p in parts),
              "|O|": _median(p.output for p in parts), "gold share": round(float(np.mean(gold)), 3) if gold else None}
         )  # fmt: skip
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    return table.assign(**{"too long": table["too long"].fillna(0).astype(int)}) if "too long" in table else table
 
 
 def _kind(collection: Collection) -> str:

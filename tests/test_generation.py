@@ -108,6 +108,13 @@ def test_a_models_own_responses_right_or_wrong(answering, embedded):
         collect(EXAMPLES, *embedded, 3, fallback="both")
 
 
+def test_without_a_filter_the_first_finished_responses_are_kept(answering, embedded):
+    answering({0: "It is 1.<|im_end|>", 1: "It is", 2: "It is 4127.<|im_end|>", 3: "It is 4127.<|im_end|>"})
+    found = collect(EXAMPLES, *embedded, 2, filtered=False, batch_size=2)
+    assert [s.id for s in found.samples] == ["box-0", "box-2"] and found.kind == UNFILTERED
+    assert found.counts == {"tried": 4, "correct": 2, "incorrect": 1, "unfinished": 1}
+
+
 def test_stored_responses_are_not_generated_again(answering, embedded, tmp_path):
     asked = answering({i: "4127<|im_end|>" for i in range(6)})
     store = Store(tmp_path / "responses")

@@ -6,13 +6,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from tiny import tiny_model, tiny_sample
+from tiny_reasoner import load_tokenizer
 
 from flashtrace_lib import FlashTrace, reasoning
 from flashtrace_lib.evaluation import evaluate
-from flashtrace_lib.generation import UNFILTERED
+from flashtrace_lib.generation import UNFILTERED, Collection
+from flashtrace_lib.groups import cell_group, in_groups
 from flashtrace_lib.methods import Rollout
+from flashtrace_lib.profiles import HotpotProfile
 from flashtrace_lib.report import method_plots, output
 from flashtrace_lib.store import Store
+from flashtrace_lib.tasks.standins import write_standins
 
 
 @pytest.fixture
@@ -107,3 +111,42 @@ def test_two_methods_agree_with_themselves(tmp_path):
 def test_mean_with_interval():
     row = reasoning.mean_interval(pd.Series([1.0, 2.0, 3.0, 4.0]))
     assert row["mean"] == 2.5 and row["n"] == 4 and row["low"] < 2.5 < row["high"]
+
+
+def test_hotpotqa_at_the_profiles_length_and_at_others(run, monkeypatch):
+    asked = {}
+
+    def answered(examples, model, tokenizer, n, **settings):
+        asked.update(settings, n=n, cells={e.cell for e in examples}, tokens=[e.metadata["tokens"] for e in examples])
+        return Collection([], {"tried": len(examples)})
+
+    monkeypatch.setattr(reasoning, "collect", answered)
+    tokenizer = load_tokenizer()
+    run.profile = dataclasses.replace(run.profile, hotpotqa=HotpotProfile(length=300, samples=2, max_tries=3,
+                                                                          long_samples=1))  # fmt: skip
+    found = reasoning.hotpotqa_collection(run, None, tokenizer)
+    assert found.counts == {"tried": 3, "too long": 0}
+    assert asked["cells"] == {"hotpotqa"} and asked["n"] == 2 and asked["filtered"]
+    assert all(200 < n <= 300 for n in asked["tokens"])
+    reasoning.hotpotqa_collection(run, None, tokenizer, 500, filtered=False)
+    assert asked["cells"] == {"hotpotqa_500"} and asked["n"] == 1 and not asked["filtered"]
+    assert all(400 < n <= 500 for n in asked["tokens"])
+    with pytest.raises(ValueError, match="none of 3 records of HotpotQA fits into 20 tokens"):
+        reasoning.hotpotqa_collection(run, None, tokenizer, 20)
+
+
+def test_exercises_come_from_a_folder_where_the_rest_comes_from_the_hub(run, tmp_path, monkeypatch):
+    write_standins(tmp_path, 2)
+    monkeypatch.setenv("FLASHTRACE_DATA_DIR", str(tmp_path))
+    with_reasoning(run, source="hub", max_tries=2, samples=1)
+    monkeypatch.setattr(reasoning, "collect", lambda examples, *_, **__: examples)
+    assert [e.scorer for e in reasoning.task_collection(run, None, None, "exercism")] == ["unit_tests"] * 2
+
+
+def test_cells_are_grouped_and_groups_of_one_left_out():
+    frame = pd.DataFrame({"cell": ["mq_q2", "mv_v2", "h4_c1", "hotpotqa"], "value": [1.0, 2.0, 3.0, 4.0]})
+    assert [cell_group(cell) for cell in frame["cell"]] == ["needles", "needles", "chains", "documents"]
+    grouped = in_groups(frame)
+    assert grouped[grouped["cell"] == "needles"]["value"].tolist() == [1.0, 2.0]
+    assert grouped[grouped["cell"] == "all cells"]["value"].tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert set(grouped["cell"]) == {"needles", "all cells"}

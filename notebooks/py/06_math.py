@@ -130,7 +130,7 @@ run.figure(fig, "fig5_mas_by_length", "MAS by length of the reasoning", n=frame[
 sample = min(samples, key=len)
 att = FlashTrace(hops=1).attribute(model, sample)
 fig = heatmap_figure.hops_figure(sample, att)
-run.figure(fig, "fig6_heatmap", "Hop 1, hop 2 and their difference on a mathematical problem", n=1)
+run.figure(fig, "fig6_heatmap", "Hop 1, hop 2 and their difference on a mathematical problem", n=1, shows_records=True)
 
 # %%
 HTML(heatmap.hops_heatmap(sample, att))

@@ -131,7 +131,7 @@ run.figure(fig, "morehopqa_mass_by_segment", "Share of each hop's mass on I, T, 
 sample = min(samples, key=len)
 att = FlashTrace(hops=1).attribute(model, sample)
 fig = heatmap_figure.hops_figure(sample, att)
-run.figure(fig, "fig3_morehopqa", "Hop 1, hop 2 and their difference on a question over several hops", n=1)
+run.figure(fig, "fig3_morehopqa", "Hop 1, hop 2 and their difference on a question over several hops", n=1, shows_records=True)
 
 # %%
 HTML(heatmap.hops_heatmap(sample, att))
