@@ -233,8 +233,13 @@ def timed(method: Method, model: torch.nn.Module, sample: Sample) -> float:
 
 
 def example_sample(run: Run, model: torch.nn.Module, tokenizer: Any, length: int = 256) -> Sample:
-    """First short needle sample (two keys) that the model answers without reasoning, or else its true answer."""
-    examples = ruler_examples("mq_q2", length, tokenizer, 10, seed=run.profile.seed + 1, keep=held_out(run))
+    """First short needle sample (two keys) that the model answers without reasoning, or else its true answer.
+
+    In noise rather than in essays: it is printed and drawn, and the essays are their author's.
+    """
+    examples = ruler_examples(
+        "mq_q2", length, tokenizer, 10, seed=run.profile.seed + 1, haystack="noise", keep=held_out(run)
+    )
     store = Store(run.store("example_responses"))
     mode = "direct" if can_think(tokenizer) else None
     collection = collect(examples, model, tokenizer, 1, store=store, max_new_tokens=64, batch_size=5, mode=mode)

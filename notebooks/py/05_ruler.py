@@ -27,7 +27,7 @@ import pandas as pd
 from flashtrace_lib import experiments, load_model, reasoning
 from flashtrace_lib.deletion import Scorer
 from flashtrace_lib.evaluation import audit, evaluate, summarise
-from flashtrace_lib.groups import in_groups
+from flashtrace_lib.groups import cell_group, in_groups
 from flashtrace_lib.report import method_plots, output, style, tables
 from flashtrace_lib.store import Store
 
@@ -57,10 +57,10 @@ run.table(counts, "ruler_samples", "RULER samples: what was tried, kept and drop
 counts
 
 # %% [markdown]
-# The beginning of one prompt, and the evidence marked in it:
+# The beginning of one prompt with a chain of assignments, and the evidence marked in it:
 
 # %%
-first = samples[0]
+first = next((sample for sample in samples if cell_group(sample.metadata["cell"]) == "chains"), samples[0])
 prompt = "".join(first.tokens[slice(*first.segments.prompt)])
 gold = "".join(t for t, is_gold in zip(first.tokens, first.gold.tolist(), strict=True) if is_gold)
 print(prompt[:240].strip(), "…\n\nevidence:", gold)
