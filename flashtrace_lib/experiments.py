@@ -37,8 +37,15 @@ from .tasks.ruler_problems import Keep
 from .tasks.splits import in_split
 
 
-def profile_methods(run: Run, names: Iterable[str] | None = None) -> list[Method]:
+def profile_methods(run: Run, names: Iterable[str] | None = None, tokenizer: Any = None) -> list[Method]:
     """The methods of the run's profile, or those named, with the profile's options and number of hops.
+
+    Parameters
+    ----------
+    names : iterable of str, optional
+        Keys of ``METHODS``. Default: the profile's.
+    tokenizer : transformers.PreTrainedTokenizerBase, optional
+        The model's, for methods that take one (ReAGent with a masked language model).
 
     Raises
     ------
@@ -50,10 +57,10 @@ def profile_methods(run: Run, names: Iterable[str] | None = None) -> list[Method
     unknown = [name for name in (*names, *profile.method_options) if name not in METHODS]
     if unknown:
         raise ValueError(f"profile {profile.name}: unknown methods {unknown}; known are {sorted(METHODS)}")
-    return [_made(profile, name) for name in names]
+    return [_made(profile, name, tokenizer) for name in names]
 
 
-def _made(profile: Profile, name: str) -> Method:
+def _made(profile: Profile, name: str, tokenizer: Any) -> Method:
     """One method with the profile's options."""
     options = dict(profile.method_options.get(name, {}))
     if issubclass(METHODS[name], FlashTrace):
@@ -61,6 +68,7 @@ def _made(profile: Profile, name: str) -> Method:
     if issubclass(METHODS[name], UnitMethod):  # appendix D.2: one pass a token would cost hundreds
         options = {"units": "sentence"} | options
     known = [f.name for f in fields(METHODS[name]) if f.init]
+    options |= {"tokenizer": tokenizer} if "tokenizer" in known else {}
     if unknown := [option for option in options if option not in known]:
         raise ValueError(
             f"profile {profile.name}: method {name} has no option {', '.join(unknown)}; it has {', '.join(known)}"

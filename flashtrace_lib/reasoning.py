@@ -98,9 +98,9 @@ def _source(run: Run, kind: str) -> dict[str, Any]:
     return {"source": source, "folder": folder, "seed": run.profile.seed}
 
 
-def reasoning_methods(run: Run) -> list[Method]:
-    """The methods that the profile compares on the reasoning tasks."""
-    return profile_methods(run, run.profile.reasoning.methods)
+def reasoning_methods(run: Run, tokenizer: Any = None) -> list[Method]:
+    """The methods that the profile compares on the reasoning tasks; see `experiments.profile_methods`."""
+    return profile_methods(run, run.profile.reasoning.methods, tokenizer)
 
 
 def by_length(frame: pd.DataFrame, bins: int = 4) -> pd.DataFrame:

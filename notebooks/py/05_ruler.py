@@ -82,7 +82,7 @@ print(prompt[:240].strip(), "…\n\nevidence:", gold)
 # better. A sample whose likelihood masking does not lower is *flagged* and gets the worst value, 1, from every method.
 
 # %%
-methods = experiments.profile_methods(run)
+methods = experiments.profile_methods(run, tokenizer=tokenizer)
 store = Store(run.store("ruler"))
 scorer = Scorer(model, precision="auto")
 metrics = ("recovery", "recovery_cap", "r_precision", "rise", "mas")

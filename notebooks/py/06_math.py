@@ -57,7 +57,7 @@ counts
 # response (`05_ruler`, appendix F.2). The problems are short, so a step is a token or a few.
 
 # %%
-methods = reasoning.reasoning_methods(run)
+methods = reasoning.reasoning_methods(run, tokenizer)
 store = Store(run.store("math"))
 scorer = Scorer(model, precision="auto")
 metrics = ("recovery", "r_precision", "rise", "mas")

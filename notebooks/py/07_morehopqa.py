@@ -55,7 +55,7 @@ counts
 # the second best method do not overlap.
 
 # %%
-methods = reasoning.reasoning_methods(run)
+methods = reasoning.reasoning_methods(run, tokenizer)
 store = Store(run.store("morehopqa"))
 scorer = Scorer(model, precision="auto")
 metrics = ("recovery", "r_precision", "rise", "mas")

@@ -49,7 +49,7 @@ run.table(counts, "table8_samples", f"HotpotQA ({run.profile.reasoning.source}) 
 counts
 
 # %%
-methods = experiments.profile_methods(run, run.profile.hotpotqa.long_methods)
+methods = experiments.profile_methods(run, run.profile.hotpotqa.long_methods, tokenizer)
 store = Store(run.store("hotpotqa_long"))
 scorer = Scorer(model, precision="auto")
 frame = evaluate(methods, samples, model, store=store, metrics=("rise", "mas"), steps=run.profile.steps, scorer=scorer)
