@@ -1,4 +1,4 @@
-"""The reasoning tasks (sections 5.3 and 5.4, appendices D.3 and E.2): their samples, and what is asked of them."""
+"""The reasoning tasks (sections 5.1 and 5.2, appendices D.3 and E.2): their samples, and what is asked of them."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class PilotProfile:
 
 @dataclass(frozen=True)
 class ReasoningProfile:
-    """Settings of the reasoning and code tasks (paper, sections 5.3 and 5.4, appendices E.2 to E.4).
+    """Settings of the reasoning and code tasks (paper, sections 5.1 and 5.2, appendices E.2 to E.4).
 
     Parameters
     ----------

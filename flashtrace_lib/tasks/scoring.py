@@ -85,5 +85,5 @@ def score(example: Example, response_text: str, scorer: str | None = None) -> fl
 
 
 def is_correct(example: Example, response_text: str, scorer: str | None = None) -> bool:
-    """Whether `score` is 1.0: all that was asked for is there (the filter of section 5.1)."""
+    """Whether `score` is 1.0: all that was asked for is there (the filter of appendix E.4)."""
     return score(example, response_text, scorer) == 1.0

@@ -9,7 +9,7 @@
 # %% [markdown]
 # # Mathematics: attribution through a calculation
 #
-# Section 5.3 of the paper: Table 2 (MATH), Figure 5 and Figure 6. The model solves a word problem step by step; what in
+# Section 5.1 of the paper: Table 2 (MATH), Figure 5 and Figure 6. The model solves a word problem step by step; what in
 # the problem does the final answer rest on? No ground truth says so, hence only RISE and MAS are reported by the paper.
 #
 # **Which data set?** The paper's text says MATH. The traces published with it are 100 problems of GSM8K, and the RISE

@@ -9,7 +9,7 @@
 # %% [markdown]
 # # MoreHopQA: questions over several hops
 #
-# Section 5.3, Table 2 (MoreHopQA), Table 3 and Figure 3 of the paper. A question leads from one paragraph to the next and
+# Sections 5.1 and 5.2, Table 2 (MoreHopQA), Table 3 and Figure 3 of the paper. A question leads from one paragraph to the next and
 # ends in a step of arithmetic or of letters. The response reasons through the hops; what in the paragraphs does the
 # answer rest on?
 

@@ -9,7 +9,7 @@
 # %% [markdown]
 # # Aider: attribution of generated code
 #
-# Section 5.4 and Table 4 of the paper. The model gets the instructions of a programming exercise and a file with a stub, and
+# Section 5.2 and Table 4 of the paper. The model gets the instructions of a programming exercise and a file with a stub, and
 # writes the function. What in the instructions does the code rest on? Three ways to ask: explain the *last line* alone,
 # every *token* of the code with the rows averaged (both IFR), or the whole *span* of code at once (FlashTrace).
 
