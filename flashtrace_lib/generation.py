@@ -181,11 +181,12 @@ def prompt_settings(tokenizer: Any, example: Example, mode: str | None = None) -
     """
     if mode not in (None, *MODES):
         raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
+    request = {"request": example.request} if example.request else {}
     if not can_think(tokenizer):
         if mode is not None:
             raise ValueError(f"mode {mode!r}: the model's chat template has no enable_thinking switch; leave it out")
-        return {"answer_prefix": example.answer_prefix}
-    return {"template_kwargs": {"enable_thinking": mode != "direct"}}
+        return request | {"answer_prefix": example.answer_prefix}
+    return request | {"template_kwargs": {"enable_thinking": mode != "direct"}}
 
 
 def respond(

@@ -46,7 +46,7 @@ def task_collection(run: Run, model: torch.nn.Module, tokenizer: Any, kind: str)
         fallback=settings.fallback,
     )  # fmt: skip
     store.compact()
-    return found
+    return _checked(found, kind)
 
 
 def hotpotqa_collection(
@@ -87,7 +87,18 @@ def hotpotqa_collection(
         max_new_tokens=settings.max_new_tokens, fallback=run.profile.reasoning.fallback, filtered=filtered,
     )  # fmt: skip
     store.compact()
-    return replace(found, counts={**found.counts, "too long": too_long})
+    return _checked(replace(found, counts={**found.counts, "too long": too_long}), "HotpotQA")
+
+
+def _checked(found: Collection, what: str) -> Collection:
+    """The collection; ValueError where it has no sample, which no table could be made of."""
+    if not found.samples:
+        counts = ", ".join(f"{n} {name}" for name, n in found.counts.items())
+        raise ValueError(
+            f"no sample of {what} ({counts}): raise max_tries or max_new_tokens in the profile, or choose another "
+            "reasoning.fallback"
+        )
+    return found
 
 
 def _source(run: Run, kind: str) -> dict[str, Any]:

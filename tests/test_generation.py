@@ -12,7 +12,7 @@ from flashtrace_lib.generation import FORCED, GENERATED, UNFILTERED, collect, ge
 from flashtrace_lib.reasoner import NO_THINK, use_reasoner_template
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.base import Example
-from flashtrace_lib.text import render_prompt
+from flashtrace_lib.text import build_sample, render_prompt
 
 
 def example(i: int, answer: str = "4127") -> Example:
@@ -171,3 +171,18 @@ def test_end_tokens_come_from_model_and_tokenizer(embedded):
     model, tokenizer = embedded
     assert tokenizer.eos_token_id in generation._end_tokens(model, tokenizer)
     assert COMMON["eos_token_id"] == 2
+
+
+def test_a_request_is_part_of_the_turn_and_not_of_the_input():
+    tokenizer = load_tokenizer()
+    use_reasoner_template(tokenizer)
+    words, request = "  What is 2 + 3? ", "\n\nPut it into a box.  "
+    whole = render_prompt(tokenizer, words + request, template_kwargs={"enable_thinking": True})
+    split = render_prompt(tokenizer, words, request=request, template_kwargs={"enable_thinking": True})
+    assert split.text == whole.text and "Put it into a box." in split.text
+    assert split.text[slice(*split.span)].strip() == words.strip()
+    plain = render_prompt(tokenizer, words, request=request, template=False)
+    assert plain.text[slice(*plain.span)] == words and plain.text.endswith(request)
+    sample = build_sample(tokenizer, words, "5", request=request, evidence=[(words.index("2"), words.index("2") + 1)])
+    inside = "".join(sample.tokens[slice(*sample.segments.prompt)])
+    assert "2 + 3" in inside and "box" not in inside and int(sample.gold.sum()) == 1

@@ -42,7 +42,9 @@ def tiny_qwen(tmp_path):
     torch.manual_seed(0)
     config = Qwen3Config(vocab_size=49152, hidden_size=32, intermediate_size=48, num_hidden_layers=2, head_dim=8,
                          num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=2048)  # fmt: skip
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    model = AutoModelForCausalLM.from_config(config)
+    model.generation_config.eos_token_id = list(range(0, 49152, 2))  # it knows no end: every second token is one
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

@@ -48,13 +48,13 @@ def test_the_profile_says_which_records_and_what_stands_in(run, monkeypatch, tmp
 
     def answered(examples, model, tokenizer, n, **settings):
         asked.update(samples=n, **settings)
-        return "collection"
+        return Collection(["sample"])
 
     monkeypatch.setattr(reasoning, "task_examples", examples)
     monkeypatch.setattr(reasoning, "collect", answered)
     monkeypatch.setenv("FLASHTRACE_DATA_DIR", str(tmp_path))
     with_reasoning(run, source="folder", samples=3, max_tries=7, max_new_tokens=9, fallback=UNFILTERED)
-    assert reasoning.task_collection(run, None, None, "gsm8k") == "collection"
+    assert reasoning.task_collection(run, None, None, "gsm8k").samples == ["sample"]
     assert (asked["kind"], asked["n"], asked["source"], asked["folder"]) == ("gsm8k", 7, "folder", tmp_path)
     assert (asked["samples"], asked["max_new_tokens"], asked["fallback"]) == (3, 9, UNFILTERED)
     assert asked["store"].path.name.startswith("gsm8k_responses")
@@ -118,7 +118,7 @@ def test_hotpotqa_at_the_profiles_length_and_at_others(run, monkeypatch):
 
     def answered(examples, model, tokenizer, n, **settings):
         asked.update(settings, n=n, cells={e.cell for e in examples}, tokens=[e.metadata["tokens"] for e in examples])
-        return Collection([], {"tried": len(examples)})
+        return Collection(["sample"], {"tried": len(examples)})
 
     monkeypatch.setattr(reasoning, "collect", answered)
     tokenizer = load_tokenizer()
@@ -139,8 +139,15 @@ def test_exercises_come_from_a_folder_where_the_rest_comes_from_the_hub(run, tmp
     write_standins(tmp_path, 2)
     monkeypatch.setenv("FLASHTRACE_DATA_DIR", str(tmp_path))
     with_reasoning(run, source="hub", max_tries=2, samples=1)
-    monkeypatch.setattr(reasoning, "collect", lambda examples, *_, **__: examples)
-    assert [e.scorer for e in reasoning.task_collection(run, None, None, "exercism")] == ["unit_tests"] * 2
+    monkeypatch.setattr(reasoning, "collect", lambda examples, *_, **__: Collection(examples))
+    found = reasoning.task_collection(run, None, None, "exercism")
+    assert [e.scorer for e in found.samples] == ["unit_tests"] * 2
+
+
+def test_no_sample_is_an_error_that_says_what_to_do(run, monkeypatch):
+    monkeypatch.setattr(reasoning, "collect", lambda *_, **__: Collection([], {"tried": 4, "unfinished": 4}))
+    with pytest.raises(ValueError, match=r"no sample of gsm8k \(4 tried, 4 unfinished\): raise max_tries"):
+        reasoning.task_collection(run, None, None, "gsm8k")
 
 
 def test_cells_are_grouped_and_groups_of_one_left_out():

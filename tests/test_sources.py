@@ -135,6 +135,21 @@ def test_real_records_load(kind):
     assert sources.folder_records(kind, data_dir())[0].endswith(FOLDER_FILES[kind][0])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_standin_is_handed_out_twice(kind):
+    found = task_examples(kind, 40)
+    assert len({example.prompt for example in found}) == len(found) == 40
+    written = standin_examples(kind, 160)
+    places = [next(i for i, other in enumerate(written) if other.prompt == example.prompt) for example in found]
+    assert places == sorted(places) and [example.id for example in found] == [written[i].id for i in places]
+
+
+@pytest.mark.parametrize("kind", ["gsm8k", "math500"])
+def test_how_to_answer_is_no_part_of_the_problem(kind):
+    for example in task_examples(kind, 5):
+        assert "boxed" in example.request and "boxed" not in example.prompt
+
+
 def _support_alone(record, words):
     """Words of the prompt with nothing but the supporting paragraphs."""
     context, wanted = record["context"], record["supporting_facts"]["title"]

@@ -49,14 +49,14 @@ def math_example(record: Record, id: str) -> Example:
 
 
 def _boxed_example(task: str, id: str, record: Record, text: str, chain: str, answer: str) -> Example:
-    prompt = text + _BOX_REQUEST
     return Example(
         id=id,
         task=task,
         cell=task,
-        prompt=prompt,
+        prompt=text,  # the problem alone is I (appendix E.2)
+        request=_BOX_REQUEST,
         answers=(answer,),
-        evidence=_places(prompt, record.get("evidence", ()), id),
+        evidence=_places(text, record.get("evidence", ()), id),
         reasoning=chain,
         output=f"The answer is $\\boxed{{{answer}}}$.",
         scorer="boxed",

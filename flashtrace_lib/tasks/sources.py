@@ -92,9 +92,20 @@ def task_examples(
     if source == "standin":
         if n is None:
             raise ValueError("stand-ins are written without end: say how many (n)")
-        return standin_examples(kind, n, 0 if seed is None else seed)
+        return _distinct(lambda m: standin_examples(kind, m, 0 if seed is None else seed), n)
     where, records = hub_records(kind) if source == "hub" else folder_records(kind, folder)
     return [_made(EXAMPLE_OF[kind], kind, records[i], i, where) for i in _order(len(records), seed)[:n]]
+
+
+def _distinct(examples: Callable[[int], list[Example]], n: int) -> list[Example]:
+    """The first ``n`` whose prompts differ: few templates can be filled twice in the same way."""
+    for drawn in (n, 2 * n, 4 * n, 8 * n):
+        first: dict[str, Example] = {}
+        for example in examples(drawn):
+            first.setdefault(example.prompt, example)
+        if len(first) >= n:
+            break
+    return list(first.values())[:n]
 
 
 def documents_examples(
