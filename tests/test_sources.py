@@ -31,7 +31,8 @@ def test_a_folder_gives_the_examples_that_were_written_there(kind, tmp_path):
     drawn = [task_examples(kind, 4, source="folder", folder=tmp_path, seed=seed) for seed in (1, 1, 2)]
     assert as_pairs(drawn[0]) == as_pairs(drawn[1]) and len(drawn[2]) == 4
     assert [e.prompt for e in drawn[0]] != [e.prompt for e in in_order] or drawn[2] != in_order
-    assert len(task_examples(kind, 99, source="folder", folder=tmp_path)) == 6
+    everything = task_examples(kind, 99, source="folder", folder=tmp_path)
+    assert len(everything) == len({e.prompt for e in written})  # a prompt that occurs twice is taken once
 
 
 def test_both_formats_of_hotpotqa_are_read(tmp_path):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -81,7 +81,7 @@ def task_examples(
     Returns
     -------
     list of Example
-        Fewer than ``n`` where the data set has fewer.
+        Fewer than ``n`` where the data set has fewer, or has a prompt twice: that is taken once.
 
     Raises
     ------
@@ -92,20 +92,29 @@ def task_examples(
     if source == "standin":
         if n is None:
             raise ValueError("stand-ins are written without end: say how many (n)")
-        return _distinct(lambda m: standin_examples(kind, m, 0 if seed is None else seed), n)
+        return _standins(kind, n, 0 if seed is None else seed)
     where, records = hub_records(kind) if source == "hub" else folder_records(kind, folder)
-    return [_made(EXAMPLE_OF[kind], kind, records[i], i, where) for i in _order(len(records), seed)[:n]]
+    drawn = (_made(EXAMPLE_OF[kind], kind, records[i], i, where) for i in _order(len(records), seed))
+    return _distinct(drawn, n)
 
 
-def _distinct(examples: Callable[[int], list[Example]], n: int) -> list[Example]:
-    """The first ``n`` whose prompts differ: few templates can be filled twice in the same way."""
+def _standins(kind: str, n: int, seed: int) -> list[Example]:
+    """As many stand-ins as hold ``n`` different prompts: few templates can be filled twice in the same way."""
     for drawn in (n, 2 * n, 4 * n, 8 * n):
-        first: dict[str, Example] = {}
-        for example in examples(drawn):
-            first.setdefault(example.prompt, example)
-        if len(first) >= n:
+        found = _distinct(standin_examples(kind, drawn, seed), n)
+        if len(found) == n:
             break
-    return list(first.values())[:n]
+    return found
+
+
+def _distinct(examples: Iterable[Example], n: int | None) -> list[Example]:
+    """The first example of every prompt, until there are ``n``."""
+    first: dict[str, Example] = {}
+    for example in examples:
+        if len(first) == n:
+            break
+        first.setdefault(example.prompt, example)
+    return list(first.values())
 
 
 def documents_examples(
