@@ -5,7 +5,6 @@ Everything here resumes from the run's stores and shows progress; notebooks hold
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
@@ -18,8 +17,7 @@ from tqdm import tqdm
 
 from .activations import LayerActivations
 from .attribution import Attribution, Hop, Method
-from .bench import random_sample
-from .fingerprints import fingerprint, model_fingerprint, sample_fingerprint
+from .fingerprints import sample_fingerprint
 from .generation import GENERATED, MARKS, Collection, can_think, collect
 from .methods import METHODS, FlashTrace
 from .methods.flashtrace import accumulate
@@ -193,51 +191,6 @@ def stored_attributions(store: Store, samples: Iterable[Sample], method: str) ->
         scores = torch.tensor(np.asarray(record["scores"], dtype=np.float32))
         rebuilt.append(Attribution(scores, method, float(record["seconds"]), hops, [float(r) for r in record["flow"]]))
     return rebuilt
-
-
-def span_cost(
-    run: Run, model: torch.nn.Module, methods: Mapping[str, Method], sizes: Iterable[tuple[int, int]], runs: int = 3
-) -> pd.DataFrame:
-    """Time of each method against the length of the target span O, the input fixed; measured once and stored.
-
-    Parameters
-    ----------
-    methods : mapping of label to Method
-    sizes : iterable of (int, int)
-        Pairs of |I| and |O|, tokens.
-    runs : int
-        Repetitions of each.
-
-    Returns
-    -------
-    pandas.DataFrame
-        ``method, n_input, n_output, run, seconds``; one row a run.
-    """
-    store = Store(run.store("span_cost"))
-    rows = []
-    pairs = [(label, method, size) for size in sizes for label, method in methods.items()]
-    for label, method, (n_input, n_output) in tqdm(pairs, desc="span cost"):
-        shaped_by = {"model": model_fingerprint(model), "size": [n_input, n_output], "runs": runs}
-        key = fingerprint({**shaped_by, "method": [method.name, method.options()]})
-        if key not in store:
-            sample = random_sample(n_input, 0, n_output, model.get_input_embeddings().num_embeddings)
-            method.attribute(model, sample)  # warm-up
-            seconds = [timed(method, model, sample) for _ in range(runs)]
-            store.put(key, {"method": label, "n_input": n_input, "n_output": n_output, "seconds": seconds})
-        record = store.get(key)
-        rows += [
-            {"method": label, "n_input": n_input, "n_output": n_output, "run": i, "seconds": float(s)}
-            for i, s in enumerate(record["seconds"])
-        ]
-    store.compact()
-    return pd.DataFrame(rows)
-
-
-def timed(method: Method, model: torch.nn.Module, sample: Sample) -> float:
-    """Wall-clock seconds of one attribution."""
-    start = time.perf_counter()
-    method.attribute(model, sample)
-    return time.perf_counter() - start
 
 
 def example_sample(run: Run, model: torch.nn.Module, tokenizer: Any, length: int = 256) -> Sample:

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from .attribution import Method
 from .bench import random_sample
-from .experiments import held_out, timed
+from .experiments import held_out
 from .fingerprints import fingerprint, model_fingerprint, sample_fingerprint
 from .generation import Collection, collect
 from .metrics import bootstrap_interval
@@ -23,6 +23,7 @@ from .store import Store
 from .tasks.base import Example
 from .tasks.ruler import ruler_examples
 from .tasks.ruler_problems import RulerCell
+from .timing import timed
 
 N_OUTPUT = 16  # tokens of O in the cost measurement
 _FITTED = 3  # sizes that an extrapolation rests on: measured whatever they take

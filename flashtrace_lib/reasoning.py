@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -150,15 +151,34 @@ def score_agreement(store: Store, samples: list[Sample], first: str, second: str
     Returns
     -------
     pandas.DataFrame
-        ``sample, rho`` (Spearman's, over the tokens of I) and ``speedup``, the seconds of ``first`` over those of
-        ``second``.
+        ``sample, rho`` (Spearman's, over the tokens of I).
     """
     pairs = zip(
         samples, stored_attributions(store, samples, first), stored_attributions(store, samples, second), strict=True
     )
-    rows = [{"sample": s.id, "rho": rank_correlation(a.scores, b.scores), "speedup": a.seconds / b.seconds}
-            for s, a, b in pairs]  # fmt: skip
-    return pd.DataFrame(rows, columns=["sample", "rho", "speedup"])
+    rows = [{"sample": s.id, "rho": rank_correlation(a.scores, b.scores)} for s, a, b in pairs]
+    return pd.DataFrame(rows, columns=["sample", "rho"])
+
+
+def last_sentence_share(store: Store, samples: list[Sample], methods: Iterable[str]) -> pd.DataFrame:
+    """How much of each method's mass on I lies on its last sentence, which asks the question.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``method``, ``mass`` with ``low, high`` (bootstrap 95 % interval), ``tokens`` (the share of I's tokens that
+        stand there: what a ranking by lot gives) and ``n``. Samples that a method gives no mass are left out.
+    """
+    last = [max(span for span in s.sentences if span[1] <= s.segments.prompt[1]) for s in samples]
+    starts = [span[0] - s.segments.prompt[0] for s, span in zip(samples, last, strict=True)]
+    tokens = float(np.mean([1 - start / len(s.prompt_ids) for s, start in zip(samples, starts, strict=True)]))
+    rows = []
+    for method in methods:
+        found = zip((a.scores.clamp(min=0) for a in stored_attributions(store, samples, method)), starts, strict=True)
+        part = mean_interval(pd.Series([float(x[start:].sum() / x.sum()) for x, start in found if x.any()]))
+        rows.append({"method": method, "mass": part["mean"], "low": part["low"], "high": part["high"],
+                     "tokens": tokens, "n": part["n"]})  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 def mean_interval(values: pd.Series) -> dict[str, float]:
@@ -168,7 +188,10 @@ def mean_interval(values: pd.Series) -> dict[str, float]:
 
 
 def median_seconds(frame: pd.DataFrame) -> pd.DataFrame:
-    """Seconds of one attribution of every method: ``method, median, low, high`` (quartiles) and ``n``."""
+    """Seconds of one attribution of every method (`timing.paired_seconds`): ``method, median, low, high, n``.
+
+    ``low`` and ``high`` are the quartiles.
+    """
     once = frame.drop_duplicates(["sample", "method"])
     rows: list[Mapping[str, Any]] = []
     for method, part in once.groupby("method", sort=False):

@@ -81,15 +81,6 @@ def test_counts_and_marks_say_which_cells_are_forced():
     assert marked["cell"].tolist() == ["x", "y ‡", "z §"] and table.loc["z", "responses"] == "unfiltered §"
 
 
-def test_span_cost_is_measured_once(tmp_path, monkeypatch):
-    monkeypatch.setenv("FLASHTRACE_RESULTS_DIR", str(tmp_path))
-    run, model = output.start("smoke"), tiny_model()
-    first = experiments.span_cost(run, model, {"flashtrace": FlashTrace(hops=0)}, [(8, 2), (8, 4)], runs=2)
-    assert len(first) == 4 and (first["seconds"] > 0).all()
-    again = experiments.span_cost(run, model, {"flashtrace": FlashTrace(hops=0)}, [(8, 2), (8, 4)], runs=2)
-    pd.testing.assert_frame_equal(first, again)
-
-
 def changed_profile(tmp_path, **changes):
     """A run whose profile is smoke with changes."""
     data = yaml.safe_load((profiles._FOLDER / "smoke.yaml").read_text()) | changes

@@ -13,7 +13,10 @@ SEGMENTS = ("prompt", "reasoning", "output", "context")
 SEGMENT_NAMES = {"prompt": "Input I", "reasoning": "Reasoning T", "output": "Output O", "context": "Context"}
 SEGMENT_COLOURS = {"prompt": "#0072B2", "reasoning": "#E69F00", "output": "#009E73", "context": "#8C8C8C"}
 SEGMENT_HATCHES = {"prompt": "", "reasoning": "///", "output": "...", "context": "xxx"}
-METRIC_NAMES = {"recovery": "recovery rate (fraction)", "rise": "RISE (fraction)", "mas": "MAS (fraction)"}
+METRIC_NAMES = {
+    "recovery": "recovery rate (fraction)", "r_precision": "R-precision (fraction)", "rise": "RISE (fraction)",
+    "mas": "MAS (fraction)",
+}  # fmt: skip
 HIGHER_IS_BETTER = {"recovery": True, "recovery_ceil": True, "r_precision": True, "rise": False, "mas": False}
 WIDTH = 7.0  # inches; text width of a two-column page
 SEQUENTIAL, DIVERGING = "Oranges", "BrBG"  # BrBG: brown loses, teal gains, told apart by every kind of colour vision

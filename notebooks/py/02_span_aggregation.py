@@ -19,7 +19,7 @@ profile = "laptop"
 # %%
 import torch
 
-from flashtrace_lib import IFR, FlashTrace, experiments, load_model, reference
+from flashtrace_lib import IFR, FlashTrace, experiments, load_model, reference, timing
 from flashtrace_lib.activations import capture
 from flashtrace_lib.decomposition import decomposition_gaps
 from flashtrace_lib.proximity import aggregate, layer_scores, span_scores
@@ -166,7 +166,7 @@ print("rank correlation, sum before against mean after:", round(agreement, 2))
 # %%
 rivals = {"flashtrace": FlashTrace(hops=0), "ifr": IFR(), "ifr_one_by_one": IFR(batch_size=1)}
 sizes = [(256, n) for n in (4, 16, 64)]
-cost = experiments.span_cost(run, model, rivals, sizes)
+cost = timing.span_cost(run, model, rivals, sizes)
 fig = plots.cost_curve(
     cost, "n_output", "seconds", title="Time to attribute a span, 256 input tokens", xlabel="target span |O|, tokens",
     ylabel="time, s",

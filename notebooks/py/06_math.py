@@ -98,15 +98,24 @@ run.table(control, "math_against_random", "Every method minus the random ranking
 control.round(3)
 
 # %% [markdown]
-# ## The numbers that matter
+# ## Where the rankings look
 #
-# Beyond the paper: where the numbers of a problem that enter the calculation are marked, the recovery of these tokens
-# can be measured as in `05_ruler`. R-precision looks at as many tokens as are marked.
+# The last sentence of a problem asks the question. How much of each method's mass on $\mathbf I$ lies there, beside the share
+# of $\mathbf I$'s tokens that stand there, which is what a ranking by lot gives?
+
+# %%
+asked = reasoning.last_sentence_share(store, samples, dict.fromkeys(frame["method"]))
+run.table(asked, "math_question_share", "Share of the mass on I that lies on its last sentence, the question")
+asked.round(2)
+
+# %% [markdown]
+# Beyond the paper: where the sentences of a problem that enter the calculation are marked, their recovery can be measured as in
+# `05_ruler`. R-precision looks at as many tokens as are marked.
 
 # %%
 found = summarise(frame[frame["metric"].isin(["recovery", "r_precision"])])
 if len(found):
-    run.table(found, "math_recovery", "Recovery of the numbers that a problem states and needs")
+    run.table(found, "math_recovery", "Recovery of the sentences of a problem that the calculation needs")
 found.pivot_table(index="method", columns=["metric", "cell"], values="mean", sort=False).round(2)
 
 # %% [markdown]

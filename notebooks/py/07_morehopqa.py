@@ -20,7 +20,7 @@ profile = "laptop"
 import pandas as pd
 from IPython.display import HTML
 
-from flashtrace_lib import FlashTrace, experiments, load_model, reasoning
+from flashtrace_lib import FlashTrace, experiments, load_model, reasoning, timing
 from flashtrace_lib.deletion import Scorer
 from flashtrace_lib.evaluation import audit, evaluate, summarise
 from flashtrace_lib.methods import Rollout
@@ -85,6 +85,17 @@ run.table(control, "morehopqa_against_random", "Every method minus the random ra
 control.round(3)
 
 # %% [markdown]
+# ## Where the rankings look
+#
+# The question stands behind the paragraphs. How much of each method's mass on $\mathbf I$ lies on the last sentence, beside the
+# share of $\mathbf I$'s tokens that stand there, which is what a ranking by lot gives?
+
+# %%
+asked = reasoning.last_sentence_share(store, samples, dict.fromkeys(frame["method"]))
+run.table(asked, "morehopqa_question_share", "Share of the mass on I that lies on its last sentence, the question")
+asked.round(2)
+
+# %% [markdown]
 # ## Table 3: what the exhaustive rollout adds
 #
 # The rollout (appendix D.3) takes an exact row for every token of $\mathbf O$ and $\mathbf T$ and walks the mass back token by
@@ -94,7 +105,8 @@ control.round(3)
 few = samples[: run.profile.reasoning.rollout_samples]
 pair = {"rollout": Rollout(), "flashtrace": FlashTrace(hops=run.profile.hops)}
 against = evaluate(pair, few, model, store=store, metrics=("recovery", "rise", "mas"), steps=run.profile.steps, scorer=scorer)
-seconds = reasoning.median_seconds(against)
+each = timing.paired_seconds(run, model, pair, few, "rollout_cost")
+seconds = reasoning.median_seconds(each)
 run.table(seconds, "table3_seconds", "Seconds of one attribution: median and quartiles")
 seconds.round(2)
 
@@ -106,7 +118,8 @@ wide3.style.hide(axis="index").set_uuid("table3")
 
 # %%
 agreement = reasoning.score_agreement(store, few, "rollout", "flashtrace")
-both = pd.DataFrame({name: reasoning.mean_interval(agreement[name]) for name in ("rho", "speedup")}).T
+faster = timing.speedup(each, "rollout", "flashtrace")
+both = pd.DataFrame({"rho": reasoning.mean_interval(agreement["rho"]), "speedup": reasoning.mean_interval(faster["speedup"])}).T
 run.table(both.rename_axis("quantity").reset_index(), "table3_agreement", "Rank correlation of the scores, and speed-up")
 both.round(2)
 
