@@ -56,6 +56,9 @@ class LayerActivations:
         Soft-cap on the scaled scores (Gemma-2).
     maps : torch.FloatTensor, shape [H, N, N], or None
         All attention maps, with ``attention="cached"``.
+    fused : bool
+        Sum the columns of attention through a fused kernel, with ``attention="fused"``; False where the layer's
+        attention has no such kernel.
     """
 
     parts: LayerParts
@@ -69,6 +72,7 @@ class LayerActivations:
     scaling: float = 1.0
     softcap: float | None = None
     maps: torch.Tensor | None = None
+    fused: bool = False
 
 
 @dataclass
@@ -218,8 +222,9 @@ def capture(
     input_ids : torch.LongTensor, shape [N]
     rows : (int, int)
         Range of positions that may be targets.
-    attention : {"recompute", "cached"}
-        Keep queries, or the attention maps of all rows (algorithm 1 as printed).
+    attention : {"recompute", "fused", "cached"}
+        Keep queries, to recompute attention rows from or to sum their columns through a fused kernel; or keep the
+        attention maps of all rows (algorithm 1 as printed).
     keep_mid : bool
         Keep x_mid as well, for the identity check.
 
@@ -257,6 +262,7 @@ def _recorder(layer: LayerActivations, rows: Span, attention: str, keep: Callabl
             mask = None if attention_mask is None else attention_mask[0, 0]
             layer.maps = attention_rows(query[0], key[0], 0, scaling=scaling, softcap=softcap, mask=mask)
             return
+        layer.fused = attention == "fused" and softcap is None  # no fused kernel knows the soft-cap
         layer.q = keep("q", query[0, :, start:stop])  # [H, M, head_dim]
         layer.mask = None if attention_mask is None else attention_mask[0, 0, start:stop]
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 import torch
 
 from .activations import Activations, LayerActivations, attention_rows, row_blocks
+from .fused import fused_column_sums
 from .sample import Span
 
 BLOCK_BYTES = 2 * 2**20  # of contributions formed at once; should stay in the cache between the GEMM and the norm
@@ -113,6 +114,11 @@ def column_sums(layer: LayerActivations, weights: torch.Tensor, target: Span, fi
     n = layer.k.shape[1]
     if layer.maps is not None:
         return torch.einsum("bm,hmn->bhn", weights, layer.maps[:, slice(*target)])
+    if layer.fused:
+        try:
+            return fused_column_sums(layer, weights, target, first_row)
+        except RuntimeError:  # no kernel of this device takes these shapes
+            layer.fused = False
     offset = target[0] - first_row
     n_heads = layer.q.shape[0]
     out = torch.zeros(len(weights), n_heads, n, device=weights.device)  # [B, H, N]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
 from ..activations import Activations, capture
 from ..attribution import Attribution, Hop, Method
 from ..decomposition import check_decomposition
+from ..fused import choose
 from ..proximity import span_scores
 from ..sample import Sample, Span
 
@@ -19,7 +20,7 @@ _CHOICES = {
     "recursion": ("reasoning", "generation"),
     "granularity": ("token", "sentence"),
     "aggregation": ("sum", "mean", "last"),
-    "attention": ("recompute", "cached"),
+    "attention": ("auto", "recompute", "cached", "fused"),
 }
 
 
@@ -48,8 +49,10 @@ class FlashTrace(Method):
     aggregation : {"sum", "mean", "last"}
         Aggregate a span before the proximity (eq. 5), average single-token distributions after it, or let hop 0
         explain the last token of O alone (appendix M.1).
-    attention : {"recompute", "cached"}
-        Recompute attention rows in blocks, or keep all maps (algorithm 1 as printed; table 9).
+    attention : {"auto", "recompute", "cached", "fused"}
+        Recompute attention rows in blocks, keep all maps (algorithm 1 as printed; table 9), or sum the columns of
+        attention through a fused kernel, in layers that have one. By default the faster of the first and the last for
+        the device and the size; ``metadata["attention"]`` says which it was.
 
     References
     ----------
@@ -63,7 +66,7 @@ class FlashTrace(Method):
     skip_tokens: tuple[int, ...] = ()
     granularity: str = "token"
     aggregation: str = "sum"
-    attention: str = "recompute"
+    attention: str = "auto"
 
     name: ClassVar[str] = "flashtrace"
 
@@ -77,10 +80,23 @@ class FlashTrace(Method):
 
     def _attribute(self, model: torch.nn.Module, sample: Sample) -> Attribution:
         check_decomposition(model)
-        activations = capture(model, sample.input_ids, self._rows(sample), attention=self.attention)
+        activations = self._capture(model, sample.input_ids, self._rows(sample))
         hops = self._hops(activations, sample)
         scores, flow = accumulate(hops, sample)
-        return Attribution(scores, self.name, hops=hops, flow=flow, metadata=self._metadata(hops, sample))
+        metadata = {**self._metadata(hops, sample), "attention": attention_used(activations)}
+        return Attribution(scores, self.name, hops=hops, flow=flow, metadata=metadata)
+
+    def options(self) -> dict[str, Any]:
+        """As for every method; ways to the same sums of attention share one name, and so one stored result."""
+        options = super().options()
+        return options if self.attention == "cached" else {**options, "attention": "recompute"}
+
+    def _capture(self, model: torch.nn.Module, input_ids: torch.Tensor, rows: Span) -> Activations:
+        """The forward pass, with ``attention`` decided."""
+        attention = self.attention
+        if attention == "auto":
+            attention = choose(model.device, model.config.get_text_config().num_attention_heads, rows)
+        return capture(model, input_ids, rows, attention=attention)
 
     def _rows(self, sample: Sample) -> Span:
         """Positions whose states any hop may target."""
@@ -146,6 +162,17 @@ def accumulate(hops: list[Hop], sample: Sample) -> tuple[torch.Tensor, list[floa
         total += carried * hop.scores[slice(*sample.segments.prompt)]
         carried *= rho
     return total, flow
+
+
+def attention_used(activations: Activations) -> dict[str, Any]:
+    """How the columns of attention were summed; the layers that went another way than asked are named."""
+    layers = activations.layers
+    if layers[0].maps is not None:
+        return {"used": "cached"}
+    recomputed = [layer.parts.index for layer in layers if not layer.fused]
+    if len(recomputed) == len(layers):
+        return {"used": "recompute"}
+    return {"used": "fused", "recomputed_layers": recomputed}
 
 
 def share_by_sentence(scores: torch.Tensor, sample: Sample) -> torch.Tensor:
