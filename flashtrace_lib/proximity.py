@@ -21,6 +21,7 @@ from .activations import Activations, LayerActivations, attention_rows, row_bloc
 from .contributions import head_sum, per_head, proximity
 from .fused import fused_column_sums
 from .sample import Span
+from .scoring_model import default_budget
 
 
 @torch.inference_mode()
@@ -64,6 +65,14 @@ def span_scores(
             )
         total += scores.cpu()
     return total / total.sum(-1, keepdim=True).clamp_min(1e-30)
+
+
+def spans_at_once(activations: Activations, max_bytes: int | None = None) -> int:
+    """How many spans `span_scores` may take together within a memory budget, at least 1."""
+    layer = activations.layers[0]
+    n_heads = layer.parts.o_proj.in_features // layer.parts.head_dim
+    per_span = 3 * 4 * n_heads * activations.n_tokens  # float32 column sums [H, N] and what is made of them
+    return max(1, (max_bytes or default_budget(layer.k.device)) // per_span)
 
 
 @torch.inference_mode()

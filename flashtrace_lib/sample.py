@@ -7,7 +7,7 @@ and in every normalisation, and is never ranked, masked or counted as input.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -186,6 +186,11 @@ class Sample:
     def with_ids(self, input_ids: torch.Tensor) -> Sample:
         """Copy with other ids of the same length (a masked context)."""
         return replace(self, input_ids=input_ids)
+
+
+def hull(spans: Sequence[Span]) -> Span:
+    """Smallest range that holds all ``spans``."""
+    return min(start for start, _ in spans), max(stop for _, stop in spans)
 
 
 def _as_span(span: Any, name: str) -> Span:
