@@ -11,13 +11,15 @@ that stay in the cache; on a device with fast matrix units and slow memory it is
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
-from .activations import LayerActivations, row_blocks
+from .activations import Activations, LayerActivations
+from .rows import row_blocks
 from .sample import Span
 
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]  # never the one that forms the matrix
@@ -38,6 +40,17 @@ def choose(device: torch.device, n_heads: int, rows: Span) -> str:
     """
     scores = n_heads * (rows[1] - rows[0]) * rows[1]
     return "fused" if device.type == "cuda" and scores >= FUSED_FROM else "recompute"
+
+
+def attention_used(activations: Activations) -> dict[str, Any]:
+    """How the columns of attention were summed; the layers that went another way than asked are named."""
+    layers = activations.layers
+    if layers[0].maps is not None:
+        return {"used": "cached"}
+    recomputed = [layer.parts.index for layer in layers if not layer.fused]
+    if len(recomputed) == len(layers):
+        return {"used": "recompute"}
+    return {"used": "fused", "recomputed_layers": recomputed}
 
 
 def fused_column_sums(layer: LayerActivations, weights: torch.Tensor, target: Span, first_row: int) -> torch.Tensor:

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import torch
 
-from .activations import Activations, LayerActivations, attention_rows, row_blocks
+from .activations import Activations, LayerActivations
 from .contributions import head_sum, per_head, proximity
 from .fused import fused_column_sums
+from .rows import attention_rows, row_blocks
 from .sample import Span
 from .scoring_model import default_budget
 

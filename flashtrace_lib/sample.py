@@ -187,6 +187,24 @@ class Sample:
         """Copy with other ids of the same length (a masked context)."""
         return replace(self, input_ids=input_ids)
 
+    def with_output(self, span: Span) -> Sample:
+        """Copy in which ``span`` is the output, and the reasoning only what of it stands before the span.
+
+        Raises
+        ------
+        ValueError
+            If the span is empty or does not lie in the response.
+        """
+        start, stop = _as_span(span, "target")
+        if not self.response[0] <= start < stop <= self.response[1]:
+            raise ValueError(
+                f"span ({start}, {stop}) is empty or does not lie in the response {self.response}: give a half-open "
+                "range of generated token positions"
+            )
+        first, last = self.segments.reasoning
+        before = (min(first, start), min(last, start))
+        return replace(self, segments=replace(self.segments, reasoning=before, output=(start, stop)))
+
 
 def hull(spans: Sequence[Span]) -> Span:
     """Smallest range that holds all ``spans``."""

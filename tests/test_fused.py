@@ -37,7 +37,7 @@ def test_more_spans_than_a_head_is_wide():
 @pytest.mark.parametrize("family", ["llama", "mistral"])
 def test_rows_in_several_blocks_sum_to_the_same(family, monkeypatch):
     weights = torch.rand(2, 30, generator=torch.Generator().manual_seed(0))
-    monkeypatch.setattr("flashtrace_lib.activations.BLOCK_BYTES", 4 * 40 * 7)  # masks of seven rows
+    monkeypatch.setattr("flashtrace_lib.rows.BLOCK_BYTES", 4 * 40 * 7)  # masks of seven rows
     for a, b in sums(family, weights, (10, 40), rows=(10, 40), n=40):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
 

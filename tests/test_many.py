@@ -6,7 +6,6 @@ from naive import naive_flashtrace
 from tiny import FAMILIES, tiny_model, tiny_sample
 
 from flashtrace_lib import FlashTrace, methods
-from flashtrace_lib.methods.flashtrace import span_sample
 
 SPANS = [(9, 11), (11, 12), (12, 15), (10, 14), (9, 10), (13, 15)]  # in T, in O, across, overlapping, out of order
 OPTIONS = [
@@ -32,7 +31,7 @@ def check(method, model, sample, spans=SPANS):
     many = method.attribute_many(model, sample, spans)
     assert len(many) == len(spans)
     for span, found in zip(spans, many, strict=True):
-        alone = method.attribute(model, span_sample(sample, span))
+        alone = method.attribute(model, sample.with_output(span))
         torch.testing.assert_close(found.scores, alone.scores, atol=1e-6, rtol=1e-5)
         assert found.flow == pytest.approx(alone.flow, abs=1e-6) and found.metadata["mass"] == [
             pytest.approx(shares, abs=1e-6) for shares in alone.metadata["mass"]
@@ -56,7 +55,7 @@ def test_many_equal_one_by_one_with_every_option(options):
 def test_many_equal_naive():
     model, sample = tiny_model("gemma3"), tiny_sample()
     for span, found in zip(SPANS, FlashTrace(hops=2).attribute_many(model, sample, SPANS), strict=True):
-        expected, _, flow = naive_flashtrace(model, span_sample(sample, span), hops=2)
+        expected, _, flow = naive_flashtrace(model, sample.with_output(span), hops=2)
         torch.testing.assert_close(found.scores.double(), expected, atol=1e-5, rtol=0)
         assert found.flow == pytest.approx(flow, abs=1e-5)
 
@@ -68,7 +67,7 @@ def test_what_stands_behind_a_span_changes_nothing():
     a, b = (FlashTrace(hops=2).attribute_many(model, s, [(10, 11)])[0] for s in (sample, other))
     torch.testing.assert_close(a.scores, b.scores, atol=1e-6, rtol=1e-5)
     assert a.hops[1].target == (9, 10)
-    assert (span_sample(sample, (13, 15)).segments.reasoning, span_sample(sample, (9, 10)).segments.reasoning) == (
+    assert (sample.with_output((13, 15)).segments.reasoning, sample.with_output((9, 10)).segments.reasoning) == (
         (9, 12), (9, 9),
     )  # fmt: skip
 

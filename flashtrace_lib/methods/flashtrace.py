@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -12,8 +12,9 @@ import torch
 from ..activations import Activations, capture
 from ..attribution import Attribution, Hop, Method
 from ..decomposition import check_decomposition
-from ..fused import choose
+from ..fused import attention_used, choose
 from ..proximity import span_scores, spans_at_once
+from ..recording import Recording
 from ..sample import Sample, Span, hull
 
 _CHOICES = {
@@ -85,10 +86,26 @@ class FlashTrace(Method):
         activations = self._capture(model, sample.input_ids, self._rows([sample]))
         return self._explain(activations, [sample])[0]
 
-    def attribute_many(self, model: torch.nn.Module, sample: Sample, spans: Sequence[Span]) -> list[Attribution]:
+    def from_cache(self, recorded: Recording, sample: Sample) -> Attribution:
+        """Attribution of a response from what was kept while it was generated: no second pass over the context.
+
+        Equal to ``attribute`` of the same sample up to rounding.
+
+        Parameters
+        ----------
+        recorded : Recording
+            From `recording.recording`.
+        sample : Sample
+            Built from the very ids that were read and generated.
+        """
+        return self.attribute_many(recorded.model, sample, [sample.segments.output], recorded)[0]
+
+    def attribute_many(
+        self, model: torch.nn.Module, sample: Sample, spans: Sequence[Span], recorded: Recording | None = None
+    ) -> list[Attribution]:
         """Attributions of many target spans, every sentence of the reasoning say, from one forward pass.
 
-        Each equals ``attribute(model, span_sample(sample, span))``: the span takes the place of O, and T is the part
+        Each equals ``attribute(model, sample.with_output(span))``: the span takes the place of O, and T is the part
         of the sample's reasoning before it. Attention is causal, so what follows a span changes nothing, and all
         spans share one pass and its cache; each hop's attention rows are formed once for all of them.
 
@@ -97,7 +114,9 @@ class FlashTrace(Method):
         model : transformers.PreTrainedModel
         sample : Sample
         spans : sequence of (int, int)
-            Token ranges behind the prompt, in any order; they may overlap.
+            Token ranges in the response, in any order; they may overlap.
+        recorded : Recording, optional
+            Take the activations from here, instead of a forward pass.
 
         Returns
         -------
@@ -107,19 +126,21 @@ class FlashTrace(Method):
         Raises
         ------
         ValueError
-            If there is no span, or one is empty or does not lie behind the prompt.
+            If there is no span, or one is empty or does not lie in the response.
         """
         start = time.perf_counter()
-        samples = [span_sample(sample, span) for span in spans]
+        samples = [sample.with_output(span) for span in spans]
         if not samples:
             raise ValueError("no spans to explain: pass at least one (start, stop) range of token positions")
         check_decomposition(model)
-        activations = self._capture(model, sample.input_ids, self._rows(samples))
+        activations = self._capture(model, sample.input_ids, self._rows(samples), recorded)
         at_once = spans_at_once(activations)
         results = []
         for first in range(0, len(samples), at_once):
             results += self._explain(activations, samples[first : first + at_once])
         share = (time.perf_counter() - start) / len(results)
+        for result in results if recorded is not None else []:
+            result.metadata["forward_passes"] = 0
         return [self._finished(result, one, share) for result, one in zip(results, samples, strict=True)]
 
     def _explain(self, activations: Activations, samples: Sequence[Sample]) -> list[Attribution]:
@@ -142,12 +163,21 @@ class FlashTrace(Method):
         options = super().options()
         return options if self.attention == "cached" else {**options, "attention": "recompute"}
 
-    def _capture(self, model: torch.nn.Module, input_ids: torch.Tensor, rows: Span) -> Activations:
-        """The forward pass, with ``attention`` decided."""
+    def _capture(
+        self, model: torch.nn.Module, input_ids: torch.Tensor, rows: Span, recorded: Recording | None = None
+    ) -> Activations:
+        """The forward pass, or what was recorded of it, with ``attention`` decided."""
         attention = self.attention
         if attention == "auto":
             attention = choose(model.device, model.config.get_text_config().num_attention_heads, rows)
-        return capture(model, input_ids, rows, attention=attention)
+        if recorded is None:
+            return capture(model, input_ids, rows, attention=attention)
+        if attention == "cached":
+            raise ValueError("attention maps are not recorded: use attention='auto', 'recompute' or 'fused'")
+        activations = recorded.activations(input_ids, rows)
+        for layer in activations.layers:
+            layer.fused = attention == "fused" and layer.softcap is None
+        return activations
 
     def _rows(self, samples: Sequence[Sample]) -> Span:
         """Positions whose states any hop of any sample may target."""
@@ -216,25 +246,6 @@ class FlashTrace(Method):
         return (~torch.isin(sample.input_ids.cpu(), skipped)).float()
 
 
-def span_sample(sample: Sample, span: Span) -> Sample:
-    """The sample in which ``span`` takes the place of the output, and the reasoning before it that of the reasoning.
-
-    Raises
-    ------
-    ValueError
-        If the span is empty, malformed, or does not lie behind the prompt and within the response.
-    """
-    start, stop = (int(x) for x in span)
-    if not sample.response[0] <= start < stop <= sample.response[1]:
-        raise ValueError(
-            f"span ({start}, {stop}) is empty or does not lie in the response {sample.response}: give a half-open "
-            "range of generated token positions"
-        )
-    first, last = sample.segments.reasoning
-    before = (min(first, start), min(last, start))
-    return replace(sample, segments=replace(sample.segments, reasoning=before, output=(start, stop)))
-
-
 def accumulate(hops: list[Hop], sample: Sample) -> tuple[torch.Tensor, list[float]]:
     """Final input importance and flow from the hops (section 4.3, "Subsequent Hops and Aggregation").
 
@@ -251,17 +262,6 @@ def accumulate(hops: list[Hop], sample: Sample) -> tuple[torch.Tensor, list[floa
         total += carried * hop.scores[slice(*sample.segments.prompt)]
         carried *= rho
     return total, flow
-
-
-def attention_used(activations: Activations) -> dict[str, Any]:
-    """How the columns of attention were summed; the layers that went another way than asked are named."""
-    layers = activations.layers
-    if layers[0].maps is not None:
-        return {"used": "cached"}
-    recomputed = [layer.parts.index for layer in layers if not layer.fused]
-    if len(recomputed) == len(layers):
-        return {"used": "recompute"}
-    return {"used": "fused", "recomputed_layers": recomputed}
 
 
 def share_by_sentence(scores: torch.Tensor, sample: Sample) -> torch.Tensor:
