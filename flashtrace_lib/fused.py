@@ -11,6 +11,7 @@ that stay in the cache; on a device with fast matrix units and slow memory it is
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
 from .activations import Activations, LayerActivations
-from .rows import row_blocks
+from .rows import attention_rows, row_blocks
 from .sample import Span
 
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]  # never the one that forms the matrix
@@ -74,10 +75,13 @@ def fused_column_sums(layer: LayerActivations, weights: torch.Tensor, target: Sp
     Raises
     ------
     RuntimeError
-        If no fused kernel of this device takes these shapes; use ``attention="recompute"``.
+        If no fused kernel of this device takes these shapes, or it is not to be trusted; use
+        ``attention="recompute"``.
     """
     if layer.softcap is not None:
         raise ValueError("no fused kernel computes soft-capped attention: use attention='recompute'")
+    if not trusted(layer.k.device):
+        raise RuntimeError(f"the fused kernel of {layer.k.device} fails its check: use attention='recompute'")
     n, head_dim = layer.k.shape[1:]
     with torch.inference_mode(False), torch.enable_grad():
         out = torch.zeros(len(weights), len(layer.q), n, device=layer.k.device)  # [B, H, N]
@@ -92,6 +96,24 @@ def fused_column_sums(layer: LayerActivations, weights: torch.Tensor, target: Sp
                 sums = _transposed_product(q, keys, vectors, layer.scaling, mask)  # [H, n, B']
                 out[first : first + head_dim, :, : sums.shape[1]] += sums.permute(2, 0, 1)
     return out
+
+
+@cache
+def trusted(device: torch.device) -> bool:
+    """Whether the device's kernel gives the sums of recomputed rows on a small example: asked once, never assumed.
+
+    Which corner a causal mask is aligned to, and how heads share keys, differs between kernels and versions.
+    """
+    generator = torch.Generator().manual_seed(0)
+    q, k, weights = (torch.randn(shape, generator=generator) for shape in ((4, 40, 64), (2, 100, 64), (3, 40)))
+    q, k, weights = q.to(device), k.to(device), weights.to(device)
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            sums = _transposed_product(_plain(q), _plain(k), weights, 0.125, None)  # [H, n, B]
+    except RuntimeError:
+        return False
+    expected = weights @ attention_rows(q, k, 60, scaling=0.125)  # [H, B, n]
+    return torch.allclose(sums.transpose(1, 2), expected, rtol=1e-3, atol=1e-4)
 
 
 def _plain(x: torch.Tensor) -> torch.Tensor:

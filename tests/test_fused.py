@@ -72,6 +72,17 @@ def test_without_a_kernel_rows_are_recomputed_and_the_metadata_say_so(monkeypatc
     assert torch.equal(att.scores, expected) and att.metadata["attention"] == {"used": "recompute"}
 
 
+def test_a_kernel_with_another_causal_corner_is_not_trusted(monkeypatch):
+    model, sample = tiny_model(), tiny_sample()
+    expected = FlashTrace().attribute(model, sample).scores
+    monkeypatch.setattr(fused, "trusted", fused.trusted.__wrapped__)
+    assert fused.trusted(torch.device("cpu"))
+    monkeypatch.setattr(fused, "causal_lower_right", lambda m, n: torch.ones(m, n, dtype=torch.bool).tril())
+    assert not fused.trusted(torch.device("cpu"))
+    att = FlashTrace(attention="fused").attribute(model, sample)
+    assert torch.equal(att.scores, expected) and att.metadata["attention"] == {"used": "recompute"}
+
+
 def test_the_choice_goes_by_device_and_size():
     assert choose(torch.device("cpu"), 32, (0, 10**5)) == "recompute"
     assert choose(torch.device("cuda"), 32, (4096, 8192)) == "fused"
