@@ -91,7 +91,7 @@ def evaluate_reasoner(
     ]
     for start, block in tqdm(blocks, desc=f"accuracy, {mode}", unit="batch", disable=None if progress else True):
         asked = {"model": identity, "mode": mode, "max_new_tokens": max_new_tokens}
-        key = fingerprint({**asked, "prompts": [e.prompt for e in block]})
+        key = fingerprint({**asked, "prompts": [e.prompt + e.request for e in block]})
         asked |= {"task": block[0].cell, "seed": seed, "length": length}
         answers = _answers(key, {**asked, "start": start}, block, model, tokenizer, store)
         rows += [_row(e, mode, length, answer) for e, answer in zip(block, answers, strict=True)]

@@ -37,6 +37,7 @@ def render_prompt(
     *,
     system: str | None = None,
     template: bool = True,
+    request: str = "",
     answer_prefix: str = "",
     template_kwargs: Mapping[str, Any] | None = None,
 ) -> PromptText:
@@ -52,6 +53,8 @@ def render_prompt(
         System message.
     template : bool
         False: no template, the prompt goes in as it is (behind the tokenizer's start token, if it sets one).
+    request : str
+        What the user's turn says behind these words, such as how to put the answer: context, no input.
     answer_prefix : str
         Words put into the model's mouth: the beginning of its turn, context to every method.
     template_kwargs : mapping, optional
@@ -66,16 +69,17 @@ def render_prompt(
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
     if not messages or messages[-1].get("role") != "user" or not isinstance(messages[-1].get("content"), str):
         raise ValueError("prompt must be a text, or a list of messages that ends with the user's text message")
-    words = messages[-1]["content"]
-    if not words.strip():
+    own = messages[-1]["content"]
+    if not own.strip():
         raise ValueError("the prompt is empty: there is no input to explain from")
+    words = messages[-1]["content"] = own + request
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
     if not (template and getattr(tokenizer, "chat_template", None)):
         start = tokenizer("").input_ids
         before = tokenizer.bos_token if start and start[0] == tokenizer.bos_token_id else ""
         before += "".join(f"{m['content']}\n\n" for m in messages[:-1])
-        return PromptText(before + words + answer_prefix, (len(before), len(before + words)))
+        return PromptText(before + words + answer_prefix, (len(before), len(before + own)))
 
     def render(content: str) -> str:
         turns = [*messages[:-1], {"role": "user", "content": content}]
@@ -92,5 +96,6 @@ def render_prompt(
             "the chat template changes the user's text, so its tokens cannot be located: "
             "use template=False, or render the prompt yourself"
         )
-    span = (len(before), len(before + kept))
-    return PromptText(rendered + answer_prefix, span, words.index(kept))
+    trimmed = words.index(kept)
+    span = (len(before), len(before) + min(len(kept), len(own) - trimmed))
+    return PromptText(rendered + answer_prefix, span, trimmed)

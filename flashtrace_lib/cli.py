@@ -1,4 +1,4 @@
-"""The command line: ``python -m flashtrace_lib book | notebooks | bench``."""
+"""The command line: ``python -m flashtrace_lib book | notebooks | bench | estimate``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     """
     parser = _parser()
     arguments, rest = parser.parse_known_args(argv)
-    if rest and arguments.command != "bench":
+    if rest and arguments.command not in ("bench", "estimate"):
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     try:
         return arguments.run(arguments, rest)
@@ -58,6 +58,9 @@ def _parser() -> argparse.ArgumentParser:
 
     bench = commands.add_parser("bench", add_help=False, help="measure time and memory against a forward pass")
     bench.set_defaults(run=_bench)
+
+    cost = commands.add_parser("estimate", add_help=False, help="passes and hours that a profile would take")
+    cost.set_defaults(run=_estimate)
     return parser
 
 
@@ -87,6 +90,12 @@ def _bench(arguments: argparse.Namespace, rest: list[str]) -> int:
     from . import bench
 
     return bench.main(rest) or 0
+
+
+def _estimate(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from . import estimate
+
+    return estimate.main(rest)
 
 
 def _assignment(text: str) -> tuple[str, Any]:

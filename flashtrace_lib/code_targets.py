@@ -1,4 +1,4 @@
-"""Targets within generated code: its last line, or all of it (section 5.4, Table 4)."""
+"""Targets within generated code: its last line, or all of it (section 5.2, Table 4)."""
 
 from __future__ import annotations
 

@@ -37,8 +37,15 @@ from .tasks.ruler_problems import Keep
 from .tasks.splits import in_split
 
 
-def profile_methods(run: Run, names: Iterable[str] | None = None) -> list[Method]:
+def profile_methods(run: Run, names: Iterable[str] | None = None, tokenizer: Any = None) -> list[Method]:
     """The methods of the run's profile, or those named, with the profile's options and number of hops.
+
+    Parameters
+    ----------
+    names : iterable of str, optional
+        Keys of ``METHODS``. Default: the profile's.
+    tokenizer : transformers.PreTrainedTokenizerBase, optional
+        The model's, for methods that take one (ReAGent with a masked language model).
 
     Raises
     ------
@@ -50,10 +57,10 @@ def profile_methods(run: Run, names: Iterable[str] | None = None) -> list[Method
     unknown = [name for name in (*names, *profile.method_options) if name not in METHODS]
     if unknown:
         raise ValueError(f"profile {profile.name}: unknown methods {unknown}; known are {sorted(METHODS)}")
-    return [_made(profile, name) for name in names]
+    return [_made(profile, name, tokenizer) for name in names]
 
 
-def _made(profile: Profile, name: str) -> Method:
+def _made(profile: Profile, name: str, tokenizer: Any) -> Method:
     """One method with the profile's options."""
     options = dict(profile.method_options.get(name, {}))
     if issubclass(METHODS[name], FlashTrace):
@@ -61,6 +68,7 @@ def _made(profile: Profile, name: str) -> Method:
     if issubclass(METHODS[name], UnitMethod):  # appendix D.2: one pass a token would cost hundreds
         options = {"units": "sentence"} | options
     known = [f.name for f in fields(METHODS[name]) if f.init]
+    options |= {"tokenizer": tokenizer} if "tokenizer" in known else {}
     if unknown := [option for option in options if option not in known]:
         raise ValueError(
             f"profile {profile.name}: method {name} has no option {', '.join(unknown)}; it has {', '.join(known)}"
@@ -110,7 +118,8 @@ def count_table(collections: Mapping[str, Collection]) -> pd.DataFrame:
              "|I|": _median(p.prompt for p in parts), "|T|": _median(p.reasoning for p in parts),
              "|O|": _median(p.output for p in parts), "gold share": round(float(np.mean(gold)), 3) if gold else None}
         )  # fmt: skip
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    return table.assign(**{"too long": table["too long"].fillna(0).astype(int)}) if "too long" in table else table
 
 
 def _kind(collection: Collection) -> str:
@@ -232,8 +241,13 @@ def timed(method: Method, model: torch.nn.Module, sample: Sample) -> float:
 
 
 def example_sample(run: Run, model: torch.nn.Module, tokenizer: Any, length: int = 256) -> Sample:
-    """First short needle sample (two keys) that the model answers without reasoning, or else its true answer."""
-    examples = ruler_examples("mq_q2", length, tokenizer, 10, seed=run.profile.seed + 1, keep=held_out(run))
+    """First short needle sample (two keys) that the model answers without reasoning, or else its true answer.
+
+    In noise rather than in essays: it is printed and drawn, and the essays are their author's.
+    """
+    examples = ruler_examples(
+        "mq_q2", length, tokenizer, 10, seed=run.profile.seed + 1, haystack="noise", keep=held_out(run)
+    )
     store = Store(run.store("example_responses"))
     mode = "direct" if can_think(tokenizer) else None
     collection = collect(examples, model, tokenizer, 1, store=store, max_new_tokens=64, batch_size=5, mode=mode)

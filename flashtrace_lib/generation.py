@@ -93,6 +93,7 @@ def collect(
     max_new_tokens: int = 192,
     batch_size: int = 10,
     fallback: str = FORCED,
+    filtered: bool = True,
     mode: str | None = None,
     progress: bool = True,
 ) -> Collection:
@@ -114,6 +115,8 @@ def collect(
     fallback : {"teacher-forced", "unfiltered", "none"}
         The true chains and answers of the first ``n`` examples, read by the model as if it had written them; its own
         first ``n`` finished responses, right or wrong; or nothing more than what was kept.
+    filtered : bool
+        False keeps its first ``n`` finished responses, right or wrong, from the start (appendix K.1).
     mode : {"thinking", "direct"}, optional
         See `prompt_settings`.
 
@@ -136,11 +139,11 @@ def collect(
             correct += [(example, response)] if verdict == "correct" else []
             finished += [(example, response)] if verdict != "unfinished" else []
         hopeless = not correct and (fallback != UNFILTERED or len(finished) >= n)
-        if len(correct) >= n or hopeless:
+        if len(correct if filtered else finished) >= n or (filtered and hopeless):
             break
-    if 2 * len(correct) >= n or fallback == NOTHING:
+    if filtered and (2 * len(correct) >= n or fallback == NOTHING):
         kind, chosen = GENERATED, correct[:n]
-    elif fallback == UNFILTERED:
+    elif fallback == UNFILTERED or not filtered:
         kind, chosen = UNFILTERED, finished[:n]
     else:
         bare = mode == "direct"
@@ -178,11 +181,12 @@ def prompt_settings(tokenizer: Any, example: Example, mode: str | None = None) -
     """
     if mode not in (None, *MODES):
         raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
+    request = {"request": example.request} if example.request else {}
     if not can_think(tokenizer):
         if mode is not None:
             raise ValueError(f"mode {mode!r}: the model's chat template has no enable_thinking switch; leave it out")
-        return {"answer_prefix": example.answer_prefix}
-    return {"template_kwargs": {"enable_thinking": mode != "direct"}}
+        return request | {"answer_prefix": example.answer_prefix}
+    return request | {"template_kwargs": {"enable_thinking": mode != "direct"}}
 
 
 def respond(

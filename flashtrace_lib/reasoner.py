@@ -50,7 +50,7 @@ def template_kwargs(mode: str) -> dict[str, bool]:
 
 def prompt_text(tokenizer: Any, example: Example, mode: str) -> PromptText:
     """What the model reads. The words that a benchmark puts into its mouth stay out: thinking comes first."""
-    return render_prompt(tokenizer, example.prompt, template_kwargs=template_kwargs(mode))
+    return render_prompt(tokenizer, example.prompt, request=example.request, template_kwargs=template_kwargs(mode))
 
 
 def true_response(example: Example, mode: str) -> str:

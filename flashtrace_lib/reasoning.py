@@ -1,4 +1,4 @@
-"""The reasoning tasks (sections 5.3 and 5.4, appendices D.3 and E.2): their samples, and what is asked of them."""
+"""The reasoning tasks (sections 5.1 and 5.2, appendices D.3 and E.2): their samples, and what is asked of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from .metrics import bootstrap_interval
 from .report.output import Run
 from .sample import Sample
 from .store import Store
-from .tasks.sources import task_examples
+from .tasks.sources import documents_examples, task_examples
+from .text import tokenise
 
 
 def task_collection(run: Run, model: torch.nn.Module, tokenizer: Any, kind: str) -> Collection:
@@ -36,8 +37,7 @@ def task_collection(run: Run, model: torch.nn.Module, tokenizer: Any, kind: str)
         passes the exercise's own tests.
     """
     settings = run.profile.reasoning
-    folder = paths.data_dir(run.profile.data_dir) if settings.source == "folder" else None
-    examples = task_examples(kind, settings.max_tries, source=settings.source, folder=folder, seed=run.profile.seed)
+    examples = task_examples(kind, settings.max_tries, **_source(run, kind))
     if kind == "exercism":  # another solution than the reference one is right as well
         examples = [replace(example, scorer="unit_tests") for example in examples]
     store = Store(run.store(f"{kind}_responses"))
@@ -46,12 +46,72 @@ def task_collection(run: Run, model: torch.nn.Module, tokenizer: Any, kind: str)
         fallback=settings.fallback,
     )  # fmt: skip
     store.compact()
+    return _checked(found, kind)
+
+
+def hotpotqa_collection(
+    run: Run, model: torch.nn.Module, tokenizer: Any, length: int | None = None, *, filtered: bool = True
+) -> Collection:
+    """Samples of HotpotQA in long contexts under the profile (Table 1; Table 8).
+
+    Parameters
+    ----------
+    length : int, optional
+        Tokens of the prompts. Default: the profile's, and the cell is called ``hotpotqa``; else ``hotpotqa_<length>``.
+    filtered : bool
+        Keep only correct responses; else the first finished ones, right or wrong (appendix K.1).
+
+    Returns
+    -------
+    Collection
+        ``counts`` has ``too long`` in addition: records whose supporting paragraphs alone do not fit.
+
+    Raises
+    ------
+    ValueError
+        If no record fits.
+    """
+    settings = run.profile.hotpotqa
+    asked = settings.length if length is None else length
+    examples, too_long = documents_examples(
+        settings.max_tries, asked, lambda text: len(tokenise(tokenizer, text)[0]), gold=settings.gold,
+        **_source(run, "hotpotqa"),
+    )  # fmt: skip
+    if not examples:
+        raise ValueError(f"none of {too_long} records of HotpotQA fits into {asked} tokens: raise the profile's length")
+    if length is not None:
+        examples = [replace(example, cell=f"hotpotqa_{length}") for example in examples]
+    store = Store(run.store("hotpotqa_responses"))
+    found = collect(
+        examples, model, tokenizer, settings.samples if length is None else settings.long_samples, store=store,
+        max_new_tokens=settings.max_new_tokens, fallback=run.profile.reasoning.fallback, filtered=filtered,
+    )  # fmt: skip
+    store.compact()
+    return _checked(replace(found, counts={**found.counts, "too long": too_long}), "HotpotQA")
+
+
+def _checked(found: Collection, what: str) -> Collection:
+    """The collection; ValueError where it has no sample, which no table could be made of."""
+    if not found.samples:
+        counts = ", ".join(f"{n} {name}" for name, n in found.counts.items())
+        raise ValueError(
+            f"no sample of {what} ({counts}): raise max_tries or max_new_tokens in the profile, or choose another "
+            "reasoning.fallback"
+        )
     return found
 
 
-def reasoning_methods(run: Run) -> list[Method]:
-    """The methods that the profile compares on the reasoning tasks."""
-    return profile_methods(run, run.profile.reasoning.methods)
+def _source(run: Run, kind: str) -> dict[str, Any]:
+    """Where the profile's records come from; the exercises, which no hub holds, from a folder in the place of it."""
+    source = run.profile.reasoning.source
+    source = "folder" if (kind, source) == ("exercism", "hub") else source
+    folder = paths.data_dir(run.profile.data_dir) if source == "folder" else None
+    return {"source": source, "folder": folder, "seed": run.profile.seed}
+
+
+def reasoning_methods(run: Run, tokenizer: Any = None) -> list[Method]:
+    """The methods that the profile compares on the reasoning tasks; see `experiments.profile_methods`."""
+    return profile_methods(run, run.profile.reasoning.methods, tokenizer)
 
 
 def by_length(frame: pd.DataFrame, bins: int = 4) -> pd.DataFrame:

@@ -77,6 +77,7 @@ def build_sample(
     evidence: Sequence[CharSpan] = (),
     system: str | None = None,
     template: bool = True,
+    request: str = "",
     answer_prefix: str = "",
     template_kwargs: Mapping[str, Any] | None = None,
     end_token: bool = True,
@@ -101,7 +102,7 @@ def build_sample(
         (`locate_segments`). ``reasoning=None`` means none.
     evidence : sequence of (int, int)
         Character ranges of the prompt that hold the ground truth (appendix F.1). Without any, no gold mask.
-    system, template, answer_prefix, template_kwargs
+    system, template, request, answer_prefix, template_kwargs
         See `render_prompt`.
     end_token : bool
         Put the tokenizer's end token behind a response given as text.
@@ -123,6 +124,7 @@ def build_sample(
         prompt,
         system=system,
         template=template,
+        request=request,
         answer_prefix=answer_prefix,
         template_kwargs=template_kwargs,
     )

@@ -12,7 +12,7 @@ from flashtrace_lib.generation import FORCED, GENERATED, UNFILTERED, collect, ge
 from flashtrace_lib.reasoner import NO_THINK, use_reasoner_template
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.base import Example
-from flashtrace_lib.text import render_prompt
+from flashtrace_lib.text import build_sample, render_prompt
 
 
 def example(i: int, answer: str = "4127") -> Example:
@@ -108,6 +108,13 @@ def test_a_models_own_responses_right_or_wrong(answering, embedded):
         collect(EXAMPLES, *embedded, 3, fallback="both")
 
 
+def test_without_a_filter_the_first_finished_responses_are_kept(answering, embedded):
+    answering({0: "It is 1.<|im_end|>", 1: "It is", 2: "It is 4127.<|im_end|>", 3: "It is 4127.<|im_end|>"})
+    found = collect(EXAMPLES, *embedded, 2, filtered=False, batch_size=2)
+    assert [s.id for s in found.samples] == ["box-0", "box-2"] and found.kind == UNFILTERED
+    assert found.counts == {"tried": 4, "correct": 2, "incorrect": 1, "unfinished": 1}
+
+
 def test_stored_responses_are_not_generated_again(answering, embedded, tmp_path):
     asked = answering({i: "4127<|im_end|>" for i in range(6)})
     store = Store(tmp_path / "responses")
@@ -164,3 +171,18 @@ def test_end_tokens_come_from_model_and_tokenizer(embedded):
     model, tokenizer = embedded
     assert tokenizer.eos_token_id in generation._end_tokens(model, tokenizer)
     assert COMMON["eos_token_id"] == 2
+
+
+def test_a_request_is_part_of_the_turn_and_not_of_the_input():
+    tokenizer = load_tokenizer()
+    use_reasoner_template(tokenizer)
+    words, request = "  What is 2 + 3? ", "\n\nPut it into a box.  "
+    whole = render_prompt(tokenizer, words + request, template_kwargs={"enable_thinking": True})
+    split = render_prompt(tokenizer, words, request=request, template_kwargs={"enable_thinking": True})
+    assert split.text == whole.text and "Put it into a box." in split.text
+    assert split.text[slice(*split.span)].strip() == words.strip()
+    plain = render_prompt(tokenizer, words, request=request, template=False)
+    assert plain.text[slice(*plain.span)] == words and plain.text.endswith(request)
+    sample = build_sample(tokenizer, words, "5", request=request, evidence=[(words.index("2"), words.index("2") + 1)])
+    inside = "".join(sample.tokens[slice(*sample.segments.prompt)])
+    assert "2 + 3" in inside and "box" not in inside and int(sample.gold.sum()) == 1

@@ -1,5 +1,6 @@
 """Figures, tables and paths: stamped, atomic, equal bytes for equal content."""
 
+import dataclasses
 import random
 
 import matplotlib
@@ -17,7 +18,7 @@ from flashtrace_lib import paths
 from flashtrace_lib.fingerprints import model_fingerprint
 from flashtrace_lib.manifest import data_hashes, read_models, record_model
 from flashtrace_lib.profiles import load_profile
-from flashtrace_lib.report.output import start
+from flashtrace_lib.report.output import Run, start
 
 
 @pytest.fixture
@@ -59,6 +60,18 @@ def test_figure_is_saved_twice_with_equal_bytes_and_one_stamp(run, figure, tmp_p
     assert [path.read_bytes() for path in saved] == first
     assert [text.get_text() for text in figure.texts] == ["profile smoke · model embedded · n = 7"]
     assert not [path for path in saved[0].parent.iterdir() if path not in saved]
+
+
+def test_a_figure_of_real_records_is_not_saved_where_figures_are_committed(run, figure, tmp_path, monkeypatch):
+    monkeypatch.setenv("FLASHTRACE_BUILD_DIR", str(tmp_path / "build"))
+    own = run.figure(figure, "fig6_heatmap", shows_records=True)
+    assert {path.parent for path in own} == {tmp_path / "figures" / "smoke"}
+    section = dataclasses.replace(run.profile.reasoning, source="folder")
+    real = Run(dataclasses.replace(run.profile, reasoning=section))
+    assert {path.parent for path in real.figure(figure, "fig6_heatmap", shows_records=True)} == {
+        tmp_path / "build" / "figures" / "smoke"
+    }
+    assert {path.parent for path in real.figure(figure, "fig5_mas")} == {tmp_path / "figures" / "smoke"}
 
 
 def test_figure_has_150_dpi_and_its_caption(run, figure):

@@ -90,7 +90,10 @@ def test_a_name_is_no_path(name):
         ({"ruler": {"one_shot": "yes"}}, "ruler.one_shot must be one of True, False, auto"),
         ({"method_options": [1]}, "method_options must be a dict"),
         ({"method_options": {"ifr": 3}}, r"method_options\.ifr must be a dict"),
-        ({"ruler": {"cells": []}}, "ruler.cells must be a list"),
+        ({"ruler": {"cells": "mq_q2"}}, "ruler.cells must be a list"),
+        ({"hotpotqa": {"long_lengths": [512, 256]}}, r"hotpotqa\.long_lengths must ascend"),
+        ({"hotpotqa": {"samples": 9, "max_tries": 8}}, "hotpotqa.max_tries 8 is less than the samples wanted"),
+        ({"hotpotqa": {"gold": "word"}}, "hotpotqa.gold must be one of sentence, paragraph"),
     ],
 )
 def test_what_does_not_fit_is_refused(write, changes, message):
@@ -111,3 +114,7 @@ def test_ruler_must_be_a_mapping(tmp_path):
     path.write_text("name: odd\ndescription: d\nmodel: m\nmethods: [ifr]\nruler: 512\n")
     with pytest.raises(ValueError, match="ruler must be a dict"):
         load_profile(path)
+
+
+def test_a_profile_may_have_no_generated_cells(write):
+    assert load_profile(write(ruler={"cells": []})).ruler.cells == ()

@@ -6,13 +6,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from tiny import tiny_model, tiny_sample
+from tiny_reasoner import load_tokenizer
 
 from flashtrace_lib import FlashTrace, reasoning
 from flashtrace_lib.evaluation import evaluate
-from flashtrace_lib.generation import UNFILTERED
+from flashtrace_lib.generation import UNFILTERED, Collection
+from flashtrace_lib.groups import cell_group, in_groups
 from flashtrace_lib.methods import Rollout
+from flashtrace_lib.profiles import HotpotProfile
 from flashtrace_lib.report import method_plots, output
 from flashtrace_lib.store import Store
+from flashtrace_lib.tasks.standins import write_standins
 
 
 @pytest.fixture
@@ -44,13 +48,13 @@ def test_the_profile_says_which_records_and_what_stands_in(run, monkeypatch, tmp
 
     def answered(examples, model, tokenizer, n, **settings):
         asked.update(samples=n, **settings)
-        return "collection"
+        return Collection(["sample"])
 
     monkeypatch.setattr(reasoning, "task_examples", examples)
     monkeypatch.setattr(reasoning, "collect", answered)
     monkeypatch.setenv("FLASHTRACE_DATA_DIR", str(tmp_path))
     with_reasoning(run, source="folder", samples=3, max_tries=7, max_new_tokens=9, fallback=UNFILTERED)
-    assert reasoning.task_collection(run, None, None, "gsm8k") == "collection"
+    assert reasoning.task_collection(run, None, None, "gsm8k").samples == ["sample"]
     assert (asked["kind"], asked["n"], asked["source"], asked["folder"]) == ("gsm8k", 7, "folder", tmp_path)
     assert (asked["samples"], asked["max_new_tokens"], asked["fallback"]) == (3, 9, UNFILTERED)
     assert asked["store"].path.name.startswith("gsm8k_responses")
@@ -107,3 +111,49 @@ def test_two_methods_agree_with_themselves(tmp_path):
 def test_mean_with_interval():
     row = reasoning.mean_interval(pd.Series([1.0, 2.0, 3.0, 4.0]))
     assert row["mean"] == 2.5 and row["n"] == 4 and row["low"] < 2.5 < row["high"]
+
+
+def test_hotpotqa_at_the_profiles_length_and_at_others(run, monkeypatch):
+    asked = {}
+
+    def answered(examples, model, tokenizer, n, **settings):
+        asked.update(settings, n=n, cells={e.cell for e in examples}, tokens=[e.metadata["tokens"] for e in examples])
+        return Collection(["sample"], {"tried": len(examples)})
+
+    monkeypatch.setattr(reasoning, "collect", answered)
+    tokenizer = load_tokenizer()
+    run.profile = dataclasses.replace(run.profile, hotpotqa=HotpotProfile(length=300, samples=2, max_tries=3,
+                                                                          long_samples=1))  # fmt: skip
+    found = reasoning.hotpotqa_collection(run, None, tokenizer)
+    assert found.counts == {"tried": 3, "too long": 0}
+    assert asked["cells"] == {"hotpotqa"} and asked["n"] == 2 and asked["filtered"]
+    assert all(200 < n <= 300 for n in asked["tokens"])
+    reasoning.hotpotqa_collection(run, None, tokenizer, 500, filtered=False)
+    assert asked["cells"] == {"hotpotqa_500"} and asked["n"] == 1 and not asked["filtered"]
+    assert all(400 < n <= 500 for n in asked["tokens"])
+    with pytest.raises(ValueError, match="none of 3 records of HotpotQA fits into 20 tokens"):
+        reasoning.hotpotqa_collection(run, None, tokenizer, 20)
+
+
+def test_exercises_come_from_a_folder_where_the_rest_comes_from_the_hub(run, tmp_path, monkeypatch):
+    write_standins(tmp_path, 2)
+    monkeypatch.setenv("FLASHTRACE_DATA_DIR", str(tmp_path))
+    with_reasoning(run, source="hub", max_tries=2, samples=1)
+    monkeypatch.setattr(reasoning, "collect", lambda examples, *_, **__: Collection(examples))
+    found = reasoning.task_collection(run, None, None, "exercism")
+    assert [e.scorer for e in found.samples] == ["unit_tests"] * 2
+
+
+def test_no_sample_is_an_error_that_says_what_to_do(run, monkeypatch):
+    monkeypatch.setattr(reasoning, "collect", lambda *_, **__: Collection([], {"tried": 4, "unfinished": 4}))
+    with pytest.raises(ValueError, match=r"no sample of gsm8k \(4 tried, 4 unfinished\): raise max_tries"):
+        reasoning.task_collection(run, None, None, "gsm8k")
+
+
+def test_cells_are_grouped_and_groups_of_one_left_out():
+    frame = pd.DataFrame({"cell": ["mq_q2", "mv_v2", "h4_c1", "hotpotqa"], "value": [1.0, 2.0, 3.0, 4.0]})
+    assert [cell_group(cell) for cell in frame["cell"]] == ["needles", "needles", "chains", "documents"]
+    grouped = in_groups(frame)
+    assert grouped[grouped["cell"] == "needles"]["value"].tolist() == [1.0, 2.0]
+    assert grouped[grouped["cell"] == "all cells"]["value"].tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert set(grouped["cell"]) == {"needles", "all cells"}

@@ -8,8 +8,9 @@ import pytest
 
 from flashtrace_lib.paths import data_dir
 from flashtrace_lib.tasks import sources
-from flashtrace_lib.tasks.sources import FOLDER_FILES, HUB, task_examples
-from flashtrace_lib.tasks.standins import GENERATORS, standin_examples, standin_records, write_standins
+from flashtrace_lib.tasks.records import hotpotqa_example
+from flashtrace_lib.tasks.sources import FOLDER_FILES, HUB, documents_examples, task_examples
+from flashtrace_lib.tasks.standins import FILES, GENERATORS, standin_examples, standin_records, write_standins
 
 KINDS = tuple(GENERATORS)
 
@@ -30,7 +31,8 @@ def test_a_folder_gives_the_examples_that_were_written_there(kind, tmp_path):
     drawn = [task_examples(kind, 4, source="folder", folder=tmp_path, seed=seed) for seed in (1, 1, 2)]
     assert as_pairs(drawn[0]) == as_pairs(drawn[1]) and len(drawn[2]) == 4
     assert [e.prompt for e in drawn[0]] != [e.prompt for e in in_order] or drawn[2] != in_order
-    assert len(task_examples(kind, 99, source="folder", folder=tmp_path)) == 6
+    everything = task_examples(kind, 99, source="folder", folder=tmp_path)
+    assert len(everything) == len({e.prompt for e in written})  # a prompt that occurs twice is taken once
 
 
 def test_both_formats_of_hotpotqa_are_read(tmp_path):
@@ -132,3 +134,46 @@ def test_real_records_load(kind):
     found = task_examples(kind, None, source="folder", folder=data_dir())
     assert len(found) >= 8 and len({e.id for e in found}) == len(found)
     assert sources.folder_records(kind, data_dir())[0].endswith(FOLDER_FILES[kind][0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_standin_is_handed_out_twice(kind):
+    found = task_examples(kind, 40)
+    assert len({example.prompt for example in found}) == len(found) == 40
+    written = standin_examples(kind, 160)
+    places = [next(i for i, other in enumerate(written) if other.prompt == example.prompt) for example in found]
+    assert places == sorted(places) and [example.id for example in found] == [written[i].id for i in places]
+
+
+@pytest.mark.parametrize("kind", ["gsm8k", "math500"])
+def test_how_to_answer_is_no_part_of_the_problem(kind):
+    for example in task_examples(kind, 5):
+        assert "boxed" in example.request and "boxed" not in example.prompt
+
+
+def _support_alone(record, words):
+    """Words of the prompt with nothing but the supporting paragraphs."""
+    context, wanted = record["context"], record["supporting_facts"]["title"]
+    kept = [(t, s) for t, s in zip(context["title"], context["sentences"], strict=True) if t in wanted]
+    return words(hotpotqa_example({**record, "context": kept}, "x").prompt)
+
+
+def test_documents_fill_a_length_and_what_does_not_fit_is_counted(tmp_path):
+    def words(text):
+        return len(text.split())
+
+    drawn, too_long = documents_examples(5, 400, words, seed=1)
+    assert too_long == 0 and [e.id for e in drawn] == [e.id for e in task_examples("hotpotqa", 5, seed=1)]
+    assert all(350 < e.metadata["tokens"] <= 400 for e in drawn)
+    write_standins(tmp_path, 6)
+    from_folder, _ = documents_examples(6, 400, words, source="folder", folder=tmp_path, seed=2)
+    same = task_examples("hotpotqa", 6, source="folder", folder=tmp_path, seed=2)
+    assert [e.id for e in from_folder] == [e.id for e in same]
+    least = sorted(_support_alone(record, words) for record in standin_records("hotpotqa", 5, 1))
+    few, left_out = documents_examples(5, least[2], words, seed=1)
+    assert few and left_out == 5 - len(few) > 0
+    record = json.loads((tmp_path / FILES["hotpotqa"]).read_text())
+    record[0]["supporting_facts"]["title"][0] = "Nowhere"
+    (tmp_path / FILES["hotpotqa"]).write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="no paragraph is titled Nowhere"):
+        documents_examples(6, 400, words, source="folder", folder=tmp_path)

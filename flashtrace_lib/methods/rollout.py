@@ -43,7 +43,7 @@ class Rollout(BudgetedMethod):
 
     References
     ----------
-    FlashTrace, section 5.3 and appendix D.3.
+    FlashTrace, section 5.2 and appendix D.3.
     """
 
     hops: int | None = None

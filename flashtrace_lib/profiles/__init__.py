@@ -13,9 +13,11 @@ from typing import Any
 import yaml
 
 from .checks import check_choice, check_count, check_names, check_type
-from .sections import PilotProfile, ReasoningProfile, RulerProfile
+from .sections import HotpotProfile, PilotProfile, ReasoningProfile, RulerProfile
 
-__all__ = ["PilotProfile", "Profile", "ReasoningProfile", "RulerProfile", "load_profile", "profile_names"]
+__all__ = [
+    "HotpotProfile", "PilotProfile", "Profile", "ReasoningProfile", "RulerProfile", "load_profile", "profile_names",
+]  # fmt: skip
 
 _FOLDER = Path(__file__).parent
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -44,6 +46,8 @@ class Profile:
         Settings of the pilot study.
     reasoning : ReasoningProfile
         Settings of the reasoning tasks.
+    hotpotqa : HotpotProfile
+        Settings of HotpotQA in long contexts.
     training : str
         Training configuration that the notebook of the embedded reasoner runs from nothing.
     dtype : {"float32", "bfloat16", "float16"}
@@ -69,6 +73,7 @@ class Profile:
     ruler: RulerProfile
     pilot: PilotProfile = field(default_factory=PilotProfile)
     reasoning: ReasoningProfile = field(default_factory=ReasoningProfile)
+    hotpotqa: HotpotProfile = field(default_factory=HotpotProfile)
     method_options: dict[str, dict[str, Any]] = field(default_factory=dict)
     training: str = "smoke"
     dtype: str = "float32"
@@ -103,7 +108,7 @@ class Profile:
         return asdict(self)
 
 
-_SECTIONS = {"ruler": RulerProfile, "pilot": PilotProfile, "reasoning": ReasoningProfile}
+_SECTIONS = {"ruler": RulerProfile, "pilot": PilotProfile, "reasoning": ReasoningProfile, "hotpotqa": HotpotProfile}
 
 
 def profile_names() -> list[str]:

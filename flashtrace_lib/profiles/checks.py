@@ -30,3 +30,14 @@ def check_choice(value: Any, name: str, choices: tuple) -> None:
     """Raise ValueError unless the value is one of the choices."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(str(choice) for choice in choices)}, got {value!r}")
+
+
+def check_ascending(value: Any, name: str) -> tuple[int, ...]:
+    """A list of ascending whole numbers, each at least 1, as a tuple."""
+    if not isinstance(value, list | tuple) or not value:
+        raise ValueError(f"{name} must be a list of one or more whole numbers, got {value!r}")
+    for number in value:
+        check_count(number, f"a number of {name}", least=1)
+    if list(value) != sorted(set(value)):
+        raise ValueError(f"{name} must ascend, got {list(value)}")
+    return tuple(value)

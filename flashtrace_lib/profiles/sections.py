@@ -1,10 +1,10 @@
-"""Sections of a profile: what the RULER cells, the pilot study and the reasoning tasks are run with."""
+"""Sections of a profile: what the RULER cells, the pilot study, the reasoning tasks and HotpotQA are run with."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .checks import check_choice, check_count, check_names, check_type
+from .checks import check_ascending, check_choice, check_count, check_names, check_type
 
 _HAYSTACKS = ("essay", "essay-prefix", "noise")
 SOURCES = ("standin", "folder", "hub")
@@ -18,7 +18,7 @@ class RulerProfile:
     Parameters
     ----------
     cells : tuple of str
-        Table cells, for example ``"mq_q2"``, ``"h4_c1"``.
+        Table cells, for example ``"mq_q2"``, ``"h4_c1"``; may be empty.
     length : int
         Length of the whole prompt, tokens.
     lengths : dict of str to int
@@ -47,7 +47,8 @@ class RulerProfile:
     lengths: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "cells", check_names(self.cells, "ruler.cells"))
+        # An empty list is meant: a profile of real records has no generated cells.
+        object.__setattr__(self, "cells", check_names(self.cells, "ruler.cells") if self.cells != [] else ())
         for name in ("length", "samples", "max_tries", "max_new_tokens"):
             check_count(getattr(self, name), f"ruler.{name}", least=1)
         if self.max_tries < self.samples:
@@ -118,19 +119,12 @@ class PilotProfile:
         for name in counts.split():
             check_count(getattr(self, name), f"pilot.{name}", least=1)
         for name in ("hops", "cost_reasoning"):
-            numbers = getattr(self, name)
-            if not isinstance(numbers, list | tuple) or not numbers:
-                raise ValueError(f"pilot.{name} must be a list of one or more whole numbers, got {numbers!r}")
-            for number in numbers:
-                check_count(number, f"a number of pilot.{name}", least=1)
-            if list(numbers) != sorted(set(numbers)):
-                raise ValueError(f"pilot.{name} must ascend, got {list(numbers)}")
-            object.__setattr__(self, name, tuple(numbers))
+            object.__setattr__(self, name, check_ascending(getattr(self, name), f"pilot.{name}"))
 
 
 @dataclass(frozen=True)
 class ReasoningProfile:
-    """Settings of the reasoning and code tasks (paper, sections 5.3 and 5.4, appendices E.2 to E.4).
+    """Settings of the reasoning and code tasks (paper, sections 5.1 and 5.2, appendices E.2 to E.4).
 
     Parameters
     ----------
@@ -168,3 +162,46 @@ class ReasoningProfile:
             check_count(getattr(self, name), f"reasoning.{name}", least=1)
         if self.max_tries < self.samples:
             raise ValueError(f"reasoning.max_tries {self.max_tries} is less than samples {self.samples}: raise it")
+
+
+@dataclass(frozen=True)
+class HotpotProfile:
+    """Settings of HotpotQA in long contexts (paper, appendices E.1 and K); its records come from ``reasoning.source``.
+
+    Parameters
+    ----------
+    length : int
+        Length of the prompts of Table 1, tokens.
+    samples : int
+        Samples with a correct response wanted.
+    max_tries : int
+        Records tried to find them.
+    max_new_tokens : int
+        Longest response, tokens.
+    gold : {"sentence", "paragraph"}
+        The evidence: supporting sentences, or their paragraphs.
+    long_lengths : tuple of int
+        Lengths of the prompts of Table 8, tokens, ascending.
+    long_samples : int
+        Samples of each of them, right or wrong.
+    long_methods : tuple of str
+        Methods compared there.
+    """
+
+    length: int = 1024
+    samples: int = 66
+    max_tries: int = 200
+    max_new_tokens: int = 384
+    gold: str = "sentence"
+    long_lengths: tuple[int, ...] = (2048, 4096)
+    long_samples: int = 66
+    long_methods: tuple[str, ...] = ("attnlrp", "ifr", "flashtrace", "random")
+
+    def __post_init__(self) -> None:
+        for name in ("length", "samples", "max_tries", "max_new_tokens", "long_samples"):
+            check_count(getattr(self, name), f"hotpotqa.{name}", least=1)
+        if self.max_tries < max(self.samples, self.long_samples):
+            raise ValueError(f"hotpotqa.max_tries {self.max_tries} is less than the samples wanted: raise it")
+        check_choice(self.gold, "hotpotqa.gold", ("sentence", "paragraph"))
+        object.__setattr__(self, "long_lengths", check_ascending(self.long_lengths, "hotpotqa.long_lengths"))
+        object.__setattr__(self, "long_methods", check_names(self.long_methods, "hotpotqa.long_methods"))

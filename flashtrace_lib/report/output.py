@@ -98,7 +98,9 @@ class Run:
         parts = [f"profile {self.profile.name}", f"model {self.model_name}"]
         return " · ".join(parts if n is None else [*parts, f"n = {n}"])
 
-    def figure(self, fig: Figure, name: str, caption: str = "", n: int | str | None = None) -> Saved:
+    def figure(
+        self, fig: Figure, name: str, caption: str = "", n: int | str | None = None, *, shows_records: bool = False
+    ) -> Saved:
         """Stamp a figure and save it as PNG (150 dpi) and PDF under ``figures/<profile>/``.
 
         Parameters
@@ -110,6 +112,9 @@ class Run:
             What it shows; stands in the files' metadata.
         n : int or str, optional
             Number of samples behind it.
+        shows_records : bool
+            Whether it shows the text of records. Where these are not the book's own, it is saved under
+            ``build/figures/<profile>/`` instead, which is never committed.
 
         Returns
         -------
@@ -129,6 +134,8 @@ class Run:
         saved = []
         for suffix, fields in metadata.items():
             path = self._path(name, suffix)
+            if shows_records and self.profile.reasoning.source != "standin":
+                path = paths.build_root() / "figures" / self.profile.name / path.name
             with paths.atomic_path(path) as temporary:
                 fig.savefig(temporary, dpi=_DPI, bbox_inches="tight", metadata=fields)
             saved.append(path)

@@ -3,7 +3,9 @@ r"""Scorers of answers that have a form: a box, a function."""
 from __future__ import annotations
 
 import ast
+import logging
 import re
+import threading
 
 from ..locate import find_boxed
 from .base import Example
@@ -13,12 +15,30 @@ _FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 
 
 def boxed(example: Example, response_text: str) -> float:
-    r"""1.0 where the last ``\boxed{…}`` of the response holds an answer, spaces and thousands commas aside."""
+    r"""1.0 where the last ``\boxed{…}`` of the response holds an answer.
+
+    Either letter by letter, spaces and thousands commas aside, or as mathematics (math-verify): ``\frac12`` is ``0.5``.
+    """
     box = find_boxed(response_text)
     if box is None:
         return 0.0
     inside = response_text[slice(*box)].partition("{")[2][:-1]
-    return float(_plain(inside) in {_plain(answer) for answer in example.answers})
+    if _plain(inside) in {_plain(answer) for answer in example.answers}:
+        return 1.0
+    return float(any(_same_mathematics(answer, inside) for answer in example.answers))
+
+
+def _same_mathematics(answer: str, written: str, seconds: int = 5) -> bool:
+    """Whether two expressions are equal; False where one cannot be read, or comparing them takes too long."""
+    import math_verify  # imported late: it brings sympy
+
+    logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # a timeout is an answer here, not an event
+    if threading.current_thread() is not threading.main_thread():
+        seconds = None  # its limit is an alarm, which only the main thread may set
+    sides = [
+        math_verify.parse(f"$\\boxed{{{side}}}$", parsing_timeout=seconds) for side in (answer, written)
+    ]
+    return all(sides) and math_verify.verify(*sides, timeout_seconds=seconds)
 
 
 def same_code(example: Example, response_text: str) -> float:

@@ -24,6 +24,8 @@ class Example:
         What a correct response must contain (or equal, see ``scorer``).
     evidence : tuple of (int, int)
         Character ranges of ``prompt`` that hold the ground-truth evidence.
+    request : str
+        What the user says behind it, such as how to put the answer: part of the turn, not of the segment I.
     answer_prefix : str
         Words that the benchmark puts into the model's mouth before the answer; may be empty.
     reasoning, output : str
@@ -42,6 +44,7 @@ class Example:
     prompt: str
     answers: tuple[str, ...]
     evidence: tuple[CharSpan, ...] = ()
+    request: str = ""
     answer_prefix: str = ""
     reasoning: str = ""
     output: str = ""

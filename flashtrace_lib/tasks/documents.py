@@ -16,6 +16,10 @@ GOLD = ("sentence", "paragraph")
 _MISSES = 20  # paragraphs in a row that do not fit: what is left is not worth filling
 
 
+class TooLong(ValueError):
+    """The supporting paragraphs of a record alone are longer than its prompt may be."""
+
+
 def hotpotqa_at_length(
     record: Record,
     id: str,
@@ -51,8 +55,10 @@ def hotpotqa_at_length(
 
     Raises
     ------
+    TooLong
+        If the supporting paragraphs alone are longer. A ValueError.
     ValueError
-        If the supporting paragraphs alone are longer, a supporting paragraph is missing, or ``gold`` is unknown.
+        If a supporting paragraph is missing, or ``gold`` is unknown.
     """
     if gold not in GOLD:
         raise ValueError(f"gold must be one of {', '.join(GOLD)}, got {gold!r}")
@@ -64,7 +70,7 @@ def hotpotqa_at_length(
         raise ValueError(f"record {id}: no paragraph is titled {', '.join(sorted(missing))}, which it names as support")
     least = count(hotpotqa_example(_with(record, support), id).prompt)
     if least > length:
-        raise ValueError(f"record {id}: its supporting paragraphs take {least} tokens, {length} are allowed")
+        raise TooLong(f"record {id}: its supporting paragraphs take {least} tokens, {length} are allowed")
     chosen = _fill(record, id, length, count, support, _distractors(own, wanted, others, rng))
     rng.shuffle(chosen)
     example = hotpotqa_example(_with(record, chosen), id)

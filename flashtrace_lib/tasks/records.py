@@ -49,14 +49,14 @@ def math_example(record: Record, id: str) -> Example:
 
 
 def _boxed_example(task: str, id: str, record: Record, text: str, chain: str, answer: str) -> Example:
-    prompt = text + _BOX_REQUEST
     return Example(
         id=id,
         task=task,
         cell=task,
-        prompt=prompt,
+        prompt=text,  # the problem alone is I (appendix E.2)
+        request=_BOX_REQUEST,
         answers=(answer,),
-        evidence=_places(prompt, record.get("evidence", ()), id),
+        evidence=_places(text, record.get("evidence", ()), id),
         reasoning=chain,
         output=f"The answer is $\\boxed{{{answer}}}$.",
         scorer="boxed",
@@ -86,6 +86,7 @@ def morehopqa_example(record: Record, id: str) -> Example:
         evidence=_places(prompt, record.get("evidence") or dict.fromkeys(support), id),
         reasoning="\n".join(lines),
         output=f"The answer is {answer}.",
+        scorer="qa_match",
         metadata=_extra(record),
     )
 
@@ -118,6 +119,7 @@ def hotpotqa_example(record: Record, id: str) -> Example:
         answer_prefix=" Answer:",
         reasoning="\n".join(prompt[slice(*span)] for _, span in sorted(evidence.items())),
         output=answer,
+        scorer="qa_match",
         metadata=_extra(record),
     )
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from .answers import boxed, same_code, unit_tests
 from .base import Example
+from .qa import qa_em, qa_f1, qa_match
 
 Scorer = Callable[[Example, str], float]
 
@@ -47,6 +48,9 @@ SCORERS: dict[str, Scorer] = {
     "boxed": boxed,
     "same_code": same_code,
     "unit_tests": unit_tests,
+    "qa_match": qa_match,
+    "qa_em": qa_em,
+    "qa_f1": qa_f1,
 }
 
 
@@ -81,5 +85,5 @@ def score(example: Example, response_text: str, scorer: str | None = None) -> fl
 
 
 def is_correct(example: Example, response_text: str, scorer: str | None = None) -> bool:
-    """Whether `score` is 1.0: all that was asked for is there (the filter of section 5.1)."""
+    """Whether `score` is 1.0: all that was asked for is there (the filter of appendix E.4)."""
     return score(example, response_text, scorer) == 1.0

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..profiles.sections import SOURCES
 from .base import Example
+from .documents import TooLong, hotpotqa_at_length
 from .records import EXAMPLE_OF
-from .standins import FILES, GENERATORS, standin_examples
+from .standins import FILES, GENERATORS, standin_examples, standin_records
 
 Record = Mapping[str, Any]
 
@@ -53,6 +55,7 @@ FOLDER_FILES: dict[str, tuple[str, ...]] = {
     "hotpotqa": (FILES["hotpotqa"], "hotpotqa/train_original_format.json", "hotpotqa/hotpot_dev_distractor_v1.json"),
 }
 _PRACTICE = "exercises/practice"  # in a clone of exercism/python
+_POOL = 40  # further records of HotpotQA whose paragraphs fill long prompts: about 55,000 tokens
 _ID = ("unique_id", "_id", "id", "slug")
 
 
@@ -78,26 +81,106 @@ def task_examples(
     Returns
     -------
     list of Example
-        Fewer than ``n`` where the data set has fewer.
+        Fewer than ``n`` where the data set has fewer, or has a prompt twice: that is taken once.
 
     Raises
     ------
     ValueError
         If the kind or the source is unknown, a file is missing or malformed, or a record lacks a field.
     """
+    _check(kind, source)
+    if source == "standin":
+        if n is None:
+            raise ValueError("stand-ins are written without end: say how many (n)")
+        return _standins(kind, n, 0 if seed is None else seed)
+    where, records = hub_records(kind) if source == "hub" else folder_records(kind, folder)
+    drawn = (_made(EXAMPLE_OF[kind], kind, records[i], i, where) for i in _order(len(records), seed))
+    return _distinct(drawn, n)
+
+
+def _standins(kind: str, n: int, seed: int) -> list[Example]:
+    """As many stand-ins as hold ``n`` different prompts: few templates can be filled twice in the same way."""
+    for drawn in (n, 2 * n, 4 * n, 8 * n):
+        found = _distinct(standin_examples(kind, drawn, seed), n)
+        if len(found) == n:
+            break
+    return found
+
+
+def _distinct(examples: Iterable[Example], n: int | None) -> list[Example]:
+    """The first example of every prompt, until there are ``n``."""
+    first: dict[str, Example] = {}
+    for example in examples:
+        if len(first) == n:
+            break
+        first.setdefault(example.prompt, example)
+    return list(first.values())
+
+
+def documents_examples(
+    n: int,
+    length: int,
+    count: Callable[[str], int],
+    *,
+    source: str = "standin",
+    folder: Path | str | None = None,
+    seed: int = 0,
+    gold: str = "sentence",
+) -> tuple[list[Example], int]:
+    """Examples of HotpotQA whose prompts are filled up to a length; see `documents.hotpotqa_at_length`.
+
+    Parameters
+    ----------
+    n : int
+        Records looked at. The paragraphs of up to ``_POOL`` further ones are distractors.
+    length, count, gold
+        As there.
+    source, folder, seed
+        As in `task_examples`.
+
+    Returns
+    -------
+    (list of Example, int)
+        The examples, and the number of records whose supporting paragraphs alone are longer than ``length``.
+
+    Raises
+    ------
+    ValueError
+        As `task_examples`.
+    """
+    _check("hotpotqa", source)
+    if source == "standin":
+        where, records = "stand-ins", standin_records("hotpotqa", n + _POOL, seed)
+    else:
+        where, records = hub_records("hotpotqa") if source == "hub" else folder_records("hotpotqa", folder)
+    order = _order(len(records), None if source == "standin" else seed)
+    pool = [records[i] for i in order[: n + _POOL]]
+    make = partial(_at_length, length=length, count=count, others=pool, gold=gold, seed=seed)
+    made = [_made(make, "hotpotqa", record, i, where) for i, record in zip(order[:n], pool, strict=False)]
+    fitting = [example for example in made if example is not None]
+    return fitting, len(made) - len(fitting)
+
+
+def _at_length(record: Record, name: str, **settings: Any) -> Example | None:
+    try:
+        return hotpotqa_at_length(record, name, settings.pop("length"), settings.pop("count"), **settings)
+    except TooLong:
+        return None
+
+
+def _check(kind: str, source: str) -> None:
     if kind not in GENERATORS:
         raise ValueError(f"unknown task {kind!r}: choose one of {', '.join(GENERATORS)}")
     if source not in SOURCES:
         raise ValueError(f"source must be one of {', '.join(SOURCES)}, got {source!r}")
-    if source == "standin":
-        if n is None:
-            raise ValueError("stand-ins are written without end: say how many (n)")
-        return standin_examples(kind, n, 0 if seed is None else seed)
-    where, records = hub_records(kind) if source == "hub" else folder_records(kind, folder)
-    order = list(range(len(records)))
+
+
+def _order(n: int, seed: int | None) -> list[int]:
+    """Indices of ``n`` records: as they stand, or drawn with a seed."""
+    order = list(range(n))
     if seed is not None:
         random.Random(seed).shuffle(order)
-    return [_example(kind, records[i], i, where) for i in (order if n is None else order[:n])]
+    return order
 
 
 def folder_records(kind: str, folder: Path | str | None) -> tuple[str, Sequence[Record]]:
@@ -177,9 +260,8 @@ def _exercise(folder: Path) -> Record:
     return {"slug": folder.name, "files": files}
 
 
-def _example(kind: str, record: Record, index: int, where: str) -> Example:
+def _made(make: Callable[[Record, str], Any], kind: str, record: Record, index: int, where: str) -> Any:
     """The example of a record; whatever is wrong with it is said with the place it comes from."""
-    make: Callable[[Record, str], Example] = EXAMPLE_OF[kind]
     name = next((str(record[key]) for key in _ID if record.get(key)), f"{kind}-{index}")
     try:
         return make(record, name)

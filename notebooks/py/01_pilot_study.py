@@ -95,7 +95,7 @@ run.table(tried, "pilot_modes", "Pilot study: problems answered directly and aft
 tried
 
 # %%
-compared = experiments.profile_methods(run, run.profile.pilot.methods)
+compared = experiments.profile_methods(run, run.profile.pilot.methods, tokenizer)
 frames = {
     mode: evaluate(compared, found, model, store=store, metrics=("recovery", "r_precision"), steps=run.profile.steps)
     for mode, found in pairs.items()

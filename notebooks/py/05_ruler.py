@@ -14,7 +14,9 @@
 # attribution ranks these tokens first, and masking what it ranks first destroys the answer fastest.
 #
 # Six cells ask for needles (`mq q2 … q8`: several keys with one value each; `mv v2 … v8`: one key with several
-# values), four for chains of assignments (`h4 c1`: four hops, one chain; `h2 c3`: two hops, three chains).
+# values), four for chains of assignments (`h4 c1`: four hops, one chain; `h2 c3`: two hops, three chains). The last cell is
+# HotpotQA in RULER's form: a question over two paragraphs that stand among others, as many as the length allows. Its
+# evidence is the sentences that support the answer. In profiles without real records its records are stand-ins of our own.
 
 # %% tags=["parameters"]
 profile = "laptop"
@@ -22,9 +24,10 @@ profile = "laptop"
 # %%
 import pandas as pd
 
-from flashtrace_lib import experiments, load_model
+from flashtrace_lib import experiments, load_model, reasoning
 from flashtrace_lib.deletion import Scorer
 from flashtrace_lib.evaluation import audit, evaluate, summarise
+from flashtrace_lib.groups import cell_group, in_groups
 from flashtrace_lib.report import method_plots, output, style, tables
 from flashtrace_lib.store import Store
 
@@ -43,20 +46,21 @@ style.use_style()
 # value asked for (appendix E.4). Where the model fails a cell — none right among the first ten, or fewer than half of
 # the samples wanted among all that were tried — the true chain of steps and the true answer are put into its mouth
 # (*teacher-forced*). These cells are marked ‡ wherever they appear: there the attribution explains why the model
-# would give an answer that it did not find by itself.
+# would give an answer that it did not find by itself. On real records the model's own responses stand in, right or wrong (§).
 
 # %%
 cells = experiments.ruler_collections(run, model, tokenizer)
+cells["hotpotqa"] = reasoning.hotpotqa_collection(run, model, tokenizer)
 samples = experiments.all_samples(cells)
 counts = experiments.count_table(cells)
 run.table(counts, "ruler_samples", "RULER samples: what was tried, kept and dropped. Lengths are median tokens.")
 counts
 
 # %% [markdown]
-# The beginning of one prompt, and the evidence marked in it:
+# The beginning of one prompt with a chain of assignments, and the evidence marked in it:
 
 # %%
-first = samples[0]
+first = next((sample for sample in samples if cell_group(sample.metadata["cell"]) == "chains"), samples[0])
 prompt = "".join(first.tokens[slice(*first.segments.prompt)])
 gold = "".join(t for t, is_gold in zip(first.tokens, first.gold.tolist(), strict=True) if is_gold)
 print(prompt[:240].strip(), "…\n\nevidence:", gold)
@@ -78,7 +82,7 @@ print(prompt[:240].strip(), "…\n\nevidence:", gold)
 # better. A sample whose likelihood masking does not lower is *flagged* and gets the worst value, 1, from every method.
 
 # %%
-methods = experiments.profile_methods(run)
+methods = experiments.profile_methods(run, tokenizer=tokenizer)
 store = Store(run.store("ruler"))
 scorer = Scorer(model, precision="auto")
 metrics = ("recovery", "recovery_cap", "r_precision", "rise", "mas")
@@ -99,13 +103,9 @@ print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["s
 
 # %%
 deletion = frame[frame["metric"].isin(["recovery", "rise", "mas"])]
-is_chain = deletion["cell"].str.startswith("h")
-pooled = [
-    summarise(part.assign(cell=name))
-    for name, part in (("needles", deletion[~is_chain]), ("chains", deletion[is_chain]), ("all cells", deletion))
-]
 summary = summarise(deletion)
-table = tables.comparison_table(pd.concat([summary, *pooled]), paper=1, profile=run.profile.name, model=run.model_name)
+pooled = summarise(in_groups(deletion))
+table = tables.comparison_table(pd.concat([summary, pooled]), paper=1, profile=run.profile.name, model=run.model_name)
 wide = tables.wide_table(experiments.mark_cells(table, cells))
 run.table(table, "table1_ruler", "Attribution quality on RULER (paper: Table 1). ‡ teacher-forced.", wide=wide)
 wide.style.hide(axis="index").set_uuid("table1")
@@ -157,9 +157,7 @@ caps.T
 chosen = frame[frame["metric"] != "recovery_cap"]
 paired = experiments.paired_difference(chosen, "flashtrace", "ifr", by=("metric", "cell"))
 run.table(paired, "ruler_paired", "FlashTrace minus IFR on the same samples, by cell")
-groups = chosen.assign(cell=chosen["cell"].str.startswith("h").map({True: "chains", False: "needles"}))
-both = pd.concat([groups, chosen.assign(cell="all cells")])
-overall = experiments.paired_difference(both, "flashtrace", "ifr", by=("metric", "cell"))
+overall = experiments.paired_difference(in_groups(chosen), "flashtrace", "ifr", by=("metric", "cell"))
 run.table(overall, "ruler_paired_groups", "FlashTrace minus IFR on the same samples, by group of cells")
 overall.round(3)
 

@@ -78,7 +78,7 @@ metric_audit.denominator_table(raw).round(3)
 # %%
 cells = experiments.ruler_collections(run, model, tokenizer)
 samples = experiments.all_samples(cells)
-methods = experiments.profile_methods(run)
+methods = experiments.profile_methods(run, tokenizer=tokenizer)
 store = Store(run.store("ruler"))
 scorer = Scorer(model, precision="auto")
 frame = evaluate(methods, samples, model, store=store, steps=run.profile.steps, scorer=scorer)
