@@ -20,11 +20,11 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from .architecture import LayerParts, decoder_layers
+from .rows import attention_rows, softcapped_attention
 from .sample import Span
 from .scoring_model import evaluating
 
 IMPLEMENTATION = "flashtrace_capture"
-BLOCK_BYTES = 4 * 2**20  # of attention scores held at once: large enough for the GEMM, small enough for the cache
 
 # attention module -> what to do with its q, k, v; an entry lives only while `capture` runs on that model
 _RECORDERS: WeakKeyDictionary[nn.Module, Callable[..., None]] = WeakKeyDictionary()
@@ -56,6 +56,9 @@ class LayerActivations:
         Soft-cap on the scaled scores (Gemma-2).
     maps : torch.FloatTensor, shape [H, N, N], or None
         All attention maps, with ``attention="cached"``.
+    fused : bool
+        Sum the columns of attention through a fused kernel, with ``attention="fused"``; False where the layer's
+        attention has no such kernel.
     """
 
     parts: LayerParts
@@ -69,6 +72,7 @@ class LayerActivations:
     scaling: float = 1.0
     softcap: float | None = None
     maps: torch.Tensor | None = None
+    fused: bool = False
 
 
 @dataclass
@@ -110,56 +114,6 @@ class _Arena:
         return self._blocks[key].pop().copy_(x)
 
 
-def attention_rows(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    first: int,
-    *,
-    scaling: float,
-    softcap: float | None = None,
-    mask: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Attention weights of a block of rows, in float32.
-
-    Parameters
-    ----------
-    q : torch.Tensor, shape [H, m, head_dim]
-        Queries of rows ``first … first + m - 1``.
-    k : torch.Tensor, shape [H_kv, n, head_dim]
-        Keys; with a causal mask ``n`` may stop at the last row.
-    first : int
-        Position of the first row.
-    scaling, softcap
-        See `LayerActivations`.
-    mask : torch.BoolTensor, shape [m, n], optional
-        True where attention is allowed; causal if None.
-
-    Returns
-    -------
-    torch.FloatTensor, shape [H, m, n]
-        Softmax weights; every row sums to 1.
-    """
-    n_heads, m, _ = q.shape
-    n_kv, n, _ = k.shape
-    grouped = (q.float() * scaling).reshape(n_kv, -1, q.shape[-1])  # [H_kv, group * m, head_dim]: k is not repeated
-    scores = torch.bmm(grouped, k.float().transpose(1, 2)).view(n_heads, m, n)  # [H, m, n]
-    if softcap is not None:
-        scores = scores.div_(softcap).tanh_().mul_(softcap)
-    if mask is not None:
-        scores.masked_fill_(~mask, float("-inf"))
-    else:  # only the block on the diagonal can look ahead
-        ahead = torch.ones(m, n - first, dtype=torch.bool, device=q.device).triu_(1)  # [m, n - first]
-        scores[:, :, first:].masked_fill_(ahead, float("-inf"))
-    return torch.softmax(scores, dim=-1)
-
-
-def row_blocks(n_rows: int, n_heads: int, n_columns: int) -> Iterator[Span]:
-    """Cut rows into blocks whose scores over all heads fit ``BLOCK_BYTES``."""
-    step = max(1, BLOCK_BYTES // (4 * n_heads * n_columns))
-    for start in range(0, n_rows, step):
-        yield start, min(start + step, n_rows)
-
-
 def _capture_attention(
     module: nn.Module,
     query: torch.Tensor,
@@ -180,21 +134,7 @@ def _capture_attention(
         record(query, key, value, attention_mask, scaling, softcap)
     if softcap is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
-    return _softcapped(query, key, value, attention_mask, scaling, softcap), None
-
-
-def _softcapped(query, key, value, attention_mask, scaling, softcap) -> torch.Tensor:
-    """Attention with soft-capped scores, which sdpa has no kernel for; blocks of rows, shape [1, N, H, head_dim]."""
-    q, k, v = query[0], key[0], value[0]
-    n_heads, n, _ = q.shape
-    v = v.float().repeat_interleave(n_heads // len(v), 0)  # [H, N, head_dim]
-    out = torch.empty_like(q)
-    for start, stop in row_blocks(n, n_heads, n):
-        mask = None if attention_mask is None else attention_mask[0, 0, start:stop]
-        keys = k[:, :stop] if mask is None else k
-        weights = attention_rows(q[:, start:stop], keys, start, scaling=scaling, softcap=softcap, mask=mask)
-        out[:, start:stop] = torch.bmm(weights, v[:, : weights.shape[-1]]).to(out.dtype)
-    return out.transpose(0, 1)[None].contiguous()
+    return softcapped_attention(query, key, value, attention_mask, scaling, softcap), None
 
 
 AttentionInterface.register(IMPLEMENTATION, _capture_attention)
@@ -218,8 +158,9 @@ def capture(
     input_ids : torch.LongTensor, shape [N]
     rows : (int, int)
         Range of positions that may be targets.
-    attention : {"recompute", "cached"}
-        Keep queries, or the attention maps of all rows (algorithm 1 as printed).
+    attention : {"recompute", "fused", "cached"}
+        Keep queries, to recompute attention rows from or to sum their columns through a fused kernel; or keep the
+        attention maps of all rows (algorithm 1 as printed).
     keep_mid : bool
         Keep x_mid as well, for the identity check.
 
@@ -229,14 +170,13 @@ def capture(
     """
     layers = [LayerActivations(parts) for parts in decoder_layers(model)]
     keep = _Arena(len(layers)).keep
-    with ExitStack() as stack:
-        stack.enter_context(attention_implementation(model, IMPLEMENTATION))
-        stack.enter_context(evaluating(model))
-        for layer in layers:
-            for handle in _hooks(layer, rows, keep_mid, keep):
-                stack.callback(handle.remove)
-            _RECORDERS[layer.parts.attention] = _recorder(layer, rows, attention, keep)
-            stack.callback(_RECORDERS.pop, layer.parts.attention, None)
+    start, stop = rows
+
+    def file(layer: LayerActivations, name: str, x: torch.Tensor) -> None:
+        setattr(layer, name, keep(name, x))
+
+    recorders = [_recorder(layer, rows, attention, keep) for layer in layers]
+    with listening(model, layers, recorders, lambda x: x[0, start:stop], file, keep_mid=keep_mid):
         model(input_ids[None].to(model.device), use_cache=False, logits_to_keep=1)
     for layer in layers:
         if layer.k is None:
@@ -244,6 +184,45 @@ def capture(
                 f"unsupported architecture: layer {layer.parts.index} did not call the attention interface"
             )
     return Activations(layers, rows, len(input_ids))
+
+
+@contextmanager
+def listening(
+    model: nn.Module,
+    layers: list[LayerActivations],
+    recorders: list[Callable[..., None]],
+    select: Callable[[torch.Tensor], torch.Tensor],
+    file: Callable[[LayerActivations, str, torch.Tensor], None],
+    *,
+    keep_mid: bool = False,
+) -> Iterator[None]:
+    """Hand everything attribution reads from the model's forward passes to ``recorders`` and ``file``.
+
+    Parameters
+    ----------
+    recorders : list of callable
+        One a layer, called with query, key, value, attention mask, scaling and soft-cap of every pass.
+    select : callable
+        Hidden states [1, m, d] -> those of the rows to keep.
+    file : callable
+        Takes a layer, ``"x_in"``, ``"x_mid"`` or ``"row_scale"``, and its values at these rows.
+
+    Raises
+    ------
+    ValueError
+        If another pass or recording of the model is being listened to.
+    """
+    if any(layer.parts.attention in _RECORDERS for layer in layers):
+        raise ValueError("a recording of this model is running: attribute after its with-block")
+    with ExitStack() as stack:
+        stack.enter_context(attention_implementation(model, IMPLEMENTATION))
+        stack.enter_context(evaluating(model))
+        for layer, recorder in zip(layers, recorders, strict=True):
+            for handle in _hooks(layer, select, keep_mid, file):
+                stack.callback(handle.remove)
+            _RECORDERS[layer.parts.attention] = recorder
+            stack.callback(_RECORDERS.pop, layer.parts.attention, None)
+        yield
 
 
 def _recorder(layer: LayerActivations, rows: Span, attention: str, keep: Callable) -> Callable[..., None]:
@@ -257,28 +236,28 @@ def _recorder(layer: LayerActivations, rows: Span, attention: str, keep: Callabl
             mask = None if attention_mask is None else attention_mask[0, 0]
             layer.maps = attention_rows(query[0], key[0], 0, scaling=scaling, softcap=softcap, mask=mask)
             return
+        layer.fused = attention == "fused" and softcap is None  # no fused kernel knows the soft-cap
         layer.q = keep("q", query[0, :, start:stop])  # [H, M, head_dim]
         layer.mask = None if attention_mask is None else attention_mask[0, 0, start:stop]
 
     return record
 
 
-def _hooks(layer: LayerActivations, rows: Span, keep_mid: bool, keep: Callable) -> list:
+def _hooks(layer: LayerActivations, select: Callable, keep_mid: bool, file: Callable) -> list:
     """Hooks that file x_in, and x_mid and the norm's scale where they are needed."""
-    start, stop = rows
     parts = layer.parts
 
     def states(args, kwargs) -> torch.Tensor:
-        return (args[0] if args else kwargs["hidden_states"])[0, start:stop]  # [M, d]
+        return select(args[0] if args else kwargs["hidden_states"])  # [M, d]
 
     def on_input(_, args, kwargs) -> None:
-        layer.x_in = keep("x_in", states(args, kwargs))
+        file(layer, "x_in", states(args, kwargs))
 
     def on_mid(_, args, kwargs) -> None:
-        layer.x_mid = keep("x_mid", states(args, kwargs))
+        file(layer, "x_mid", states(args, kwargs))
 
     def on_norm(_, args, kwargs, out) -> None:
-        layer.row_scale = parts.row_scale(states(args, kwargs), out[0, start:stop])
+        file(layer, "row_scale", parts.row_scale(states(args, kwargs), select(out)))
 
     handles = [parts.layer.register_forward_pre_hook(on_input, with_kwargs=True)]
     if keep_mid:

@@ -95,7 +95,11 @@ class Method(ABC):
         """
         start = time.perf_counter()
         result = self._attribute(model, sample)
-        result.seconds = time.perf_counter() - start
+        return self._finished(result, sample, time.perf_counter() - start)
+
+    def _finished(self, result: Attribution, sample: Sample, seconds: float) -> Attribution:
+        """Add time and options to a result; ValueError where its scores are not finite."""
+        result.seconds = seconds
         result.scores = result.scores.float().cpu()
         if not torch.isfinite(result.scores).all():
             raise ValueError(

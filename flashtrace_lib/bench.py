@@ -13,6 +13,8 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 import torch
@@ -22,9 +24,41 @@ from .attribution import Method
 from .memory import KEEP_PAGES, peak_memory
 from .methods import METHODS
 from .models import DTYPES, load_model
-from .sample import Sample, Segments
+from .sample import Sample, Segments, Span
 
 OUTPUT_TOKENS = 16  # |O| in every size; the rest of the generated part is T
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the library promises of one size, in float32 on a CPU.
+
+    Parameters
+    ----------
+    size : str
+        ``I+G``, see `parse_size`.
+    column : str
+        Of the measured row; must not exceed ``limit``.
+    limit : float
+        Forward passes, attributions or GiB.
+    spans : int
+        Target spans; 0 for the one output.
+    runs : int
+        Pairs of runs; 1 where no time is asked for.
+    """
+
+    size: str
+    column: str
+    limit: float
+    spans: int = 0
+    runs: int = 3
+
+
+TARGETS = (
+    Target("1024+1024", "ratio", 1.3),
+    Target("7168+1024", "peak_gib", 1.0, runs=1),
+    Target("1024+1024", "over_one", 3.0, spans=64),
+)
 
 
 def random_sample(n_prompt: int, n_reasoning: int, n_output: int, vocabulary: int) -> Sample:
@@ -49,30 +83,63 @@ def bench_sample(n_prompt: int, n_generated: int, vocabulary: int) -> Sample:
     return random_sample(n_prompt, n_generated - n_output, n_output, vocabulary)
 
 
-def measure(model: torch.nn.Module, method: Method, sample: Sample, runs: int = 3) -> dict[str, float]:
+def equal_spans(span: Span, n: int) -> list[Span]:
+    """Cut ``span`` into n spans of about equal length; ValueError where it has fewer tokens."""
+    start, stop = span
+    if not 1 <= n <= stop - start:
+        raise ValueError(f"{stop - start} tokens cannot be cut into {n} spans: ask for 1 to {stop - start}")
+    cuts = [start + (stop - start) * i // n for i in range(n + 1)]
+    return list(zip(cuts, cuts[1:], strict=False))
+
+
+def measure(model: torch.nn.Module, method: Method, sample: Sample, runs: int = 3, spans: int = 0) -> dict[str, float]:
     """Median time of ``method`` and of an sdpa forward pass, alternating, and the peak memory of each.
+
+    Parameters
+    ----------
+    runs : int
+        Pairs of an attribution and a forward pass.
+    spans : int
+        0 for the sample's output; n for ``attribute_many`` of as many equal spans of what was generated, each of
+        whose runs is also paired with one attribution.
 
     Returns
     -------
     dict
         ``forward_s``, ``seconds`` (medians, s), ``ratio`` (median of the paired ratios), ``peak_gib`` and
-        ``forward_peak_gib`` (GiB over the loaded model), ``n``.
+        ``forward_peak_gib`` (GiB over the loaded model), ``n``; with spans also ``over_one``, the median ratio to one
+        attribution.
     """
+
+    def forward() -> None:
+        _forward(model, sample)
+
+    def one() -> None:
+        method.attribute(model, sample)
+
+    cut = equal_spans(sample.segments.generated, spans) if spans else []
+
+    def many() -> None:
+        method.attribute_many(model, sample, cut)
+
+    work = many if spans else one
     # Code and buffers that the libraries load once, on first use, belong to the loaded model, not to a size.
     method.attribute(model, bench_sample(32, 32, model.get_input_embeddings().num_embeddings))
     with peak_memory(model.device) as peak:  # first: nothing in the allocator that could hide what it takes
-        method.attribute(model, sample)
+        work()
     with peak_memory(model.device) as forward_peak:
-        _forward(model, sample)
-    pairs = [(_timed(_forward, model, sample), _timed(method.attribute, model, sample)) for _ in range(runs)]
-    return {
-        "forward_s": statistics.median(f for f, _ in pairs),
-        "seconds": statistics.median(a for _, a in pairs),
-        "ratio": statistics.median(a / f for f, a in pairs),
+        forward()
+    calls = [forward, work, one] if spans else [forward, work]
+    times = [[_timed(call) for call in calls] for _ in range(runs)]
+    result = {
+        "forward_s": statistics.median(t[0] for t in times),
+        "seconds": statistics.median(t[1] for t in times),
+        "ratio": statistics.median(t[1] / t[0] for t in times),
         "peak_gib": peak.over_start / 2**30,
         "forward_peak_gib": forward_peak.over_start / 2**30,
         "n": runs,
     }
+    return {**result, "over_one": statistics.median(t[1] / t[2] for t in times)} if spans else result
 
 
 @torch.inference_mode()
@@ -90,18 +157,42 @@ def _timed(call, *args) -> float:
     return time.perf_counter() - start
 
 
-def run_sizes(sizes: list[str], methods: list[str], *, model: str, dtype: str, runs: int) -> pd.DataFrame:
+def run_sizes(
+    sizes: list[str], methods: list[str], *, model: str, dtype: str, runs: int, spans: int = 0
+) -> pd.DataFrame:
     """Measure every size and method in a process of its own; a process that fails becomes a row that says so."""
     rows = []
-    plain = {name: value for name, value in os.environ.items() if name not in KEEP_PAGES}  # memory as it is by default
     for size in tqdm(sizes, desc="bench"):
         for method in methods:
-            command = [sys.executable, "-m", "flashtrace_lib", "bench", "--worker", "--sizes", size]
-            command += ["--methods", method, "--model", model, "--dtype", dtype, "--runs", str(runs)]
-            done = subprocess.run(command, capture_output=True, text=True, env=plain)
-            result = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"error": _reason(done)}
-            rows.append({"size": size, "method": method, **result})
+            rows.append({"size": size, "method": method, **_measured(size, method, model, dtype, runs, spans)})
     return pd.DataFrame(rows)
+
+
+def run_targets(model: str) -> pd.DataFrame:
+    """Measure every promise of `TARGETS`, each in a process of its own.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``size, spans, column, measured, limit, met`` and what else was measured; ``met`` is False where the process
+        failed.
+    """
+    rows = []
+    for target in tqdm(TARGETS, desc="targets"):
+        result = _measured(target.size, "flashtrace", model, "float32", target.runs, target.spans)
+        measured = result.get(target.column, float("nan"))
+        head = {"size": target.size, "spans": target.spans, "column": target.column}
+        rows.append({**head, "measured": measured, "limit": target.limit, "met": measured <= target.limit, **result})
+    return pd.DataFrame(rows)
+
+
+def _measured(size: str, method: str, model: str, dtype: str, runs: int, spans: int) -> dict[str, Any]:
+    """`measure` in a process of its own: its columns, or ``error``."""
+    plain = {name: value for name, value in os.environ.items() if name not in KEEP_PAGES}  # memory as it is by default
+    command = [sys.executable, "-m", "flashtrace_lib", "bench", "--worker", "--sizes", size, "--spans", str(spans)]
+    command += ["--methods", method, "--model", model, "--dtype", dtype, "--runs", str(runs)]
+    done = subprocess.run(command, capture_output=True, text=True, env=plain)
+    return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"error": _reason(done)}
 
 
 def _reason(done: subprocess.CompletedProcess) -> str:
@@ -128,15 +219,25 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--model", default="embedded-base")
     parser.add_argument("--dtype", default="float32", choices=DTYPES)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--spans", type=int, default=0, help="explain as many spans of what was generated at once")
+    parser.add_argument("--targets", action="store_true", help="measure what the library promises; sizes are given")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     sizes = [parse_size(size) for size in args.sizes]
     if args.worker:
         model, _ = load_model(args.model, dtype=args.dtype)
         sample = bench_sample(*sizes[0], model.get_input_embeddings().num_embeddings)
-        print(json.dumps(measure(model, METHODS[args.methods[0]](), sample, args.runs)))
+        print(json.dumps(measure(model, METHODS[args.methods[0]](), sample, args.runs, args.spans)))
         return 0
-    frame = run_sizes(args.sizes, args.methods, model=args.model, dtype=args.dtype, runs=args.runs)
-    print(f"{args.model}, {args.dtype}, {torch.get_num_threads()} threads; forward = one sdpa forward, same tokens")
+    if args.spans and args.methods != ["flashtrace"]:
+        parser.error("--spans needs --methods flashtrace: other methods explain one output at a time")
+    if args.targets:
+        frame = run_targets(args.model)
+    else:
+        settings = {"model": args.model, "dtype": args.dtype, "runs": args.runs, "spans": args.spans}
+        frame = run_sizes(args.sizes, args.methods, **settings)
+    dtype = "float32" if args.targets else args.dtype
+    print(f"{args.model}, {dtype}, {torch.get_num_threads()} threads; forward = one sdpa forward, same tokens")
     print(frame.round(3).to_string(index=False))
-    return int("error" in frame and frame["error"].notna().any())
+    failed = "error" in frame and frame["error"].notna().any()
+    return int(failed or ("met" in frame and not frame["met"].all()))

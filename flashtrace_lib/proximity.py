@@ -9,20 +9,20 @@ For spans b with row weights w_bi, one layer gives
     e_bj  = Σ_h max(0, ‖Y_b‖₁ − ‖Y_b − z_bhj‖₁)   proximity, eq. 4 per head
     s_bj  = e_bj / (Σ_j e_bj + e_res)             layer score; the total is the sum over layers
 
-Everything is float32 whatever the model's dtype. No tensor of shape [H, N, d] exists: contributions are formed,
-compared with Y and reduced in blocks of source positions.
+Everything is float32 whatever the model's dtype. No tensor of shape [H, N, d] exists; `contributions` has the
+kernel of the proximity.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 
-from .activations import Activations, LayerActivations, attention_rows, row_blocks
+from .activations import Activations, LayerActivations
+from .contributions import head_sum, per_head, proximity
+from .fused import fused_column_sums
+from .rows import attention_rows, row_blocks
 from .sample import Span
-
-BLOCK_BYTES = 2 * 2**20  # of contributions formed at once; should stay in the cache between the GEMM and the norm
+from .scoring_model import default_budget
 
 
 @torch.inference_mode()
@@ -68,15 +68,22 @@ def span_scores(
     return total / total.sum(-1, keepdim=True).clamp_min(1e-30)
 
 
+def spans_at_once(activations: Activations, max_bytes: int | None = None) -> int:
+    """How many spans `span_scores` may take together within a memory budget, at least 1."""
+    layer = activations.layers[0]
+    n_heads = layer.parts.o_proj.in_features // layer.parts.head_dim
+    per_span = 3 * 4 * n_heads * activations.n_tokens  # float32 column sums [H, N] and what is made of them
+    return max(1, (max_bytes or default_budget(layer.k.device)) // per_span)
+
+
 @torch.inference_mode()
 def layer_scores(
     layer: LayerActivations, weights: torch.Tensor, target: Span, first_row: int, *, heads: str = "per_head"
 ) -> torch.Tensor:
     """Layer score s_bj of the module's formula, shape [B, N]; arguments as in `span_scores`."""
     aggregated, residual, y = aggregate(layer, weights, target, first_row)
-    proximity = _per_head if heads == "per_head" else _head_sum
-    e = proximity(layer, aggregated, y)  # [B, N]
-    e_res = _proximity(residual, y)  # [B]
+    e = (_per_head if heads == "per_head" else _head_sum)(layer, aggregated, y)  # [B, N]
+    e_res = proximity(residual, y)  # [B]
     return e / (e.sum(-1) + e_res).clamp_min(1e-30)[:, None]
 
 
@@ -113,6 +120,11 @@ def column_sums(layer: LayerActivations, weights: torch.Tensor, target: Span, fi
     n = layer.k.shape[1]
     if layer.maps is not None:
         return torch.einsum("bm,hmn->bhn", weights, layer.maps[:, slice(*target)])
+    if layer.fused:
+        try:
+            return fused_column_sums(layer, weights, target, first_row)
+        except RuntimeError:  # no kernel of this device takes these shapes
+            layer.fused = False
     offset = target[0] - first_row
     n_heads = layer.q.shape[0]
     out = torch.zeros(len(weights), n_heads, n, device=weights.device)  # [B, H, N]
@@ -123,37 +135,33 @@ def column_sums(layer: LayerActivations, weights: torch.Tensor, target: Span, fi
         alpha = attention_rows(
             layer.q[:, rows], keys, target[0] + start, scaling=layer.scaling, softcap=layer.softcap, mask=mask
         )  # [H, m, n]
-        out[:, :, : alpha.shape[-1]] += torch.matmul(weights[:, start:stop], alpha).transpose(0, 1)
+        spans = _with_weight(weights[:, start:stop])
+        sums = torch.matmul(weights[spans, start:stop], alpha)  # [H, B', n]
+        out[spans, :, : alpha.shape[-1]] += sums.transpose(0, 1)
     return out
+
+
+def _with_weight(weights: torch.Tensor) -> slice | torch.Tensor:
+    """Which of B spans have any weight on these rows: of many spans, most target other rows."""
+    some = weights.any(-1)  # [B]
+    return slice(None) if len(some) == 1 or some.all() else some.nonzero()[:, 0]
 
 
 def _attention_output(layer: LayerActivations, aggregated: torch.Tensor) -> torch.Tensor:
     """Σ_hj z_bhj without forming any z, shape [B, d]."""
     b, n_heads, n = aggregated.shape
     v = layer.v.float()  # [H_kv, N, head_dim]
-    mixed = torch.matmul(aggregated.view(b, len(v), -1, n), v)  # [B, H_kv, group, head_dim]
+    grouped = aggregated.view(b, len(v), -1, n).transpose(0, 1).flatten(1, 2)  # [H_kv, B * group, N]: v is read once
+    mixed = torch.bmm(grouped, v).view(len(v), b, -1, v.shape[-1]).transpose(0, 1)  # [B, H_kv, group, head_dim]
     return mixed.reshape(b, -1) @ layer.parts.projection()
-
-
-def _proximity(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """max(0, ‖y‖₁ − ‖y − z‖₁) over the last axis (eq. 4)."""
-    return (y.abs().sum(-1) - (y - z).abs().sum(-1)).clamp_min(0)
 
 
 @torch.inference_mode()
 def head_proximity(layer: LayerActivations, aggregated: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Proximity of each head's contributions, max(0, ‖Y_b‖₁ − ‖Y_b − z_bhj‖₁), shape [B, H, N]."""
-    b, n_heads, n = aggregated.shape
-    w_o = layer.parts.projection().view(n_heads, -1, y.shape[-1])  # [H, head_dim, d]
-    group = n_heads // len(layer.v)
-    e = torch.empty(b, n_heads, n, device=y.device)
-    for i in range(b):
-        for h in range(n_heads):
-            target = _Target(w_o[h], y[i])
-            for start, stop in source_blocks(n, y.shape[-1]):
-                v = layer.v[h // group, start:stop].float()  # [n, head_dim]
-                e[i, h, start:stop] = target.proximity(v * aggregated[i, h, start:stop, None])
-    return e
+    w_o, v = _projections(layer, aggregated.shape[1]), layer.v.float()
+    group = len(w_o) // len(v)
+    return torch.stack([per_head(a, v[h // group], w_o[h], y) for h, a in enumerate(aggregated.unbind(1))], 1)
 
 
 def _per_head(layer: LayerActivations, aggregated: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -163,55 +171,10 @@ def _per_head(layer: LayerActivations, aggregated: torch.Tensor, y: torch.Tensor
 
 def _head_sum(layer: LayerActivations, aggregated: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """e_bj of the contribution summed over heads, shape [B, N]."""
-    b, n_heads, n = aggregated.shape
-    group = n_heads // len(layer.v)
-    e = torch.empty(b, n, device=y.device)
-    for i in range(b):
-        target = _Target(layer.parts.projection(), y[i])
-        for start, stop in source_blocks(n, y.shape[-1]):
-            v = layer.v[:, start:stop].float().repeat_interleave(group, 0).transpose(0, 1)  # [n, H, head_dim]
-            e[i, start:stop] = target.proximity((v * aggregated[i, :, start:stop].T[..., None]).flatten(1))
-    return e
+    return head_sum(aggregated, layer.v.float(), _projections(layer, aggregated.shape[1]), y)
 
 
-class _Target:
-    """Proximity of contributions z = u W to one target Y, without forming ‖Y‖₁ − ‖Y − z‖₁.
-
-    Element by element, with t = sign(Y) · z,
-
-        |Y| − |Y − z| = t − 2 max(0, t − |Y|).
-
-    The first term sums to u · (W sign(Y)): a product of width one. The second vanishes wherever |z| ≤ |Y|, which
-    |z_d| ≤ ‖u‖₂ ‖W_:d‖₂ settles for most elements beforehand, so only the remaining columns of W are multiplied.
-    The result is exact, cheaper, and precise where the plain difference of two large norms is not: rounding is
-    relative to z, not to Y.
-
-    Parameters
-    ----------
-    w_o : torch.FloatTensor, shape [c, d]
-    y : torch.FloatTensor, shape [d]
-    """
-
-    def __init__(self, w_o: torch.Tensor, y: torch.Tensor) -> None:
-        sign = torch.where(y < 0, -1.0, 1.0)  # +1 at zero, where |Y| − |Y − z| = −|z|
-        self._signed = w_o * sign  # [c, d]
-        self._linear = self._signed.sum(-1)  # [c]
-        self._magnitude = y.abs()  # [d]
-        self._reach = torch.linalg.vector_norm(w_o, dim=0) * (1 + 1e-4)  # [d]; slack for the rounding of the norms
-
-    def proximity(self, u: torch.Tensor) -> torch.Tensor:
-        """max(0, ‖Y‖₁ − ‖Y − u W‖₁) for each row of ``u`` [n, c], shape [n]."""
-        total = u @ self._linear  # [n]
-        longest = torch.linalg.vector_norm(u, dim=-1).max()
-        beyond = (self._magnitude < longest * self._reach).nonzero()[:, 0]  # elements that some z may overshoot
-        if len(beyond):
-            over = torch.addmm(-self._magnitude[beyond], u, self._signed[:, beyond])  # [n, beyond]
-            total -= 2 * over.clamp_min_(0).sum(-1)
-        return total.clamp_min_(0)
-
-
-def source_blocks(n: int, width: int) -> Iterator[Span]:
-    """Cut n source positions into blocks whose contributions of ``width`` floats fit ``BLOCK_BYTES``."""
-    step = max(16, BLOCK_BYTES // (4 * width))
-    for start in range(0, n, step):
-        yield start, min(start + step, n)
+def _projections(layer: LayerActivations, n_heads: int) -> torch.Tensor:
+    """W_O by query head, shape [H, head_dim, d]."""
+    w_o = layer.parts.projection()
+    return w_o.view(n_heads, -1, w_o.shape[-1])

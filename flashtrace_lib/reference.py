@@ -10,7 +10,8 @@ from __future__ import annotations
 import torch
 from tqdm import tqdm
 
-from .activations import LayerActivations, attention_rows
+from .activations import LayerActivations
+from .rows import attention_rows
 from .sample import Span
 
 
@@ -18,9 +19,7 @@ def captured_maps(layer: LayerActivations, target: Span, first_row: int) -> torc
     """Attention rows α_hij of the target, all at once, shape [H, m, N]."""
     rows = slice(target[0] - first_row, target[1] - first_row)
     mask = None if layer.mask is None else layer.mask[rows]
-    return attention_rows(
-        layer.q[:, rows], layer.k, target[0], scaling=layer.scaling, softcap=layer.softcap, mask=mask
-    )
+    return attention_rows(layer.q[:, rows], layer.k, target[0], scaling=layer.scaling, softcap=layer.softcap, mask=mask)
 
 
 @torch.inference_mode()

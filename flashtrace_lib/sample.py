@@ -7,7 +7,7 @@ and in every normalisation, and is never ranked, masked or counted as input.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -186,6 +186,29 @@ class Sample:
     def with_ids(self, input_ids: torch.Tensor) -> Sample:
         """Copy with other ids of the same length (a masked context)."""
         return replace(self, input_ids=input_ids)
+
+    def with_output(self, span: Span) -> Sample:
+        """Copy in which ``span`` is the output, and the reasoning only what of it stands before the span.
+
+        Raises
+        ------
+        ValueError
+            If the span is empty or does not lie in the response.
+        """
+        start, stop = _as_span(span, "target")
+        if not self.response[0] <= start < stop <= self.response[1]:
+            raise ValueError(
+                f"span ({start}, {stop}) is empty or does not lie in the response {self.response}: give a half-open "
+                "range of generated token positions"
+            )
+        first, last = self.segments.reasoning
+        before = (min(first, start), min(last, start))
+        return replace(self, segments=replace(self.segments, reasoning=before, output=(start, stop)))
+
+
+def hull(spans: Sequence[Span]) -> Span:
+    """Smallest range that holds all ``spans``."""
+    return min(start for start, _ in spans), max(stop for _, stop in spans)
 
 
 def _as_span(span: Any, name: str) -> Span:

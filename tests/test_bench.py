@@ -55,3 +55,35 @@ def test_cost_of_one_hop_on_the_embedded_model(capsys):
 def test_measure_pairs_every_run():
     result = bench.measure(tiny_model(), FlashTrace(), bench.bench_sample(20, 10, 97), runs=2)
     assert result["ratio"] > 0 and result["n"] == 2 and result["peak_gib"] >= 0
+
+
+def test_measure_of_many_spans_is_paired_with_one():
+    sample = bench.bench_sample(20, 10, 97)
+    result = bench.measure(tiny_model(), FlashTrace(), sample, runs=2, spans=5)
+    assert result["over_one"] > 0 and set(result) - {"over_one"} == set(
+        bench.measure(tiny_model(), FlashTrace(), sample, runs=1)
+    )
+
+
+def test_equal_spans_tile_what_is_cut():
+    spans = bench.equal_spans((7, 30), 5)
+    assert spans[0][0] == 7 and spans[-1][1] == 30 and {b - a for a, b in spans} == {4, 5}
+    assert all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False))
+    with pytest.raises(ValueError, match="ask for 1 to 3"):
+        bench.equal_spans((0, 3), 4)
+
+
+@pytest.mark.parametrize("measured, code", [(0.9, 0), (99.0, 1), (None, 1)])
+def test_targets_are_judged_by_their_limits(measured, code, monkeypatch, capsys):
+    def measured_row(*args):
+        return {"error": "broken"} if measured is None else dict.fromkeys(("ratio", "peak_gib", "over_one"), measured)
+
+    monkeypatch.setattr(bench, "_measured", measured_row)
+    assert bench.main(["--targets"]) == code
+    assert ("broken" in capsys.readouterr().out) == (measured is None)
+
+
+def test_spans_are_refused_for_other_methods(capsys):
+    with pytest.raises(SystemExit):
+        bench.main(["--spans", "4", "--methods", "ifr"])
+    assert "--methods flashtrace" in capsys.readouterr().err

@@ -6,9 +6,8 @@ import torch
 from tqdm import tqdm
 
 from ..activations import Activations
-from ..proximity import span_scores
+from ..proximity import span_scores, spans_at_once
 from ..sample import Span
-from ..scoring_model import default_budget
 
 UNITS_AT_ONCE = 64  # more share no further work, and the progress bar should move
 
@@ -36,10 +35,7 @@ def unit_rows(
     torch.FloatTensor, shape [G, N]
         Each row sums to 1; the row of a single token is its IFR row.
     """
-    layer = activations.layers[0]
-    per_unit = 3 * 4 * len(layer.q) * activations.n_tokens  # float32 column sums [H, N] and what is made of them
-    budget = max_batch_bytes or default_budget(layer.k.device)
-    at_once = min(UNITS_AT_ONCE, max(1, budget // per_unit))
+    at_once = min(UNITS_AT_ONCE, spans_at_once(activations, max_batch_bytes))
     rows = []
     with tqdm(total=len(units), desc=label, leave=False, unit="unit") as bar:
         for first in range(0, len(units), at_once):
