@@ -82,7 +82,9 @@ run.figure(fig, "table2_morehopqa_mas", "MAS on MoreHopQA", n=frame["sample"].nu
 # %%
 control = experiments.against(frame[frame["metric"] != "r_precision"], "random")
 run.table(control, "morehopqa_against_random", "Every method minus the random ranking, on the same samples")
-control.round(3)
+for row in control[control["better"] != control["method"]].itertuples():
+    print(f"{row.method} does not beat a random ranking in {row.metric}: {row.difference:+.3f} "
+          f"[{row.low:+.3f}, {row.high:+.3f}], n = {row.n}")
 
 # %% [markdown]
 # ## Where the rankings look
@@ -171,9 +173,16 @@ for metric in ("rise", "mas"):
           f"difference {row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]")
 
 # %% [markdown]
-# What differs: short paragraphs and a reasoning of few lines, in which a token-by-token walk has few rows to take, so that
-# less time can be saved than on the paper's long traces; and a small model that quotes each supporting sentence before it
-# takes the step.
+# **In the default profile no method beats a ranking by lot**, and most find less of the evidence than chance does.
+# Two things come together. The attributions look at the question (the table above): $\mathbf O$ rests on it and on what
+# $\mathbf T$ has copied, and of the paragraphs little is needed again once it is copied. RISE and MAS, as the paper defines them,
+# follow the likelihood of the *whole* response, and this response begins by quoting the paragraphs: it loses most when their
+# names and numbers are masked, wherever the answer's own mass lies. That perturbation does no better, which measures the answer's
+# dependence on each sentence directly, says that this is no fault of the proximity.
+#
+# What else differs: short paragraphs and a reasoning of few lines, in which a token-by-token walk has few rows to take, so
+# that less time can be saved than on the paper's long traces; and a small model that quotes each supporting sentence before
+# it takes the step.
 
 # %% [markdown]
 # ## Audit
