@@ -177,3 +177,28 @@ def test_documents_fill_a_length_and_what_does_not_fit_is_counted(tmp_path):
     (tmp_path / FILES["hotpotqa"]).write_text(json.dumps(record))
     with pytest.raises(ValueError, match="no paragraph is titled Nowhere"):
         documents_examples(6, 400, words, source="folder", folder=tmp_path)
+
+
+def test_the_whole_of_math_is_read_in_its_authors_layout_and_from_the_hub(tmp_path, monkeypatch):
+    records = standin_records("math", 4)
+    assert all("answer" not in record and record["level"].startswith("Level ") for record in records)
+    for i, record in enumerate(records):
+        path = tmp_path / "MATH" / "test" / "algebra" / f"{i}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({name: record[name] for name in ("problem", "level", "type", "solution")}))
+    found = task_examples("math", None, source="folder", folder=tmp_path, seed=None)
+    written = {e.prompt: e for e in standin_examples("math", 4)}
+    assert {e.prompt: e.answers for e in found} == {p: e.answers for p, e in written.items()}
+    assert found[0].id == "algebra/0" and found[0].task == found[0].cell == "math" and found[0].scorer == "boxed"
+    (tmp_path / "MATH" / "test" / "algebra" / "9.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"9\.json must hold one problem"):
+        task_examples("math", None, source="folder", folder=tmp_path)
+    asked = []
+
+    def load_dataset(name, config, split):
+        asked.append((name, config, split))
+        return records
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    assert task_examples("math", 2, source="hub")
+    assert asked == [("EleutherAI/hendrycks_math", config, "test") for config in HUB["math"].config] and len(asked) == 7

@@ -240,6 +240,14 @@ def math_problem(rng: random.Random, split: str) -> dict[str, Any]:
     }
 
 
+def whole_math_problem(rng: random.Random, split: str) -> dict[str, Any]:
+    """The same in the schema of the whole of MATH: ``type`` and ``level`` (a text) for subject and level, no answer."""
+    record = math_problem(rng, split)
+    record["type"], record["level"] = record.pop("subject"), f"Level {record['level']}"
+    del record["answer"]
+    return record
+
+
 def _worked(solution: str) -> str:
     """The same solution with every calculation written out."""
     signs = {"\\cdot": "*"}

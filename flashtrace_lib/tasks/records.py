@@ -36,16 +36,26 @@ def gsm8k_example(record: Record, id: str) -> Example:
     return _boxed_example("gsm8k", id, record, question, _MARK.sub("", chain).strip(), answer)
 
 
+def math500_example(record: Record, id: str) -> Example:
+    r"""MATH-500: the chain is the solution up to the sentence that holds the box."""
+    return _math_example("math500", record, id, *_fields(record, id, "answer"))
+
+
 def math_example(record: Record, id: str) -> Example:
-    r"""MATH: the chain is the solution up to the sentence that holds the box."""
-    problem, solution, answer = _fields(record, id, "problem", "solution", "answer")
+    """MATH, all of it: the same, but the answer stands in the box alone."""
+    return _math_example("math", record, id, None)
+
+
+def _math_example(task: str, record: Record, id: str, answer: str | None) -> Example:
+    problem, solution = _fields(record, id, "problem", "solution")
     box = find_boxed(solution)
     if box is None:
         raise ValueError(f"record {id}: the solution holds no complete \\boxed{{…}}")
+    answer = solution[slice(*box)].partition("{")[2][:-1] if answer is None else answer
     before = solution[: box[0]]
     # The sentence of the box goes to the output; where there is no other, the chain is what leads to the box.
     chain = before[: max(before.rfind(". ") + 1, before.rfind(".\n") + 1)].strip() or before.strip()
-    return _boxed_example("math500", id, record, problem, chain, answer)
+    return _boxed_example(task, id, record, problem, chain, answer)
 
 
 def _boxed_example(task: str, id: str, record: Record, text: str, chain: str, answer: str) -> Example:
@@ -56,7 +66,8 @@ def _boxed_example(task: str, id: str, record: Record, text: str, chain: str, an
         prompt=text,  # the problem alone is I (appendix E.2)
         request=_BOX_REQUEST,
         answers=(answer,),
-        evidence=_places(text, record.get("evidence", ()), id),
+        # Where all of the problem is needed there is nothing for a ranking to find.
+        evidence=_places(text, [passage for passage in record.get("evidence", ()) if passage != text], id),
         reasoning=chain,
         output=f"The answer is $\\boxed{{{answer}}}$.",
         scorer="boxed",
@@ -151,7 +162,8 @@ def exercise_example(record: Record, id: str) -> Example:
 
 
 EXAMPLE_OF: dict[str, Callable[[Record, str], Example]] = {
-    "math500": math_example,
+    "math500": math500_example,
+    "math": math_example,
     "gsm8k": gsm8k_example,
     "morehopqa": morehopqa_example,
     "hotpotqa": hotpotqa_example,

@@ -32,19 +32,24 @@ class HubSet:
     id : str
         Repository.
     config, split : str
-        Arguments of ``datasets.load_dataset``.
+        Arguments of ``datasets.load_dataset``; several configs are read one behind the other.
     file : str
         A file to download instead, where the repository's loading script is gone.
     """
 
     id: str
-    config: str | None = None
+    config: str | tuple[str, ...] | None = None
     split: str = "test"
     file: str | None = None
 
 
+_SUBJECTS = (
+    "algebra", "counting_and_probability", "geometry", "intermediate_algebra", "number_theory", "prealgebra",
+    "precalculus",
+)  # fmt: skip
 HUB = {
     "math500": HubSet("HuggingFaceH4/MATH-500"),
+    "math": HubSet("EleutherAI/hendrycks_math", config=_SUBJECTS),
     "gsm8k": HubSet("openai/gsm8k", config="main"),
     "morehopqa": HubSet("alabnii/morehopqa", file="data/with_human_verification.json"),
     "hotpotqa": HubSet("hotpotqa/hotpot_qa", config="distractor", split="validation"),
@@ -55,6 +60,7 @@ FOLDER_FILES: dict[str, tuple[str, ...]] = {
     "hotpotqa": (FILES["hotpotqa"], "hotpotqa/train_original_format.json", "hotpotqa/hotpot_dev_distractor_v1.json"),
 }
 _PRACTICE = "exercises/practice"  # in a clone of exercism/python
+_MATH = "MATH/test"  # as its authors publish it: one folder a subject, one file a problem
 _POOL = 40  # further records of HotpotQA whose paragraphs fill long prompts: about 55,000 tokens
 _ID = ("unique_id", "_id", "id", "slug")
 
@@ -66,7 +72,7 @@ def task_examples(
 
     Parameters
     ----------
-    kind : {"math500", "gsm8k", "morehopqa", "hotpotqa", "exercism"}
+    kind : {"math500", "math", "gsm8k", "morehopqa", "hotpotqa", "exercism"}
         Which data set.
     n : int or None
         Examples wanted; None for all there are (of the stand-ins there is no end: a number is needed).
@@ -193,6 +199,8 @@ def folder_records(kind: str, folder: Path | str | None) -> tuple[str, Sequence[
             return str(folder / name), read_records(folder / name)
     if kind == "exercism" and (folder / _PRACTICE).is_dir():
         return str(folder / _PRACTICE), [_exercise(path) for path in sorted((folder / _PRACTICE).iterdir())]
+    if kind == "math" and (folder / _MATH).is_dir():
+        return str(folder / _MATH), [_problem(path) for path in sorted((folder / _MATH).glob("*/*.json"))]
     raise ValueError(f"{folder} holds no {kind}: looked for {', '.join(FOLDER_FILES[kind])}")
 
 
@@ -216,6 +224,8 @@ def hub_records(kind: str) -> tuple[str, Sequence[Record]]:
 def _load_set(found: HubSet) -> Sequence[Record]:
     from datasets import load_dataset  # slow to import, and only wanted here
 
+    if isinstance(found.config, tuple):
+        return [record for config in found.config for record in load_dataset(found.id, config, split=found.split)]
     return load_dataset(found.id, found.config, split=found.split)
 
 
@@ -258,6 +268,14 @@ def _exercise(folder: Path) -> Record:
         if path.is_file() and path.suffix in (".md", ".py", ".json", ".toml")
     }
     return {"slug": folder.name, "files": files}
+
+
+def _problem(path: Path) -> Record:
+    """One problem of MATH in its authors' layout, named by subject and number."""
+    record = _parsed(path.read_text(encoding="utf-8"), str(path))
+    if not isinstance(record, dict):
+        raise ValueError(f"{path} must hold one problem, a JSON object")
+    return {**record, "unique_id": f"{path.parent.name}/{path.stem}"}
 
 
 def _made(make: Callable[[Record, str], Any], kind: str, record: Record, index: int, where: str) -> Any:

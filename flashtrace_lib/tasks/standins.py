@@ -16,7 +16,7 @@ from ..paths import write_text
 from .base import Example
 from .bridges import bridge_question, documents_question
 from .exercises import exercise
-from .math_problems import math_problem
+from .math_problems import math_problem, whole_math_problem
 from .records import EXAMPLE_OF
 from .splits import check_split
 from .word_problems import word_problem
@@ -25,6 +25,7 @@ Record = dict[str, Any]
 
 GENERATORS: dict[str, Callable[[random.Random, str], Record]] = {
     "math500": math_problem,
+    "math": whole_math_problem,
     "gsm8k": word_problem,
     "morehopqa": bridge_question,
     "hotpotqa": documents_question,
@@ -33,6 +34,7 @@ GENERATORS: dict[str, Callable[[random.Random, str], Record]] = {
 _ID = {"math500": "unique_id", "morehopqa": "_id", "hotpotqa": "id"}  # where a schema has one
 FILES = {
     "math500": "math500/test.jsonl",
+    "math": "math/test.jsonl",
     "gsm8k": "gsm8k/test.jsonl",
     "morehopqa": "morehopqa/with_human_verification.json",
     "hotpotqa": "hotpotqa/validation_hub_format.json",
@@ -45,7 +47,7 @@ def standin_records(kind: str, n: int, seed: int = 0, split: str = "eval") -> li
 
     Parameters
     ----------
-    kind : {"math500", "gsm8k", "morehopqa", "hotpotqa", "exercism"}
+    kind : {"math500", "math", "gsm8k", "morehopqa", "hotpotqa", "exercism"}
         Whose schema.
     n : int
         Records wanted.
