@@ -110,7 +110,7 @@ def count_table(collections: Mapping[str, Collection]) -> pd.DataFrame:
     rows = []
     for cell, collection in collections.items():
         parts = [sample.segments for sample in collection.samples]
-        gold = [float(s.gold_in_prompt.float().mean()) for s in collection.samples]
+        gold = [float(s.gold_in_prompt.float().mean()) for s in collection.samples if s.gold is not None]
         rows.append(
             {"cell": cell, **collection.counts, "kept": len(parts), "responses": _kind(collection),
              "|I|": _median(p.prompt for p in parts), "|T|": _median(p.reasoning for p in parts),

@@ -77,6 +77,9 @@ def test_counts_and_marks_say_which_cells_are_forced():
     table = experiments.count_table(cells).set_index("cell")
     assert table.loc["x", "responses"] == "the model's own" and "‡" in table.loc["y", "responses"]
     assert table.loc["x", "|I|"] == 7 and table.loc["x", "gold share"] == round(2 / 7, 3)
+    bare = tiny_sample()
+    bare.gold = None
+    assert experiments.count_table({"x": Collection([bare], {"tried": 1})})["gold share"].isna().all()
     marked = experiments.mark_cells(pd.DataFrame({"cell": ["x", "y", "z"]}), cells)
     assert marked["cell"].tolist() == ["x", "y ‡", "z §"] and table.loc["z", "responses"] == "unfiltered §"
 

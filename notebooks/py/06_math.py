@@ -15,7 +15,9 @@
 # **Which data set?** The paper's text says MATH. The traces published with it are 100 problems of GSM8K, and the RISE
 # and MAS computed from them are the numbers of its MATH row. So its numbers stand beside GSM8K here, and MATH-500 is
 # reported as well. Both in this profile's source: records of the published sets, or stand-ins of our own in the same
-# schema (word problems with integer arithmetic), in which the numbers that matter are known.
+# schema (integer arithmetic); in the word problems the sentences that the calculation needs are known.
+#
+# $\mathbf I$ is the problem alone (appendix E.2). The words behind it that ask for a box are context, as the template is.
 
 # %% tags=["parameters"]
 profile = "laptop"
