@@ -136,9 +136,10 @@ def _draw_row(axes: Axes, values: np.ndarray, tokens: Sequence[str], colour: str
             break
         if not crowded:
             taken.append(int(j))
+            edge = j < 0.05 * len(values)  # centred, a long name would cover the axis
             axes.annotate(
-                _name(tokens[j]), (j, values[j]), (0, 3), textcoords="offset points", ha="center", fontsize=6,
-                color=INK, parse_math=False,
+                _name(tokens[j]), (j, values[j]), (0, 3), textcoords="offset points", ha="left" if edge else "center",
+                fontsize=6, color=INK, parse_math=False,
             )  # fmt: skip
 
 
