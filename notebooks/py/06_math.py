@@ -168,8 +168,8 @@ print("flagged samples:", int(flags[flags["metric"] == "rise"].groupby("cell")["
 # %% [markdown]
 # What differs: the model has 135 million parameters and was taught to write one line a step, so that its reasoning repeats
 # every number it needs (lengths in the table of samples; the paper's traces have a median of 188 tokens of reasoning); in
-# the profiles without real records the problems are stand-ins of some forty tokens, most of which the calculation needs, so
-# that a step of masking is two tokens and there is little to tell apart; and the paper's reasoning was written by a larger
+# the profiles without real records the problems are stand-ins of some thirty tokens, most of which the calculation needs, so
+# that a step of masking is a token or two and there is little to tell apart; and the paper's reasoning was written by a larger
 # model than the one that is explained.
 
 # %% [markdown]
@@ -178,6 +178,6 @@ print("flagged samples:", int(flags[flags["metric"] == "rise"].groupby("cell")["
 # Stored results, chosen at random, are computed again from nothing and must agree.
 
 # %% tags=["audit"]
-checked = audit(methods, samples, model, store, k=3, seed=run.profile.seed, steps=run.profile.steps, scorer=scorer)
+checked = audit(methods, samples, model, store, k=2, seed=run.profile.seed, steps=run.profile.steps, scorer=scorer)
 assert checked["agrees"].all(), checked[~checked["agrees"]]
 print("all agree:", bool(checked["agrees"].all()))
