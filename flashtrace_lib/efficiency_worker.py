@@ -16,9 +16,9 @@ import torch
 
 from . import bench
 from .attribution import Attribution, Method
-from .experiments import build_method
 from .models import load_model
 from .sample import Sample
+from .side_by_side import ADAPTERS, build
 
 THROUGH_REASONING = ("flashtrace", "rollout", "cage")  # explain O and follow the mass through T
 
@@ -32,13 +32,13 @@ def sweep_sample(name: str, n_input: int, n_generated: int, vocabulary: int) -> 
     Parameters
     ----------
     name : str
-        A key of ``METHODS``.
+        A key of ``METHODS`` or of ``ADAPTERS``.
     n_input, n_generated : int
         |I| and |T| + |O|, tokens.
     vocabulary : int
         Ids are drawn below it.
     """
-    if name in THROUGH_REASONING:
+    if (ADAPTERS[name].nearest if name in ADAPTERS else name) in THROUGH_REASONING:
         return bench.bench_sample(n_input, n_generated, vocabulary)
     return bench.random_sample(n_input, 0, n_generated, vocabulary)
 
@@ -97,7 +97,7 @@ def main(argv: list[str]) -> int:
     """Measure what the job, JSON in the first argument, says (`efficiency.worker_command`)."""
     job = json.loads(argv[0])
     model, tokenizer = load_model(job["model"], dtype=job["dtype"], device_map=job["device_map"])
-    method = build_method(job["name"], job["options"], tokenizer)
+    method = build(job["name"], job["options"], tokenizer)
     bench.warm_up(model, method)
     say(ready=True)
     vocabulary = model.get_input_embeddings().num_embeddings

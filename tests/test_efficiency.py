@@ -8,7 +8,7 @@ import pytest
 from tiny import tiny_model
 from tiny_reasoner import load_tokenizer
 
-from flashtrace_lib import efficiency, efficiency_worker
+from flashtrace_lib import bench, efficiency, efficiency_worker, side_by_side, sweeper
 from flashtrace_lib.efficiency import BEYOND, ERROR, OK, OUT_OF_MEMORY, TIME_OUT, Ended
 from flashtrace_lib.experiments import build_method
 from flashtrace_lib.limits import supervise
@@ -33,6 +33,12 @@ def profile():
 @pytest.fixture
 def store(tmp_path):
     return Store(tmp_path / "efficiency")
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """No peaks: to collect garbage first takes a second in a process as large as a test's."""
+    monkeypatch.setattr(bench, "peak_gib", lambda model, work: (work(), 0.1)[1])
 
 
 class Stub:
@@ -66,7 +72,7 @@ def test_every_size_is_measured_once_and_kept(profile, store):
     assert [asked[:2] for asked in stub.asked] == [("ifr", {}), ("ifr", {"batch_size": 1})]
     assert stub.asked[0][2] == [(8, 4), (16, 4), (32, 4), (8, 8), (8, 16)]  # (8, 4) lies on both axes
     assert list(frame.columns) == list(efficiency.COLUMNS) and len(frame) == 12
-    assert set(frame["outcome"]) == {OK} and set(frame["hardware"]) == {efficiency.hardware_name("cpu")}
+    assert set(frame["outcome"]) == {OK} and set(frame["hardware"]) == {sweeper.hardware_name("cpu")}
     assert frame.loc[frame["axis"] == "generation", "seconds"].tolist() == [12.0, 16.0, 24.0] * 2
     again = efficiency.sweep(profile(), store, stub)
     pd.testing.assert_frame_equal(frame, again)
@@ -120,7 +126,7 @@ def test_a_worker_that_never_gets_ready_blames_no_size_twice(profile, store):
 
 def test_another_machines_measurement_stands(profile, store, monkeypatch):
     efficiency.sweep(profile(), store, Stub())
-    monkeypatch.setattr(efficiency, "cpu_name", lambda: "another")
+    monkeypatch.setattr(sweeper, "cpu_name", lambda: "another")
     stub = Stub()
     frame = efficiency.sweep(profile(), store, stub)
     assert stub.asked == [] and not frame["hardware"].str.startswith("another").any()
@@ -132,13 +138,35 @@ def test_the_ways_to_attention_are_a_sweep_of_their_own(profile, store):
     assert set(frame["axis"]) == {efficiency.ATTENTION} and set(frame["length"]) == {16}
 
 
+def test_tools_are_swept_beside_the_nearest_method(profile, store, monkeypatch):
+    monkeypatch.setattr(side_by_side, "find_spec", lambda package: package == "captum")
+    stub = Stub()
+    frame = efficiency.sweep_tools(profile(), store, stub)
+    assert [name for name, _, _ in stub.asked] == ["captum_ablation", "perturbation"]
+    assert frame["axis"].tolist() == [efficiency.TOOLS] * 2 and frame["length"].tolist() == [16] * 2
+    assert side_by_side.available() == (["captum_ablation"], ["flashtrace is not installed: left out"])
+
+
+def test_captums_ablation_is_perturbation():
+    sample, model = efficiency_worker.sweep_sample("captum_ablation", 50, 6, 97), tiny_model()
+    theirs = side_by_side.build("captum_ablation", {}, None).attribute(model, sample)
+    ours = build_method("perturbation", {"units": "sentence", "spread": "copy"}).attribute(model, sample)
+    assert theirs.scores.tolist() == pytest.approx(ours.scores.tolist(), abs=1e-4) and ours.scores.max() > 0
+    assert theirs.metadata["forward_passes"] == ours.metadata["forward_passes"] == 4
+
+
+def test_a_tool_that_follows_the_reasoning_gets_one():
+    assert efficiency_worker.sweep_sample("published_flashtrace", 8, 40, 97).segments.has_reasoning
+    assert not efficiency_worker.sweep_sample("captum_ablation", 8, 40, 97).segments.has_reasoning
+
+
 def test_an_unknown_contestant_is_refused(profile):
     with pytest.raises(ValueError, match="no method 'nothing'; known are .*ifr_one_by_one"):
         efficiency.contestants(profile(methods=("nothing",)))
 
 
 @pytest.mark.parametrize("label", EfficiencyProfile().methods)
-def test_every_contestant_can_be_measured(label, profile):
+def test_every_contestant_can_be_measured(label, profile, quick):
     chosen = efficiency.contestants(profile(methods=(label,)))[0]
     options = chosen.options | ({"runs": 1, "max_steps": 2} if chosen.name == "reagent" else {})
     method, steps = build_method(chosen.name, options), []
@@ -150,7 +178,7 @@ def test_every_contestant_can_be_measured(label, profile):
     json.dumps(found)
 
 
-def test_every_target_row_is_walked_one_by_one():
+def test_every_target_row_is_walked_one_by_one(quick):
     passes = {}
     for name, options in (("ifr", {}), ("ifr", {"batch_size": 1}), ("flashtrace", {"hops": 1})):
         sample = efficiency_worker.sweep_sample(name, 8, 20, 97)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from test_efficiency import profile, store  # noqa: F401 - fixtures
+from test_efficiency import profile, quick, store  # noqa: F401 - fixtures
 from tiny import tiny_model
 
 from flashtrace_lib import efficiency, efficiency_audit
@@ -111,6 +111,14 @@ def test_table_9_has_the_papers_rows_and_relative_savings():
     assert efficiency_tables.attention_table(frame)["n"].tolist()[0] == 0
 
 
+def test_tools_stand_beside_the_nearest_method():
+    frame = sweep_frame({"captum_ablation": lambda n: 3.0, "perturbation": lambda n: 2.0}, axis="tools", lengths=(10,))
+    row = efficiency_tables.tools_table(frame).iloc[0]
+    assert row[["tool", "nearest", "tokens", "outcome"]].tolist() == ["captum_ablation", "perturbation", 15, OK]
+    assert row[["ratio", "nearest_ratio", "times"]].tolist() == [6.0, 4.0, 1.5]
+    assert efficiency_tables.tools_table(frame[frame["method"] == "perturbation"]).empty
+
+
 def test_the_front_holds_what_nothing_cheaper_beats():
     cost = {"flashtrace": lambda n: 1.0, "ifr": lambda n: 2.0, "ifr_one_by_one": lambda n: 3.0,
             "perturbation": lambda n: 4.0, "ig": lambda n: 5.0, "clp": lambda n: 6.0}  # fmt: skip
@@ -176,7 +184,7 @@ def real(command, hear, limits):
     return Ended(OK)
 
 
-def test_the_audit_passes_what_was_measured_and_finds_what_was_changed(profile, store):  # noqa: F811
+def test_the_audit_passes_what_was_measured_and_finds_what_was_changed(profile, store, quick):  # noqa: F811
     settings = profile(methods=("ifr_one_by_one", "flashtrace"), inputs=(16,), generations=(8,), runs=2)
     frame = efficiency.sweep(settings, store, real)
     model = tiny_model(seed=1)

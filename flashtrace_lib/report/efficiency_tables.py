@@ -10,6 +10,7 @@ import pandas as pd
 
 from ..efficiency import MODES, OK, TIME_OUT
 from ..pilot import power_law
+from ..side_by_side import ADAPTERS
 from .axes import require
 from .paper_numbers import paper_value, text_value
 from .style import method_order, method_style
@@ -249,3 +250,28 @@ def cost_and_mas(frame: pd.DataFrame, mas: pd.DataFrame, n_input: int) -> tuple[
     # A point is on the front where all that is cheaper is less faithful.
     table["front"] = table["mas"] < table["mas"].shift(fill_value=math.inf).cummin()
     return table, left_out
+
+
+def tools_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Each published tool beside the library's nearest method, at equal lengths.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        From `efficiency.sweep_tools`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``tool, nearest, tokens, outcome, ratio, nearest_ratio`` (forward passes), ``times`` (the first over the
+        second), ``peak_gib, nearest_peak_gib``.
+    """
+    columns = "tool nearest tokens outcome ratio nearest_ratio times peak_gib nearest_peak_gib".split()
+    rows = []
+    ours = frame.set_index(["method", "n_input"])
+    for tool in frame[frame["method"].isin(list(ADAPTERS))].itertuples():
+        nearest = ADAPTERS[tool.method].nearest
+        mine = ours.loc[(nearest, tool.n_input)]
+        rows.append([tool.method, nearest, tool.n_input + tool.n_generated, tool.outcome, tool.ratio, mine["ratio"],
+                     tool.ratio / mine["ratio"], tool.peak_gib, mine["peak_gib"]])  # fmt: skip
+    return pd.DataFrame(rows, columns=columns)

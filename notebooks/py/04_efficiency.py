@@ -20,7 +20,7 @@ profile = "laptop"
 # %%
 from IPython.display import display
 
-from flashtrace_lib import efficiency, efficiency_audit, experiments, load_model, paths, reasoning
+from flashtrace_lib import efficiency, efficiency_audit, experiments, load_model, paths, reasoning, side_by_side
 from flashtrace_lib.deletion import Scorer
 from flashtrace_lib.evaluation import evaluate, summarise
 from flashtrace_lib.groups import ALL, in_groups
@@ -159,6 +159,18 @@ for row in savings.itertuples():
 headline = efficiency_tables.headline(frame)
 run.table(headline, "efficiency_headline", "FlashTrace against IFR, one target row at a time (the paper's) and batched", n=runs)
 headline.round(2).style.hide(axis="index").format(precision=2, na_rep="–").set_uuid("headline")
+
+# %% [markdown]
+# ## Beside published tools
+#
+# At the same lengths and under the same limits: the authors' own package, which keeps all attention maps unless told to
+# recompute them, and captum's ablation of sentences, the nearest to perturbation. Tools that are not installed are left out.
+
+# %%
+print("\n".join(side_by_side.available()[1]) or "all are installed")
+tools = efficiency_tables.tools_table(efficiency.sweep_tools(run.profile, Store(run.store("efficiency"))))
+run.table(tools, "efficiency_tools", "Published tools beside the nearest method, in forward passes and GiB", n=runs)
+tools.style.hide(axis="index").format(precision=2, na_rep="–").set_uuid("tools")
 
 # %% [markdown]
 # ## (e) Cost against faithfulness
