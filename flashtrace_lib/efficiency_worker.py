@@ -39,7 +39,8 @@ def sweep_sample(name: str, n_input: int, n_generated: int, vocabulary: int) -> 
         Ids are drawn below it.
     """
     if (ADAPTERS[name].nearest if name in ADAPTERS else name) in THROUGH_REASONING:
-        return bench.bench_sample(n_input, n_generated, vocabulary)
+        n_output = min(bench.OUTPUT_TOKENS, max(1, n_generated // 2))  # a T to follow, however little is generated
+        return bench.random_sample(n_input, n_generated - n_output, n_output, vocabulary)
     return bench.random_sample(n_input, 0, n_generated, vocabulary)
 
 

@@ -155,6 +155,13 @@ def test_captums_ablation_is_perturbation():
     assert theirs.metadata["forward_passes"] == ours.metadata["forward_passes"] == 4
 
 
+@pytest.mark.parametrize("n_generated, output", [(1, 1), (2, 1), (16, 8), (40, 16)])
+def test_there_is_a_reasoning_to_follow(n_generated, output):
+    segments = efficiency_worker.sweep_sample("flashtrace", 8, n_generated, 97).segments
+    assert segments.output == (8 + n_generated - output, 8 + n_generated)
+    assert segments.generated == (8, 8 + n_generated) and segments.has_reasoning == (n_generated > 1)
+
+
 def test_a_tool_that_follows_the_reasoning_gets_one():
     assert efficiency_worker.sweep_sample("published_flashtrace", 8, 40, 97).segments.has_reasoning
     assert not efficiency_worker.sweep_sample("captum_ablation", 8, 40, 97).segments.has_reasoning
