@@ -129,7 +129,7 @@ def test_bad_requests_are_refused(tmp_path):
 
 
 @pytest.mark.skipif(data_dir() is None, reason="FLASHTRACE_DATA_DIR names no folder of real records")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "math"])  # MATH-500 stands for it
 def test_real_records_load(kind):
     found = task_examples(kind, None, source="folder", folder=data_dir())
     assert len(found) >= 8 and len({e.id for e in found}) == len(found)

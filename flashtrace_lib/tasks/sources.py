@@ -201,7 +201,8 @@ def folder_records(kind: str, folder: Path | str | None) -> tuple[str, Sequence[
         return str(folder / _PRACTICE), [_exercise(path) for path in sorted((folder / _PRACTICE).iterdir())]
     if kind == "math" and (folder / _MATH).is_dir():
         return str(folder / _MATH), [_problem(path) for path in sorted((folder / _MATH).glob("*/*.json"))]
-    raise ValueError(f"{folder} holds no {kind}: looked for {', '.join(FOLDER_FILES[kind])}")
+    looked = [*FOLDER_FILES[kind], *{"exercism": [_PRACTICE], "math": [_MATH]}.get(kind, [])]
+    raise ValueError(f"{folder} holds no {kind}: looked for {', '.join(looked)}")
 
 
 def hub_records(kind: str) -> tuple[str, Sequence[Record]]:

@@ -53,7 +53,7 @@ style.use_style()
 # %%
 for task in ("h2_c3", "mq_q2", "morehopqa", "gsm8k"):
     example = problems(task, 1, seed=1, split="train", tokenizer=tokenizer, length=200)[0]
-    print(f"=== {task}: … {example.prompt[-110:].strip()}\n{true_response(example, 'thinking')}\n")
+    print(f"=== {task}: … {(example.prompt + example.request)[-110:].strip()}\n{true_response(example, 'thinking')}\n")
 
 # %% [markdown]
 # What is trained on and what is tested share no name, key, number, wording or length: whether a text belongs to the one
