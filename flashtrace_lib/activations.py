@@ -251,7 +251,8 @@ def _hooks(layer: LayerActivations, select: Callable, keep_mid: bool, file: Call
         return select(args[0] if args else kwargs["hidden_states"])  # [M, d]
 
     def on_input(_, args, kwargs) -> None:
-        file(layer, "x_in", states(args, kwargs))
+        # Of a model over several devices, the first layer of each is handed states that lie on the one before.
+        file(layer, "x_in", states(args, kwargs).to(parts.device))
 
     def on_mid(_, args, kwargs) -> None:
         file(layer, "x_mid", states(args, kwargs))

@@ -41,6 +41,11 @@ class LayerParts:
     mid: nn.Module
 
     @property
+    def device(self) -> torch.device:
+        """Where the layer's weights lie: a model may be spread over several devices."""
+        return self.o_proj.weight.device
+
+    @property
     def head_dim(self) -> int:
         """Width of one attention head."""
         return int(self.attention.head_dim)

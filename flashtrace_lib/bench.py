@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +21,13 @@ import torch
 from tqdm import tqdm
 
 from .attribution import Method
-from .memory import KEEP_PAGES, peak_memory
+from .estimate import SENTENCE
+from .memory import peak_memory, plain_environment
 from .methods import METHODS
 from .models import DTYPES, load_model
 from .sample import Sample, Segments, Span
 
+MASK = 0  # token id that stands for a masked token
 OUTPUT_TOKENS = 16  # |O| in every size; the rest of the generated part is T
 
 
@@ -62,7 +64,7 @@ TARGETS = (
 
 
 def random_sample(n_prompt: int, n_reasoning: int, n_output: int, vocabulary: int) -> Sample:
-    """Random tokens: time and memory do not depend on what they are.
+    """Random tokens: time and memory do not depend on what they are. Sentences have twenty of them.
 
     Parameters
     ----------
@@ -74,7 +76,17 @@ def random_sample(n_prompt: int, n_reasoning: int, n_output: int, vocabulary: in
     answer = n_prompt + n_reasoning
     n = answer + n_output
     ids = torch.randint(vocabulary, (n,), generator=torch.Generator().manual_seed(0))
-    return Sample(ids, Segments((0, n_prompt), (n_prompt, answer), (answer, n)))
+    segments = Segments((0, n_prompt), (n_prompt, answer), (answer, n))
+    return Sample(ids, segments, sentences=_sentences(segments), mask_token_id=MASK)
+
+
+def _sentences(segments: Segments) -> list[Span]:
+    """Tile every segment by ranges of ``SENTENCE`` tokens; the last of each may be shorter."""
+    return [
+        (first, min(first + SENTENCE, stop))
+        for _, (start, stop) in segments.named()
+        for first in range(start, stop, SENTENCE)
+    ]
 
 
 def bench_sample(n_prompt: int, n_generated: int, vocabulary: int) -> Sample:
@@ -110,45 +122,60 @@ def measure(model: torch.nn.Module, method: Method, sample: Sample, runs: int = 
         ``forward_peak_gib`` (GiB over the loaded model), ``n``; with spans also ``over_one``, the median ratio to one
         attribution.
     """
+    cut = equal_spans(sample.segments.generated, spans) if spans else []
 
     def forward() -> None:
-        _forward(model, sample)
+        forward_pass(model, sample)
 
     def one() -> None:
         method.attribute(model, sample)
-
-    cut = equal_spans(sample.segments.generated, spans) if spans else []
 
     def many() -> None:
         method.attribute_many(model, sample, cut)
 
     work = many if spans else one
-    # Code and buffers that the libraries load once, on first use, belong to the loaded model, not to a size.
-    method.attribute(model, bench_sample(32, 32, model.get_input_embeddings().num_embeddings))
-    with peak_memory(model.device) as peak:  # first: nothing in the allocator that could hide what it takes
-        work()
-    with peak_memory(model.device) as forward_peak:
-        forward()
-    calls = [forward, work, one] if spans else [forward, work]
-    times = [[_timed(call) for call in calls] for _ in range(runs)]
-    result = {
-        "forward_s": statistics.median(t[0] for t in times),
-        "seconds": statistics.median(t[1] for t in times),
-        "ratio": statistics.median(t[1] / t[0] for t in times),
-        "peak_gib": peak.over_start / 2**30,
-        "forward_peak_gib": forward_peak.over_start / 2**30,
-        "n": runs,
-    }
+    warm_up(model, method)
+    # first: nothing in the allocator that could hide what it takes
+    peak, forward_peak = peak_gib(model, work), peak_gib(model, forward)
+    times = alternate([forward, work, one] if spans else [forward, work], runs)
+    result = {**medians(times), "peak_gib": peak, "forward_peak_gib": forward_peak}
     return {**result, "over_one": statistics.median(t[1] / t[2] for t in times)} if spans else result
 
 
+def warm_up(model: torch.nn.Module, method: Method) -> None:
+    """One small attribution: code and buffers that libraries load on first use belong to the model, not to a size."""
+    method.attribute(model, bench_sample(32, 32, model.get_input_embeddings().num_embeddings))
+
+
+def peak_gib(model: torch.nn.Module, work: Callable[[], object]) -> float:
+    """Peak memory of ``work()`` over what was in use before, GiB."""
+    with peak_memory(model.device) as peak:
+        work()
+    return peak.over_start / 2**30
+
+
+def alternate(calls: Sequence[Callable[[], object]], runs: int) -> list[list[float]]:
+    """Seconds of every call, run in turn ``runs`` times, shape [runs][calls]; what slows one run slows its pair."""
+    return [[timed(call) for call in calls] for _ in range(runs)]
+
+
+def medians(times: Sequence[Sequence[float]]) -> dict[str, float]:
+    """``forward_s, seconds, ratio, n`` of (forward, attribution, …) seconds; ``ratio`` is the median of the pairs'."""
+    return {
+        "forward_s": statistics.median(t[0] for t in times),
+        "seconds": statistics.median(t[1] for t in times),
+        "ratio": statistics.median(t[1] / t[0] for t in times),
+        "n": len(times),
+    }
+
+
 @torch.inference_mode()
-def _forward(model: torch.nn.Module, sample: Sample) -> None:
+def forward_pass(model: torch.nn.Module, sample: Sample) -> None:
     """One forward pass with the model's own attention, logits of every position as `model(ids)` gives them."""
     model(sample.input_ids[None].to(model.device), use_cache=False)
 
 
-def _timed(call, *args) -> float:
+def timed(call: Callable[..., object], *args: object) -> float:
     """Wall-clock seconds of ``call(*args)``, device work included."""
     start = time.perf_counter()
     call(*args)
@@ -188,10 +215,9 @@ def run_targets(model: str) -> pd.DataFrame:
 
 def _measured(size: str, method: str, model: str, dtype: str, runs: int, spans: int) -> dict[str, Any]:
     """`measure` in a process of its own: its columns, or ``error``."""
-    plain = {name: value for name, value in os.environ.items() if name not in KEEP_PAGES}  # memory as it is by default
     command = [sys.executable, "-m", "flashtrace_lib", "bench", "--worker", "--sizes", size, "--spans", str(spans)]
     command += ["--methods", method, "--model", model, "--dtype", dtype, "--runs", str(runs)]
-    done = subprocess.run(command, capture_output=True, text=True, env=plain)
+    done = subprocess.run(command, capture_output=True, text=True, env=plain_environment())
     return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"error": _reason(done)}
 
 

@@ -1,4 +1,4 @@
-"""The command line: ``python -m flashtrace_lib book | notebooks | bench | estimate``."""
+"""The command line: ``python -m flashtrace_lib book | notebooks | bench | efficiency | estimate``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     """
     parser = _parser()
     arguments, rest = parser.parse_known_args(argv)
-    if rest and arguments.command not in ("bench", "estimate"):
+    if rest and arguments.command not in ("bench", "efficiency", "estimate"):
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     try:
         return arguments.run(arguments, rest)
@@ -58,6 +58,9 @@ def _parser() -> argparse.ArgumentParser:
 
     bench = commands.add_parser("bench", add_help=False, help="measure time and memory against a forward pass")
     bench.set_defaults(run=_bench)
+
+    sweep = commands.add_parser("efficiency", add_help=False, help="measure time and memory of every method by length")
+    sweep.set_defaults(run=_efficiency)
 
     cost = commands.add_parser("estimate", add_help=False, help="passes and hours that a profile would take")
     cost.set_defaults(run=_estimate)
@@ -90,6 +93,12 @@ def _bench(arguments: argparse.Namespace, rest: list[str]) -> int:
     from . import bench
 
     return bench.main(rest) or 0
+
+
+def _efficiency(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from . import efficiency
+
+    return efficiency.main(rest)
 
 
 def _estimate(arguments: argparse.Namespace, rest: list[str]) -> int:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from .activations import capture
+from .architecture import decoder_layers
 from .proximity import aggregate
 
 TOLERANCE = 1e-3  # relative, in float32
@@ -53,10 +54,16 @@ def check_decomposition(model: nn.Module) -> None:
     Raises
     ------
     ValueError
-        If the identity fails; the message names the layer and the gap.
+        If the identity fails (the message names the layer and the gap), or layers are offloaded.
     """
     if model in _CHECKED:
         return
+    offloaded = [parts.index for parts in decoder_layers(model) if parts.device.type == "meta"]
+    if offloaded:
+        raise ValueError(
+            f"layers {offloaded} are offloaded: their weights lie on no device between forward passes, and attribution "
+            "reads them; load the model in bfloat16, on more GPUs, or with device_map='cpu'"
+        )
     vocabulary = model.get_input_embeddings().num_embeddings
     ids = torch.arange(_CHECK_TOKENS).mul_(7919).remainder_(vocabulary)  # spread over the vocabulary, no seed needed
     gaps = decomposition_gaps(model, ids)

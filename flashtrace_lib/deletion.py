@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -122,11 +123,31 @@ class Scorer:
         """Arithmetic in use, for example ``"float32"``."""
         return _dtype_name(self._reduced if self._reduced is not None else self.model)
 
+    def settled(self) -> bool:
+        """Whether the arithmetic is decided; False where it takes the first curve that can tell."""
+        if self._undecided and (reason := _no_choice(self.model)):
+            self._undecided, self.note = False, reason
+        return not self._undecided
+
+    def settings(self) -> dict[str, Any]:
+        """All that `from_settings` needs to score as this one does: small, and can be sent to another process."""
+        names = ("precision", "max_batch_bytes", "tolerance", "note", "_undecided")
+        return {name: getattr(self, name) for name in names} | {"reduced": self._reduced is not None}
+
+    @classmethod
+    def from_settings(cls, model, settings: dict[str, Any]) -> Scorer:
+        """Scorer of another copy of the model, with the arithmetic that was decided on the first."""
+        scorer = cls(model, settings["precision"], settings["max_batch_bytes"], settings["tolerance"])
+        scorer.note, scorer._undecided = settings["note"], settings["_undecided"]
+        if settings["reduced"]:
+            scorer._reduced = _bfloat16_copy(model)
+        return scorer
+
     def curve(self, sample: Sample, scores, steps: int = 20) -> DeletionCurve:
         """Deletion curve of ``scores`` on ``sample``; see `deletion_curve`."""
         order = self._check(sample, scores)
         counts = masked_counts(len(order), steps)
-        if self._undecided:
+        if not self.settled():
             self._decide(sample, order, counts)
         model = self.model if self._reduced is None else self._reduced
         log_probs = self._log_probs(model, sample, order, counts)
@@ -150,16 +171,10 @@ class Scorer:
         return order
 
     def _decide(self, sample: Sample, order: torch.Tensor, counts: torch.Tensor) -> None:
-        """Settle on bfloat16 or stay with the model's own dtype, and say why."""
+        """Settle on bfloat16 or stay with float32, and say why."""
         from .metrics import is_flagged, normalise_response, rise  # here, since metrics offers deletion_curve
 
         self._undecided = False
-        if not _cpu_float32(self.model):
-            self.note = "the model's own dtype: not a float32 model on a CPU"
-            return
-        if not _native_bfloat16():
-            self.note = "float32: this CPU has no bfloat16 arithmetic"
-            return
         reduced = _bfloat16_copy(self.model)
         curves = [self._log_probs(model, sample, order, counts) for model in (self.model, reduced)]
         if is_flagged(curves[0]):  # RISE is 1 whatever the arithmetic: this sample cannot decide
@@ -196,6 +211,13 @@ def _bfloat16_copy(model: nn.Module) -> nn.Module:
     # Seeding the memo with the cast parameters avoids a float32 copy on the way and keeps tied weights tied.
     memo = {id(p): nn.Parameter(p.detach().to(torch.bfloat16), requires_grad=False) for p in model.parameters()}
     return copy.deepcopy(model, memo)
+
+
+def _no_choice(model: nn.Module) -> str:
+    """Why bfloat16 is no option, empty where it is one."""
+    if not _cpu_float32(model):
+        return "the model's own dtype: not a float32 model on a CPU"
+    return "" if _native_bfloat16() else "float32: this CPU has no bfloat16 arithmetic"
 
 
 def _cpu_float32(model: nn.Module) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,8 @@ def evaluate(
     steps: int = 20,
     scorer: Scorer | None = None,
     progress: bool = True,
+    executor: Any = None,
+    recipe: Callable[[], Any] | None = None,
 ) -> pd.DataFrame:
     """Attribute every sample with every method and score the result.
 
@@ -58,6 +60,13 @@ def evaluate(
         Default: ``Scorer(model, precision="auto")``.
     progress : bool
         Show a progress bar.
+    executor : int, str or distributed.Client, optional
+        Evaluate on several devices: so many worker processes on this machine, or the workers of the scheduler at this
+        address (``"tcp://host:8786"``) or of this client. One task is one sample with all methods; the frame is the
+        one that a serial run gives. See `cluster`.
+    recipe : callable, optional
+        Makes the model on a worker; returns it, or what `load_model` returns. Not needed for a model of `load_model`
+        that was not changed since.
 
     Returns
     -------
@@ -70,34 +79,17 @@ def evaluate(
     needs_curve = any(name in ON_CURVE for name in metrics)
     records = []
     with tqdm(total=len(samples) * len(methods), desc="evaluate", **({} if progress else {"disable": True})) as bar:
+        if executor is not None:
+            from .cluster import evaluate_on  # here, since Dask is an optional part
+
+            records = evaluate_on(executor, recipe, recorder, store, methods, samples, needs_curve, bar)
+            return frame_from_records(records, metrics)
         for sample in samples:
             for label, method in methods.items():
                 bar.set_postfix_str(f"{label} on {sample.id}", refresh=False)
-                records.append(_resume(recorder, store, label, method, sample, needs_curve))
+                records.append(recorder.resume(store, label, method, sample, needs_curve))
                 bar.update()
     return frame_from_records(records, metrics)
-
-
-def _resume(
-    recorder: Recorder, store: Store | None, label: str, method: Method, sample: Sample, needs_curve: bool
-) -> Record:
-    """The stored record, or a new one, or the stored one with the curve it lacked."""
-    key = recorder.key(method, sample)
-    stored = store.get(key) if store is not None else None
-    record = stored
-    try:
-        if record is None:
-            record = recorder.attribution(method, sample)
-        if needs_curve and not has_curve(record):
-            record = record | recorder.curve(sample, record["scores"])
-    except Exception as error:
-        error.add_note(f"while evaluating {label} on sample {sample.id}")
-        raise
-    # The key knows nothing of names: a renamed method or cell finds its record and shows under the new name.
-    record = record | labels(sample) | {"method": label, "key": key}
-    if store is not None and (stored is None or has_curve(stored) != has_curve(record)):
-        store.put(key, record)
-    return record
 
 
 def audit(

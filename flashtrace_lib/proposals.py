@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from .sample import Sample, Span
-from .scoring_model import default_budget, evaluating, score_rows
+from .scoring_model import evaluating, model_budget, score_rows
 
 MODEL = "model"  # the causal model's own next-token distribution
 
@@ -80,7 +80,7 @@ class CausalProposals:
         if shift and sample.mask_token_id is None:
             raise ValueError(f"sample {sample.id} has no mask_token_id to predict its first token from")
         context = torch.cat([torch.tensor([sample.mask_token_id]), self.ids]) if shift else self.ids
-        budget = max_batch_bytes or default_budget(model.get_input_embeddings().weight.device)
+        budget = max_batch_bytes or model_budget(model)
         window = max(64, budget // (8 * model.config.get_text_config().vocab_size))  # positions whose logits are formed
         for end in range(stop, start, -window):
             n = min(window, end - start)

@@ -73,7 +73,8 @@ def spans_at_once(activations: Activations, max_bytes: int | None = None) -> int
     layer = activations.layers[0]
     n_heads = layer.parts.o_proj.in_features // layer.parts.head_dim
     per_span = 3 * 4 * n_heads * activations.n_tokens  # float32 column sums [H, N] and what is made of them
-    return max(1, (max_bytes or default_budget(layer.k.device)) // per_span)
+    budget = max_bytes or min(default_budget(device) for device in {layer.k.device for layer in activations.layers})
+    return max(1, budget // per_span)
 
 
 @torch.inference_mode()

@@ -12,9 +12,9 @@ import transformers
 from .attribution import Attribution, Method
 from .deletion import Scorer
 from .fingerprints import code_fingerprint, fingerprint, model_fingerprint, sample_fingerprint
-from .frames import Record
+from .frames import Record, has_curve
 from .sample import Sample
-from .store import to_json
+from .store import Store, to_json
 
 RECORD_VERSION = 1  # raise when what a record's raw columns mean changes; definitions of metrics do not matter
 
@@ -50,6 +50,25 @@ class Recorder:
                 "precision": self.scorer.precision,
             }
         )
+
+    def resume(self, store: Store | None, label: str, method: Method, sample: Sample, needs_curve: bool) -> Record:
+        """The stored record, or a new one, or the stored one with the curve it lacked; what is new is stored."""
+        key = self.key(method, sample)
+        stored = store.get(key) if store is not None else None
+        record = stored
+        try:
+            if record is None:
+                record = self.attribution(method, sample)
+            if needs_curve and not has_curve(record):
+                record = record | self.curve(sample, record["scores"])
+        except Exception as error:
+            error.add_note(f"while evaluating {label} on sample {sample.id}")
+            raise
+        # The key knows nothing of names: a renamed method or cell finds its record and shows under the new name.
+        record = record | labels(sample) | {"method": label, "key": key}
+        if store is not None and (stored is None or has_curve(stored) != has_curve(record)):
+            store.put(key, record)
+        return record
 
     def attribution(self, method: Method, sample: Sample) -> Record:
         """Attribute, and return the raw columns that need no deletion curve."""

@@ -173,7 +173,7 @@ class Recording:
         rows = {name: torch.cat(pieces, dim=1 if name == "q" else 0) for name, pieces in record.rows.items()}
         mask = self._mask(record, rows["q"].device)
         if mask is not None:
-            shared = [other for other in masks if torch.equal(other, mask)]
+            shared = [other for other in masks if other.device == mask.device and torch.equal(other, mask)]
             masks += [] if shared else [mask]
             mask = shared[0] if shared else mask
         k, v = (x[0] if len(x) == 1 else torch.cat(x, dim=1) for x in (record.k, record.v))

@@ -95,7 +95,7 @@ def score_rows(
     torch.FloatTensor, shape [number of rows, R, ...], on the CPU
     """
     device = model.get_input_embeddings().weight.device
-    budget = max_batch_bytes or default_budget(device)
+    budget = max_batch_bytes or model_budget(model)
     kept: list[torch.Tensor] = []
     bar = tqdm(total=total, desc=progress, leave=False, unit="context") if progress else None
     with evaluating(model):
@@ -123,6 +123,11 @@ def default_budget(device: torch.device) -> int:
     free, _ = torch.cuda.mem_get_info(device)
     held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # free to us, in the allocator
     return (free + held) // 4
+
+
+def model_budget(model: nn.Module) -> int:
+    """The smallest `default_budget` of the devices that the model is spread over."""
+    return min(default_budget(device) for device in {p.device for p in model.parameters()})
 
 
 @contextmanager
@@ -167,7 +172,8 @@ def _score_batch(
     """Measures [R, ...] of each row of one batch, on the CPU; ``cache`` holds what stands before the rows."""
     longest, shortest = len(batch[0]), min(len(row) for row in batch)
     padded = nn.utils.rnn.pad_sequence([row.cpu() for row in batch], batch_first=True)  # [B, L]
-    keep = torch.arange(shortest - n_targets, longest, device=device)  # positions that predict any row's targets
+    # Positions that predict any row's targets; on the CPU, from where they index states on whatever device these end.
+    keep = torch.arange(shortest - n_targets, longest)
     past = {"past_key_values": cache, "use_cache": True} if cache is not None else {"use_cache": False}
     logits = model(input_ids=padded.to(device), logits_to_keep=keep, **past).logits  # [B, K, V]
     first = shortest - n_targets if logits.shape[1] == len(keep) else 0  # a model may return all positions

@@ -48,6 +48,11 @@ def test_environment_yml_pins_equal_pyproject():
     assert parse(pip_section) == project_pins()
 
 
+def test_the_tests_have_what_the_cluster_extra_has():
+    cluster = project_pins(extras=("cluster",)).items() - project_pins(extras=()).items()
+    assert cluster and cluster <= project_pins(extras=("dev",)).items()
+
+
 def test_environment_yml_asks_for_python_311():
     assert environment()["channels"] == ["conda-forge"]
     assert "python=3.11" in environment()["dependencies"]

@@ -15,7 +15,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ..attribution import Attribution, Hop, Method
 from ..sample import Sample, Span
-from ..scoring_model import check_budget, default_budget, evaluating
+from ..scoring_model import check_budget, evaluating, model_budget
 from .flashtrace import mass
 from .units import check_choice, renormalise
 
@@ -27,7 +27,7 @@ class BudgetedMethod(Method):
     Parameters
     ----------
     max_batch_bytes : int, optional
-        The budget, bytes; does not change the result. Default: see `scoring_model.default_budget`.
+        The budget, bytes; does not change the result. Default: see `scoring_model.model_budget`.
     """
 
     max_batch_bytes: int | None = None
@@ -51,7 +51,7 @@ class GradientMethod(BudgetedMethod):
 
     def _at_once(self, model: nn.Module, bytes_each: int) -> int:
         """How many pieces of work fit the budget; 0 where not even one does."""
-        return (self.max_batch_bytes or default_budget(input_device(model))) // bytes_each
+        return (self.max_batch_bytes or model_budget(model)) // bytes_each
 
     def _attribution(self, signed: torch.Tensor, sample: Sample, **metadata: Any) -> Attribution:
         """Cut signed scores of the context to I (appendix D.1).
@@ -148,7 +148,7 @@ def log_probs(model: nn.Module, embeddings: torch.Tensor, target: Target) -> tor
     -------
     torch.FloatTensor, shape [B, M]
     """
-    keep = torch.arange(*target.rows, device=embeddings.device)
+    keep = torch.arange(*target.rows)  # on the CPU, from where they index states on whatever device these end
     logits = model(inputs_embeds=embeddings, use_cache=False, logits_to_keep=keep).logits  # [B, M, V]
     logits = logits[:, -len(target.ids) :].float()  # a model that does not know logits_to_keep returns all
     ids = target.ids.to(logits.device).expand(len(logits), -1)  # [B, M]

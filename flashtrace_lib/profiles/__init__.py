@@ -13,10 +13,12 @@ from typing import Any
 import yaml
 
 from .checks import check_choice, check_count, check_names, check_type
+from .efficiency import EfficiencyProfile
 from .sections import HotpotProfile, PilotProfile, ReasoningProfile, RulerProfile
 
 __all__ = [
-    "HotpotProfile", "PilotProfile", "Profile", "ReasoningProfile", "RulerProfile", "load_profile", "profile_names",
+    "EfficiencyProfile", "HotpotProfile", "PilotProfile", "Profile", "ReasoningProfile", "RulerProfile", "load_profile",
+    "profile_names",
 ]  # fmt: skip
 
 _FOLDER = Path(__file__).parent
@@ -48,6 +50,8 @@ class Profile:
         Settings of the reasoning tasks.
     hotpotqa : HotpotProfile
         Settings of HotpotQA in long contexts.
+    efficiency : EfficiencyProfile
+        Settings of the measurements of time and memory.
     training : str
         Training configuration that the notebook of the embedded reasoner runs from nothing.
     dtype : {"float32", "bfloat16", "float16"}
@@ -74,6 +78,7 @@ class Profile:
     pilot: PilotProfile = field(default_factory=PilotProfile)
     reasoning: ReasoningProfile = field(default_factory=ReasoningProfile)
     hotpotqa: HotpotProfile = field(default_factory=HotpotProfile)
+    efficiency: EfficiencyProfile = field(default_factory=EfficiencyProfile)
     method_options: dict[str, dict[str, Any]] = field(default_factory=dict)
     training: str = "smoke"
     dtype: str = "float32"
@@ -108,7 +113,10 @@ class Profile:
         return asdict(self)
 
 
-_SECTIONS = {"ruler": RulerProfile, "pilot": PilotProfile, "reasoning": ReasoningProfile, "hotpotqa": HotpotProfile}
+_SECTIONS = {
+    "ruler": RulerProfile, "pilot": PilotProfile, "reasoning": ReasoningProfile, "hotpotqa": HotpotProfile,
+    "efficiency": EfficiencyProfile,
+}  # fmt: skip
 
 
 def profile_names() -> list[str]:
