@@ -107,6 +107,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--parameters", type=float, default=8.2e9, help="of the model (default: Qwen3-8B's 8.2e9)")
     parser.add_argument("--tflops", type=float, default=200, help="TFLOP/s that a forward pass reaches (default: 200)")
     args = parser.parse_args(argv)
+    if args.tflops <= 0 or args.parameters <= 0:
+        parser.error("--tflops and --parameters must be above 0")
     table = estimate(load_profile(args.profile), args.parameters, args.tflops * 1e12)
     print(table.round({"passes": 0, "hours": 1}).to_string(index=False))
     print(f"{table['hours'].sum():.0f} hours at {args.tflops:.0f} TFLOP/s, without generating the responses")

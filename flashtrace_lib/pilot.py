@@ -12,7 +12,7 @@ import torch
 from tqdm import tqdm
 
 from .attribution import Method
-from .bench import random_sample
+from .bench import random_sample, timed
 from .experiments import held_out
 from .fingerprints import fingerprint, model_fingerprint, sample_fingerprint
 from .generation import Collection, collect
@@ -23,7 +23,6 @@ from .store import Store
 from .tasks.base import Example
 from .tasks.ruler import ruler_examples
 from .tasks.ruler_problems import RulerCell
-from .timing import timed
 
 N_OUTPUT = 16  # tokens of O in the cost measurement
 _FITTED = 3  # sizes that an extrapolation rests on: measured whatever they take
@@ -218,5 +217,5 @@ def _measured(
     key = fingerprint({"model": model_fingerprint(model), "shape": shape, "method": [method.name, method.options()]})
     if key not in store:
         sample = random_sample(*shape, model.get_input_embeddings().num_embeddings)
-        store.put(key, {"method": label, "n_reasoning": n_reasoning, "seconds": timed(method, model, sample)})
+        store.put(key, {"method": label, "n_reasoning": n_reasoning, "seconds": timed(method.attribute, model, sample)})
     return float(store.get(key)["seconds"])

@@ -17,7 +17,7 @@ from .frames import summarise
 from .generation import Collection, collect
 from .metrics import bootstrap_interval
 from .report.output import Run
-from .sample import Sample
+from .sample import Sample, Span
 from .store import Store
 from .tasks.sources import documents_examples, task_examples
 from .text import tokenise
@@ -169,7 +169,7 @@ def last_sentence_share(store: Store, samples: list[Sample], methods: Iterable[s
         ``method``, ``mass`` with ``low, high`` (bootstrap 95 % interval), ``tokens`` (the share of I's tokens that
         stand there: what a ranking by lot gives) and ``n``. Samples that a method gives no mass are left out.
     """
-    last = [max(span for span in s.sentences if span[1] <= s.segments.prompt[1]) for s in samples]
+    last = [_last_sentence(sample) for sample in samples]
     starts = [span[0] - s.segments.prompt[0] for s, span in zip(samples, last, strict=True)]
     tokens = float(np.mean([1 - start / len(s.prompt_ids) for s, start in zip(samples, starts, strict=True)]))
     rows = []
@@ -179,6 +179,14 @@ def last_sentence_share(store: Store, samples: list[Sample], methods: Iterable[s
         rows.append({"method": method, "mass": part["mean"], "low": part["low"], "high": part["high"],
                      "tokens": tokens, "n": part["n"]})  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def _last_sentence(sample: Sample) -> Span:
+    """The last sentence of I; ValueError where the sample has none."""
+    inside = [span for span in sample.sentences or () if span[1] <= sample.segments.prompt[1]]
+    if not inside:
+        raise ValueError(f"sample {sample.id} has no sentences in its prompt: make it by `collect`, or set `sentences`")
+    return max(inside)
 
 
 def mean_interval(values: pd.Series) -> dict[str, float]:

@@ -84,6 +84,34 @@ class PublishedFlashTrace(Method):
         return Attribution(scores, self.name, metadata={"forward_passes": 1, "input_tokens": len(scores)})
 
 
+@dataclass
+class InseqGradient(Method):
+    """inseq's input x gradient of the probability of every generated token, one backward pass each; text in, as above.
+
+    Parameters
+    ----------
+    tokenizer : transformers.PreTrainedTokenizerBase
+        The model's.
+    """
+
+    tokenizer: Any = field(default=None, repr=False)
+
+    name: ClassVar[str] = "inseq_gradient"
+    incidental: ClassVar[tuple[str, ...]] = ("tokenizer",)
+
+    def _attribute(self, model: torch.nn.Module, sample: Sample) -> Attribution:
+        import inseq
+
+        n_input, n_generated = sample.segments.prompt[1], len(sample) - sample.segments.prompt[1]
+        prompt = _WORD * n_input
+        found = inseq.load_model(model, "input_x_gradient", tokenizer=self.tokenizer).attribute(
+            prompt, prompt + _WORD * n_generated, show_progress=False, step_scores=[]
+        )
+        table = found.sequence_attributions[0].target_attributions  # [N, |T| + |O|, d]
+        scores = table[:n_input].nan_to_num().norm(dim=-1).sum(1)  # inseq's own aggregation, then the target's sum
+        return Attribution(scores.float().cpu(), self.name, metadata={"forward_passes": n_generated})
+
+
 @dataclass(frozen=True)
 class Adapter:
     """A tool's package, the method that runs it, its options, and the library's nearest method."""
@@ -96,6 +124,7 @@ class Adapter:
 
 ADAPTERS = {
     "captum_ablation": Adapter("captum", CaptumAblation, "perturbation"),
+    "inseq_gradient": Adapter("inseq", InseqGradient, "attnlrp"),
     "published_flashtrace": Adapter("flashtrace", PublishedFlashTrace, "flashtrace"),
     "published_flashtrace_recompute": Adapter("flashtrace", PublishedFlashTrace, "flashtrace", {"recompute": True}),
 }
@@ -113,4 +142,4 @@ def build(name: str, options: Mapping[str, Any], tokenizer: Any) -> Method:
     if name in METHODS:
         return build_method(name, options, tokenizer)
     kind = ADAPTERS[name].method
-    return kind(**options, **({"tokenizer": tokenizer} if kind is PublishedFlashTrace else {}))
+    return kind(**options, **({"tokenizer": tokenizer} if "tokenizer" in kind.incidental else {}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from itertools import product
 
@@ -11,7 +10,7 @@ import torch
 from tqdm import tqdm
 
 from .attribution import Method
-from .bench import random_sample
+from .bench import random_sample, timed
 from .fingerprints import fingerprint, model_fingerprint, sample_fingerprint
 from .report.output import Run
 from .sample import Sample
@@ -45,7 +44,7 @@ def span_cost(
         if key not in store:
             sample = random_sample(n_input, 0, n_output, model.get_input_embeddings().num_embeddings)
             method.attribute(model, sample)  # warm-up
-            seconds = [timed(method, model, sample) for _ in range(runs)]
+            seconds = [timed(method.attribute, model, sample) for _ in range(runs)]
             store.put(key, {"method": label, "n_input": n_input, "n_output": n_output, "seconds": seconds})
         record = store.get(key)
         rows += [
@@ -54,13 +53,6 @@ def span_cost(
         ]
     store.compact()
     return pd.DataFrame(rows)
-
-
-def timed(method: Method, model: torch.nn.Module, sample: Sample) -> float:
-    """Wall-clock seconds of one attribution."""
-    start = time.perf_counter()
-    method.attribute(model, sample)
-    return time.perf_counter() - start
 
 
 def paired_seconds(
@@ -98,7 +90,7 @@ def paired_seconds(
                     method.attribute(model, min(samples, key=len))
             warm, taken = True, {label: [] for label in methods}
             for _, (label, method) in product(range(runs), methods.items()):
-                taken[label].append(timed(method, model, sample))
+                taken[label].append(timed(method.attribute, model, sample))
             for label, key in keys.items():
                 store.put(key, {"method": label, "sample": sample.id, "seconds": taken[label]})
         rows += [

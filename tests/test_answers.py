@@ -73,6 +73,7 @@ def test_boxes_are_compared_outside_the_main_thread():
         ("no", "nobody knows", False),
         ("-5", "minus: -5", True),
         ("5", "-5", False),
+        ("2013", "It ran from 1986-2013.", True),  # a range, no minus sign
     ],
 )
 def test_answers_in_words(answer, text, right):

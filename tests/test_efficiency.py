@@ -5,8 +5,9 @@ import json
 
 import pandas as pd
 import pytest
+import torch
 from tiny import tiny_model
-from tiny_reasoner import load_tokenizer
+from tiny_reasoner import load_tokenizer, tiny
 
 from flashtrace_lib import bench, efficiency, efficiency_worker, side_by_side, sweeper
 from flashtrace_lib.efficiency import BEYOND, ERROR, OK, OUT_OF_MEMORY, TIME_OUT, Ended
@@ -144,7 +145,9 @@ def test_tools_are_swept_beside_the_nearest_method(profile, store, monkeypatch):
     frame = efficiency.sweep_tools(profile(), store, stub)
     assert [name for name, _, _ in stub.asked] == ["captum_ablation", "perturbation"]
     assert frame["axis"].tolist() == [efficiency.TOOLS] * 2 and frame["length"].tolist() == [16] * 2
-    assert side_by_side.available() == (["captum_ablation"], ["flashtrace is not installed: left out"])
+    assert side_by_side.available() == (["captum_ablation"], [
+        "flashtrace is not installed: left out", "inseq is not installed: left out"
+    ])  # fmt: skip
 
 
 def test_captums_ablation_is_perturbation():
@@ -153,6 +156,22 @@ def test_captums_ablation_is_perturbation():
     ours = build_method("perturbation", {"units": "sentence", "spread": "copy"}).attribute(model, sample)
     assert theirs.scores.tolist() == pytest.approx(ours.scores.tolist(), abs=1e-4) and ours.scores.max() > 0
     assert theirs.metadata["forward_passes"] == ours.metadata["forward_passes"] == 4
+
+
+def test_inseqs_gradient_by_hand():
+    pytest.importorskip("inseq", reason="pip install --no-deps -r requirements-nodeps.txt")
+    model, tokenizer = tiny(), load_tokenizer()
+    sample = efficiency_worker.sweep_sample("inseq_gradient", 5, 3, 97)
+    scores = side_by_side.build("inseq_gradient", {}, tokenizer).attribute(model, sample).scores
+    ids = tokenizer(" the" * 8, return_tensors="pt").input_ids
+    embeddings = model.get_input_embeddings()(ids).detach().requires_grad_()
+    expected = torch.zeros(5)
+    for row in range(5, 8):
+        chance = model(inputs_embeds=embeddings).logits[0, row - 1].softmax(-1)[ids[0, row]]
+        (gradient,) = torch.autograd.grad(chance, embeddings)
+        expected += (gradient * embeddings)[0, :5].norm(dim=-1).detach()
+    expected = expected / expected.sum()
+    assert scores.tolist() == pytest.approx((scores.sum() * expected).tolist(), rel=1e-3) and scores.max() > 0
 
 
 @pytest.mark.parametrize("n_generated, output", [(1, 1), (2, 1), (16, 8), (40, 16)])

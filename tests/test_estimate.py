@@ -39,4 +39,7 @@ def test_command_line(capsys):
     assert main(["estimate", "--profile", "paper", "--tflops", "300"]) == 0
     out = capsys.readouterr().out
     assert "05_ruler" in out and "hours at 300 TFLOP/s" in out
+    with pytest.raises(SystemExit):
+        main(["estimate", "--tflops", "0"])
+    assert "above 0" in capsys.readouterr().err
     assert main(["estimate", "--profile", "nowhere"]) == 2

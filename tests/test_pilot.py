@@ -75,7 +75,8 @@ def test_a_power_law_is_recovered():
 def test_cost_is_measured_up_to_the_limit_then_extrapolated(run, monkeypatch):
     measured = []
 
-    def seconds(method, model, sample):
+    def seconds(attribute, model, sample):
+        method = attribute.__self__
         measured.append((method.name, sample.segments.reasoning[1] - sample.segments.reasoning[0], len(sample)))
         n_generated = len(sample) - 8
         return 5.0 * n_generated if method.name == "ifr" else 0.5

@@ -24,8 +24,8 @@ def test_methods_are_timed_in_turn_and_once(tmp_path, monkeypatch):
     for i, sample in enumerate(samples):
         sample.metadata = {"id": f"s{i}", "cell": "c"}
 
-    def fake(method, model, sample):
-        order.append((method.name, sample.id))
+    def fake(attribute, model, sample):
+        order.append((attribute.__self__.name, sample.id))
         return float(len(order))
 
     monkeypatch.setattr(timing, "timed", fake)

@@ -167,9 +167,11 @@ def documents_examples(
     return fitting, len(made) - len(fitting)
 
 
-def _at_length(record: Record, name: str, **settings: Any) -> Example | None:
+def _at_length(
+    record: Record, name: str, length: int, count: Callable[[str], int], others: Sequence[Record], gold: str, seed: int
+) -> Example | None:
     try:
-        return hotpotqa_at_length(record, name, settings.pop("length"), settings.pop("count"), **settings)
+        return hotpotqa_at_length(record, name, length, count, others=others, gold=gold, seed=seed)
     except TooLong:
         return None
 
