@@ -2,6 +2,8 @@
 SHELL   := /bin/bash
 PROFILE ?= laptop
 EXTRAS  ?= dev
+# Processes that share the tests, one thread each.
+JOBS    ?= 2
 # A CPU build of torch where the package index would send a CUDA one:
 # make env TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
@@ -22,7 +24,7 @@ reproduce: $(STAMP)
 	$(PY) -m flashtrace_lib book --profile $(PROFILE) --fresh
 
 test: $(STAMP)
-	$(PY) -m pytest
+	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMP)
 	$(PY) -m ruff check .

@@ -15,6 +15,12 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.g
 # The tests leave the committed figures alone.
 os.environ.setdefault("FLASHTRACE_FIGURES_DIR", str(ROOT / "build" / "test" / "figures"))
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = "1"  # two processes with two threads each only wait for each other
+    import torch
+
+    torch.set_num_threads(1)
+
 from flashtrace_lib.memory import KEEP_PAGES  # noqa: E402 - after the environment above is set
 
 for name, value in KEEP_PAGES.items():
@@ -23,6 +29,11 @@ for name, value in KEEP_PAGES.items():
 # Deadlines fail on a busy machine; the same examples each time make a failure one that can be repeated.
 settings.register_profile("book", deadline=None, derandomize=True)
 settings.load_profile("book")
+
+
+def pytest_collection_modifyitems(items):
+    """The book from nothing goes first: it takes longest, and the other process does the rest meanwhile."""
+    items.sort(key=lambda item: item.path.name != "test_notebooks.py")
 
 
 @pytest.fixture(scope="session")
