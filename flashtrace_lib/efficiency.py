@@ -31,7 +31,7 @@ __all__ = [
 ]  # fmt: skip
 
 AXES = ("input", "generation")
-ATTENTION, TOOLS = "attention", "tools"  # the sizes of Table 9
+ATTENTION, TOOLS = "attention", "tools"  # the sizes of Table 9, and those of the input
 MODES = ("cached", "recompute", "fused")
 VARIANTS = {"ifr_one_by_one": ("ifr", {"batch_size": 1})}  # label -> name of the method, options
 COLUMNS = (
@@ -89,12 +89,11 @@ def sweep_attention(profile: Profile, store: Store, run: Supervise = supervise) 
 
 
 def sweep_tools(profile: Profile, store: Store, run: Supervise = supervise) -> pd.DataFrame:
-    """Measure the published tools that are installed and the library's nearest methods, at Table 9's sizes."""
+    """Measure the published tools that are installed and the library's nearest methods, by length of the input."""
     tools = [Contestant(name, name, ADAPTERS[name].options) for name in available()[0]]
     nearest = dict.fromkeys(ADAPTERS[tool.name].nearest for tool in tools)
     ours = [Contestant(name, name, method_options(profile, name)) for name in nearest]
-    settings = profile.efficiency
-    return _measure(profile, store, [*tools, *ours], {TOOLS: _attention_sizes(settings)}, run)
+    return _measure(profile, store, [*tools, *ours], {TOOLS: chains(profile.efficiency)["input"]}, run)
 
 
 def _attention_sizes(settings: EfficiencyProfile) -> list[Size]:

@@ -41,7 +41,7 @@ def passes(profile: Profile, method: str, n_input: int) -> float:
         "random": 0.0,
         "position": 0.0,
     }
-    return known.get(method, 1.2)  # measured: 1.16 for FlashTrace with one hop
+    return known.get(method, 1.2)  # measured: 1.1 for FlashTrace with one hop
 
 
 def estimate(profile: Profile, parameters: float, rate: float) -> pd.DataFrame:

