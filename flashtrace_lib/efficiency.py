@@ -40,6 +40,7 @@ COLUMNS = (
     "time_limit", "memory_limit", "model", "dtype", "hardware",
 )  # fmt: skip
 
+
 def contestants(profile: Profile) -> list[Contestant]:
     """The methods of the profile's sweep, with its options; ValueError for one that there is not."""
     found = []
@@ -90,7 +91,12 @@ def sweep_attention(profile: Profile, store: Store, run: Supervise = supervise) 
 
 def sweep_tools(profile: Profile, store: Store, run: Supervise = supervise) -> pd.DataFrame:
     """Measure the published tools that are installed and the library's nearest methods, by length of the input."""
-    tools = [Contestant(name, name, ADAPTERS[name].options) for name in available()[0]]
+    asked, installed = profile.efficiency.tools, available()[0]
+    if unknown := [name for name in asked if name not in ADAPTERS]:
+        raise ValueError(
+            f"profile {profile.name}: efficiency.tools: no tool {unknown[0]!r}; known are {', '.join(ADAPTERS)}"
+        )
+    tools = [Contestant(name, name, ADAPTERS[name].options) for name in asked if name in installed]
     nearest = dict.fromkeys(ADAPTERS[tool.name].nearest for tool in tools)
     ours = [Contestant(name, name, method_options(profile, name)) for name in nearest]
     return _measure(profile, store, [*tools, *ours], {TOOLS: chains(profile.efficiency)["input"]}, run)
@@ -108,9 +114,7 @@ def load_sweep(store: Store) -> pd.DataFrame:
     store : Store
         ``Store(folder / "efficiency")``.
     """
-    rows = [
-        _row(record, axis) for record in store.records().to_dict("records") for axis in json.loads(record["axes"])
-    ]
+    rows = [_row(record, axis) for record in store.records().to_dict("records") for axis in json.loads(record["axes"])]
     return _framed(rows).sort_values(["hardware", "axis", "method", "length"], ignore_index=True)
 
 

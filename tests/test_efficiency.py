@@ -158,6 +158,15 @@ def test_captums_ablation_is_perturbation():
     assert theirs.metadata["forward_passes"] == ours.metadata["forward_passes"] == 4
 
 
+def test_tools_are_those_of_the_profile(profile, store):
+    assert set(EfficiencyProfile().tools) == set(side_by_side.ADAPTERS)
+    assert set(efficiency.sweep_tools(profile(tools=("captum_ablation",)), store, Stub())["method"]) == {
+        "captum_ablation", "perturbation",
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="no tool 'hammer'"):
+        efficiency.sweep_tools(profile(tools=("hammer",)), store, Stub())
+
+
 def test_inseqs_gradient_by_hand():
     pytest.importorskip("inseq", reason="pip install --no-deps -r requirements-nodeps.txt")
     model, tokenizer = tiny(), load_tokenizer()

@@ -10,6 +10,7 @@ CONTESTANTS = (
     "perturbation", "reagent", "clp", "ifr", "ifr_one_by_one", "attnlrp", "ig", "ig_attn", "cage", "rollout",
     "flashtrace",
 )  # fmt: skip
+TOOLS = ("captum_ablation", "inseq_gradient", "published_flashtrace", "published_flashtrace_recompute")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class EfficiencyProfile:
         Most memory over the loaded model, GiB.
     attention_inputs : tuple of int
         Lengths of the input at which the ways to the sums of attention are compared (Table 9), tokens, ascending.
+    tools : tuple of str
+        Published tools to measure beside the methods, of `side_by_side.ADAPTERS`; those not installed are left out.
     pareto_input : int
         Length of the input, one of ``inputs``, whose cost is set against faithfulness (Fig. 4e), tokens.
     """
@@ -50,11 +53,13 @@ class EfficiencyProfile:
     time_limit: int = 20
     memory_limit: int = 6
     attention_inputs: tuple[int, ...] = (512, 1024, 2048)
+    tools: tuple[str, ...] = TOOLS
     pareto_input: int = 256
 
     def __post_init__(self) -> None:
         check_type(self.model, "efficiency.model", str)
         object.__setattr__(self, "methods", check_names(self.methods, "efficiency.methods"))
+        object.__setattr__(self, "tools", check_names(self.tools, "efficiency.tools"))
         for name in ("fixed_input", "fixed_generation", "runs", "time_limit", "memory_limit"):
             check_count(getattr(self, name), f"efficiency.{name}", least=1)
         for name in ("inputs", "generations", "attention_inputs"):
