@@ -4,6 +4,7 @@
 """
 
 import importlib.metadata
+import re
 import sys
 from pathlib import Path
 
@@ -37,7 +38,6 @@ napoleon_google_docstring = False
 napoleon_use_rtype = False
 napoleon_preprocess_types = True
 default_role = "py:obj"  # `name` links where the reference has it, and is code elsewhere
-rst_prolog = ".. |I| replace:: \\|I\\|\n.. |T| replace:: \\|T\\|\n.. |O| replace:: \\|O\\|\n"  # lengths of segments
 
 html_theme = "sphinx_book_theme"
 html_title = project
@@ -51,3 +51,13 @@ html_theme_options = {
     "use_fullscreen_button": False,
     "show_navbar_depth": 1,
 }
+
+
+def escape_bars(app, what, name, obj, options, lines):
+    """Keep lengths and absolute values, |I| and |r - d|, from being read as substitutions; literals stay as they are."""
+    lines[:] = [re.sub(r"(``.*?``)|\|", lambda found: found[1] or r"\|", line) for line in lines]
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", escape_bars, priority=900)  # after napoleon, which has 500
