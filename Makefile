@@ -23,7 +23,7 @@ reproduce: $(STAMP)
 
 # README, the notebooks as they are stored, and the library's reference, as pages; needs no network.
 html: $(STAMP)
-	$(PY) docs/build.py build/html
+	$(PY) docs/build_html.py build/html
 
 # The first line unpacks a headless browser where the machine has none; without one a few tests are skipped.
 test: $(STAMP)

@@ -1,6 +1,6 @@
 """Sphinx settings of the HTML book: README, the notebooks with their stored outputs, and the library's reference.
 
-`make html` builds it into build/html (see build.py). Nothing is executed and nothing is fetched.
+`make html` builds it into build/html (see build_html.py). Nothing is executed and nothing is fetched.
 """
 
 import importlib.metadata
@@ -24,7 +24,6 @@ include_patterns = ["index.md", "api.rst", "data/adapter/README.md", "notebooks/
 nb_execution_mode = "off"
 myst_enable_extensions = ["amsmath", "dollarmath"]
 myst_heading_anchors = 3
-suppress_warnings = ["mystnb.unknown_mime_type"]
 
 # One self-contained file of a pinned package, so that formulas need no network.
 _MATHJAX = importlib.metadata.distribution("sphinx-mathjax-offline").locate_file("sphinx-mathjax-offline/static")
@@ -54,7 +53,7 @@ html_theme_options = {
 
 
 def escape_bars(app, what, name, obj, options, lines):
-    """Keep lengths and absolute values, |I| and |r - d|, from being read as substitutions; literals stay as they are."""
+    """Keep lengths and absolute values, |I| and |r - d|, from being read as substitutions; literals stay whole."""
     lines[:] = [re.sub(r"(``.*?``)|\|", lambda found: found[1] or r"\|", line) for line in lines]
 
 

@@ -20,7 +20,7 @@ def book(tmp_path_factory):
     """The built pages."""
     pages = tmp_path_factory.mktemp("book") / "html"
     done = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "build.py"), str(pages)], capture_output=True, text=True, timeout=300
+        [sys.executable, str(ROOT / "docs" / "build_html.py"), str(pages)], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return pages
@@ -48,16 +48,16 @@ def test_the_reference_has_the_public_api(book):
 
 def test_a_warning_fails_the_build(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    import build
+    import build_html
 
     pages = {name: tmp_path / name for name in ("docs", "root")}
     for folder in pages.values():
         folder.mkdir()
     (pages["docs"] / "index.md").write_text("# A book\n\n[nowhere](missing.md)\n")
     (pages["docs"] / "conf.py").write_text('extensions = ["myst_parser"]\n')
-    monkeypatch.setattr(build, "HERE", pages["docs"])
-    monkeypatch.setattr(build, "ROOT", pages["root"])
-    assert build.build(tmp_path / "html") == 1
+    monkeypatch.setattr(build_html, "HERE", pages["docs"])
+    monkeypatch.setattr(build_html, "ROOT", pages["root"])
+    assert build_html.build(tmp_path / "html") == 1
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -1,4 +1,4 @@
-"""Build the HTML book: ``python docs/build.py build/html``.
+"""Build the HTML book: ``python docs/build_html.py build/html``.
 
 Sphinx reads one folder and follows no links out of it, so what the book is made of is copied side by side first, laid
 out as in the repository: the links between README and the notebooks then hold in the book as they do there.
