@@ -169,8 +169,7 @@ def last_sentence_share(store: Store, samples: list[Sample], methods: Iterable[s
         ``method``, ``mass`` with ``low, high`` (bootstrap 95 % interval), ``tokens`` (the share of I's tokens that
         stand there: what a ranking by lot gives) and ``n``. Samples that a method gives no mass are left out.
     """
-    last = [max(span for span in s.sentences if span[1] <= s.segments.prompt[1]) for s in samples]
-    starts = [span[0] - s.segments.prompt[0] for s, span in zip(samples, last, strict=True)]
+    starts = [question_start(s) - s.segments.prompt[0] for s in samples]
     tokens = float(np.mean([1 - start / len(s.prompt_ids) for s, start in zip(samples, starts, strict=True)]))
     rows = []
     for method in methods:
@@ -179,6 +178,11 @@ def last_sentence_share(store: Store, samples: list[Sample], methods: Iterable[s
         rows.append({"method": method, "mass": part["mean"], "low": part["low"], "high": part["high"],
                      "tokens": tokens, "n": part["n"]})  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def question_start(sample: Sample) -> int:
+    """First position of the last sentence of I, which asks the question."""
+    return max(start for start, stop in sample.sentences if stop <= sample.segments.prompt[1])
 
 
 def mean_interval(values: pd.Series) -> dict[str, float]:
