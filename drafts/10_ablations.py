@@ -386,7 +386,7 @@ goes_with = pd.concat(
 )
 run.table(goes_with, "appendix_n_correlations", "Rank correlation of properties of a sample with how much evidence is found")
 fig = ablation_plots.correlation_points(
-    goes_with[goes_with["outcome"] == "reached"].dropna(), title="What goes with the share of evidence found", label="samples"
+    goes_with[goes_with["outcome"] == "reached"], title="What goes with the share of evidence found", label="samples"
 )
 run.figure(fig, "appendix_n_correlations", "Rank correlation of properties with the recovery reached", n=len(table))
 
@@ -410,7 +410,7 @@ kinds = {"diffuse evidence": failures.DIFFUSE, "structure": ("punctuation", "con
 for label, names in kinds.items():
     part = goes_with[goes_with["property"].isin(names) & (goes_with["outcome"] == "reached")]
     harmful = part[part["high"] < 0]
-    print(f"{label}: {len(harmful)} of {int(part['rho'].notna().sum())} correlations with the recovery reached clearly negative")
+    print(f"{label}: {len(harmful)} of {int(part['rho'].notna().sum())} correlations with recovery clearly negative")
     for row in harmful.itertuples():
         print(f"  {row.property} ({row.samples}): {row.rho:+.2f} [{row.low:+.2f}, {row.high:+.2f}], n = {row.n}")
 
