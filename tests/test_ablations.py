@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from naive import naive_span
+from naive import _states, naive_span
 from tiny import tiny_model, tiny_sample
 
 from flashtrace_lib import FlashTrace, ablations, cancellation, correlation, profiles
@@ -91,9 +91,9 @@ def test_kept_shares_are_of_the_states_that_the_model_computes(family, tmp_path,
     model, sample, run = tiny_model(family), tiny_sample(), output.start("smoke")
     frame = cancellation.cancellation(run, model, [sample])
     hops = FlashTrace(hops=1).attribute(model, sample).hops
-    for layer, block in enumerate(model.model.layers):
+    for layer, state in enumerate(_states(model, sample.input_ids)):
         for k, hop in enumerate(hops):
-            mid = after_attention(model, block, sample)[slice(*hop.target)]
+            mid = state["x_mid"][slice(*hop.target)]
             weighted = [float(w) * y for w, y in zip(hop.weights, mid, strict=True)]
             expected = float(sum(weighted).abs().sum()) / sum(float(y.abs().sum()) for y in weighted)
             row = frame[(frame["layer"] == layer) & (frame["hop"] == k)]
@@ -105,23 +105,6 @@ def test_kept_shares_are_of_the_states_that_the_model_computes(family, tmp_path,
     assert means["kept_hop1"] == pytest.approx(frame[frame["hop"] == 1]["kept"].mean())
     fig = ablation_plots.kept_by_layer(frame)
     assert "n = 1 samples" in fig.axes[0].texts[0].get_text() and len(fig.axes[0].lines) == 4
-
-
-def after_attention(model, block, sample):
-    """State behind the attention of one block [N, d]: what its MLP branch adds to."""
-    seen = {}
-    handles = [
-        block.register_forward_hook(lambda _, args, out: seen.update(out=out if torch.is_tensor(out) else out[0])),
-        # The last module of the branch: its output is what the block adds to the state behind attention.
-        getattr(block, "post_feedforward_layernorm", block.mlp).register_forward_hook(
-            lambda _, args, out: seen.update(branch=out)
-        ),
-    ]
-    with torch.no_grad():
-        model(sample.input_ids[None])
-    for handle in handles:
-        handle.remove()
-    return (seen["out"] - seen["branch"])[0]
 
 
 def test_spearman_by_hand():
