@@ -14,11 +14,11 @@ import yaml
 
 from .checks import check_choice, check_count, check_names, check_type
 from .efficiency import EfficiencyProfile
-from .sections import HotpotProfile, PilotProfile, ReasoningProfile, RulerProfile
+from .sections import AblationsProfile, HotpotProfile, PilotProfile, ReasoningProfile, RulerProfile
 
 __all__ = [
-    "EfficiencyProfile", "HotpotProfile", "PilotProfile", "Profile", "ReasoningProfile", "RulerProfile", "load_profile",
-    "profile_names",
+    "AblationsProfile", "EfficiencyProfile", "HotpotProfile", "PilotProfile", "Profile", "ReasoningProfile",
+    "RulerProfile", "load_profile", "profile_names",
 ]  # fmt: skip
 
 _FOLDER = Path(__file__).parent
@@ -52,6 +52,8 @@ class Profile:
         Settings of HotpotQA in long contexts.
     efficiency : EfficiencyProfile
         Settings of the measurements of time and memory.
+    ablations : AblationsProfile
+        Settings of the ablations.
     training : str
         Training configuration that the notebook of the embedded reasoner runs from nothing.
     dtype : {"float32", "bfloat16", "float16"}
@@ -79,6 +81,7 @@ class Profile:
     reasoning: ReasoningProfile = field(default_factory=ReasoningProfile)
     hotpotqa: HotpotProfile = field(default_factory=HotpotProfile)
     efficiency: EfficiencyProfile = field(default_factory=EfficiencyProfile)
+    ablations: AblationsProfile = field(default_factory=AblationsProfile)
     method_options: dict[str, dict[str, Any]] = field(default_factory=dict)
     training: str = "smoke"
     dtype: str = "float32"
@@ -115,7 +118,7 @@ class Profile:
 
 _SECTIONS = {
     "ruler": RulerProfile, "pilot": PilotProfile, "reasoning": ReasoningProfile, "hotpotqa": HotpotProfile,
-    "efficiency": EfficiencyProfile,
+    "efficiency": EfficiencyProfile, "ablations": AblationsProfile,
 }  # fmt: skip
 
 
