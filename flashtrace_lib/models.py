@@ -15,6 +15,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from .adapter import merge_adapter
 from .decomposition import check_decomposition
+from .gemma import NAME as GEMMA
+from .gemma import gemma_gguf
 from .paths import root
 from .reasoner import use_reasoner_template
 
@@ -40,7 +42,8 @@ def load_model(
     name : str
         ``"embedded-base"`` for SmolLM2-135M-Instruct out of the installed wheel (from the hub where the wheel is
         missing); ``"embedded"`` for the same with the adapter under ``data/adapter`` merged into it and the
-        reasoner's chat template; else a hub id or the path of a local folder.
+        reasoner's chat template; ``"gemma3-270m"`` for the pretrained Gemma of the extra ``gemma``, which has no chat
+        template (`gemma.gemma_gguf`); else a hub id or the path of a local folder.
     dtype : torch.dtype or {"float32", "bfloat16", "float16"}
         Weights' dtype; attribution computes in float32 whatever it is.
     device_map : str or dict, optional
@@ -56,8 +59,8 @@ def load_model(
     Raises
     ------
     ValueError
-        If the name is neither known, nor a folder with a model, nor reachable on the hub; if the dtype is unknown or
-        the device is not there; or if the model fails the decomposition identity (the message names the layer and the
+        If the name is neither known, nor a folder with a model, nor reachable on the hub; if it is that of an extra
+        that is not installed; if the dtype is unknown or the device is not there; or if the model fails the decomposition identity (the message names the layer and the
         gap).
     """
     if isinstance(dtype, str) and dtype not in DTYPES:
@@ -116,6 +119,9 @@ def _resolve(name: str) -> tuple[str, dict[str, Any]]:
     if name in ("embedded-base", "embedded"):
         gguf = embedded_gguf()
         return (str(gguf.parent), {"gguf_file": gguf.name}) if gguf else (HUB_ID, {})
+    if name == GEMMA:
+        gguf = gemma_gguf()
+        return str(gguf.parent), {"gguf_file": gguf.name}
     path = Path(name).expanduser()
     if path.is_dir() and not (path / "config.json").exists():
         raise ValueError(f"cannot load model {name!r}: the folder has no config.json")

@@ -1,0 +1,73 @@
+"""Gemma-3: an extra with its own licence, refused with the way to it; and right where it is installed."""
+
+import importlib.util
+import tomllib
+
+import pytest
+import torch
+
+from flashtrace_lib import FlashTrace, gemma, load_model, paths
+from flashtrace_lib.decomposition import decomposition_gaps
+from flashtrace_lib.generation import can_think
+from flashtrace_lib.methods import METHODS
+from flashtrace_lib.text import build_sample
+
+INSTALLED = importlib.util.find_spec(gemma.PACKAGE) is not None
+needs_gemma = pytest.mark.skipif(not INSTALLED, reason='the extra is not installed: pip install -e ".[gemma]"')
+
+
+def test_the_extra_is_named_with_its_licence_where_it_is_missing(monkeypatch):
+    monkeypatch.setattr(gemma, "PACKAGE", "no_such_package_anywhere")
+    with pytest.raises(ValueError, match=r'Gemma terms of use \(https://.*pip install -e "\.\[gemma\]"'):
+        load_model("gemma3-270m")
+
+
+def test_nobody_gets_it_without_asking():
+    extras = tomllib.loads((paths.root() / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    pins = extras.pop("gemma")
+    assert [pin.partition("==")[0].replace("-", "_") for pin in pins] == [gemma.PACKAGE]
+    assert not any("gemma" in pin for others in extras.values() for pin in others)
+
+
+def test_a_file_with_another_hash_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLASHTRACE_BUILD_DIR", str(tmp_path))
+    monkeypatch.setattr(gemma, "PACKAGE", "json")  # any package that is there
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "gemma3-270m.gguf").write_bytes(b"another file")
+    with pytest.raises(ValueError, match=r"gemma3-270m\.gguf has SHA-256 [0-9a-f]{64}, not a5fd3b62.*delete it"):
+        gemma.gemma_gguf()
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    """The model and its tokenizer."""
+    return load_model("gemma3-270m")
+
+
+@needs_gemma
+@pytest.mark.slow
+def test_its_contributions_add_up_and_it_knows_paris(loaded):
+    model, tokenizer = loaded
+    ids = tokenizer("The Eiffel Tower is in the city of", return_tensors="pt").input_ids  # with its start token
+    assert ids[0, 0] == tokenizer.bos_token_id and model.config.model_type == "gemma3_text"
+    assert max(decomposition_gaps(model, ids[0])) < 1e-4
+    with torch.no_grad():
+        said = tokenizer.decode(model(ids).logits[0, -1].argmax())
+    assert said.strip() == "Paris"  # a wrong norm or scale of the embedding would not say so
+
+
+@needs_gemma
+@pytest.mark.slow
+def test_without_a_template_the_prompt_stands_bare_and_every_method_scores_it(loaded):
+    model, tokenizer = loaded
+    assert not tokenizer.chat_template and not can_think(tokenizer)
+    prompt = "The red key opens the cellar. The blue key opens the attic. Which key opens the attic?"
+    sample = build_sample(tokenizer, prompt, "The blue key.", answer_prefix=" Answer:")
+    text = tokenizer.decode(sample.input_ids)
+    assert text == f"{tokenizer.bos_token}{prompt} Answer:The blue key.{tokenizer.eos_token}"
+    assert "".join(sample.tokens[slice(*sample.segments.prompt)]).strip() == prompt
+    for name in ("ifr", "attnlrp", "perturbation", "flashtrace"):
+        scores = METHODS[name]().attribute(model, sample).scores
+        assert scores.shape == (len(sample.prompt_ids),) and scores.isfinite().all() and scores.any(), name
+    cached = FlashTrace(attention="cached").attribute(model, sample).scores
+    torch.testing.assert_close(cached, FlashTrace().attribute(model, sample).scores, atol=1e-5, rtol=1e-3)
