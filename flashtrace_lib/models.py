@@ -60,8 +60,8 @@ def load_model(
     ------
     ValueError
         If the name is neither known, nor a folder with a model, nor reachable on the hub; if it is that of an extra
-        that is not installed; if the dtype is unknown or the device is not there; or if the model fails the decomposition identity (the message names the layer and the
-        gap).
+        that is not installed; if the dtype is unknown or the device is not there; or if the model fails the
+        decomposition identity (the message names the layer and the gap).
     """
     if isinstance(dtype, str) and dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
