@@ -69,9 +69,8 @@ def test_only_what_both_have_is_compared():
     assert both.query("method == 'a'")["first"].item() == pytest.approx(only["value"].mean())
 
 
-def test_the_papers_two_models_agree_within_cells_but_for_math():
+def test_the_papers_two_models_order_their_methods_alike():
     table = generalisation.paper_agreement().set_index(["metric", "over"])["rho"]
-    # RULER: FlashTrace, IFR, AttnLRP on both (rho 1); MATH: FlashTrace, IFR, AttnLRP on both (rho 1)
     assert paper_value(2, "ifr", "math", "rise") < paper_value(2, "attnlrp", "math", "rise")
     assert table["rise", "methods within cells"] == pytest.approx(1)
     assert 0 < table["mas", "methods and cells"] <= 1
