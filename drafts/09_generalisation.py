@@ -205,7 +205,7 @@ print("cells that are not the model's own right answers:", ", ".join(forced) or 
 #   Gemma-3, or the profile `paper`, asks the paper's question.
 # * **It is seldom right** (the counts stand above). Where its answers are put into its mouth, a method explains an answer that the
 #   model finds unlikely; and where it is right it answers at once, so that there is no reasoning to recurse through.
-# * **Few and short samples**: two a cell in prompts of 256 tokens, and six problems of some thirty tokens. The paper has a
+# * **Few and short samples**: two a cell in prompts of 256 tokens, and five problems of some thirty tokens. The paper has a
 #   hundred of 1024 tokens.
 # * **One metric for all.** Every method is scored on the same tokens here (`11_metric_audit`).
 

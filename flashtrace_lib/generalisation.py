@@ -69,10 +69,11 @@ def second_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict
     Their length in tokens is counted by its own tokenizer, so that another tokenizer gets another amount of haystack.
     """
     settings, profile = run.profile.generalisation, _narrowed(run.profile)
+    tries = {"max_tries": settings.max_tries, "max_new_tokens": settings.max_new_tokens}
     profile = replace(
         profile,
-        ruler=_fewer(profile.ruler, settings.ruler_samples, settings.max_new_tokens),
-        reasoning=_fewer(profile.reasoning, settings.task_samples, settings.max_new_tokens),
+        ruler=replace(profile.ruler, samples=settings.ruler_samples, **tries),
+        reasoning=replace(profile.reasoning, samples=settings.task_samples, **tries),
     )
     return _collections(Run(profile, run.profile.model), model, tokenizer)
 
@@ -188,12 +189,6 @@ def _narrowed(profile: Profile) -> Profile:
     # a list where there are none: a tuple of none would not pass the check
     return replace(profile, ruler=replace(profile.ruler, cells=cells or [], lengths=lengths),
                    generalisation=replace(profile.generalisation, cells=None))  # fmt: skip
-
-
-def _fewer(section: Any, samples: int, max_new_tokens: int) -> Any:
-    """A section with the second model's counts, and the tries of the profile where they are enough."""
-    tries = max(samples, section.max_tries)
-    return replace(section, samples=samples, max_tries=tries, max_new_tokens=max_new_tokens)
 
 
 def _collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:

@@ -23,6 +23,8 @@ class GeneralisationProfile:
         Methods compared on both models.
     ruler_samples, task_samples : int
         Samples of a RULER cell and of a task, at most the profile's own.
+    max_tries : int
+        Problems that the second model tries to find them.
     max_new_tokens : int
         Longest response of the second model, tokens.
     """
@@ -32,7 +34,8 @@ class GeneralisationProfile:
     tasks: tuple[str, ...] = ("gsm8k",)
     methods: tuple[str, ...] = ("perturbation", "ifr", "attnlrp", "flashtrace", "random")
     ruler_samples: int = 2
-    task_samples: int = 6
+    task_samples: int = 5
+    max_tries: int = 10
     max_new_tokens: int = 128
 
     def __post_init__(self) -> None:
@@ -41,5 +44,7 @@ class GeneralisationProfile:
             object.__setattr__(self, "cells", check_names(self.cells, "generalisation.cells"))
         for name in ("tasks", "methods"):
             object.__setattr__(self, name, check_names(getattr(self, name), f"generalisation.{name}"))
-        for name in ("ruler_samples", "task_samples", "max_new_tokens"):
+        for name in ("ruler_samples", "task_samples", "max_tries", "max_new_tokens"):
             check_count(getattr(self, name), f"generalisation.{name}", least=1)
+        if self.max_tries < max(self.ruler_samples, self.task_samples):
+            raise ValueError(f"generalisation.max_tries {self.max_tries} is less than the samples wanted: raise it")
