@@ -3,13 +3,18 @@
 import importlib.util
 import tomllib
 
+import naive
 import pytest
+import tiny
 import torch
+from naive import naive_flashtrace
+from naive_gradients import naive_lrp
+from transformers import Gemma3TextConfig
 
 from flashtrace_lib import FlashTrace, gemma, load_model, paths
 from flashtrace_lib.decomposition import decomposition_gaps
 from flashtrace_lib.generation import can_think
-from flashtrace_lib.methods import METHODS
+from flashtrace_lib.methods import METHODS, AttnLRP
 from flashtrace_lib.text import build_sample
 
 INSTALLED = importlib.util.find_spec(gemma.PACKAGE) is not None
@@ -36,6 +41,34 @@ def test_a_file_with_another_hash_is_refused(tmp_path, monkeypatch):
     (tmp_path / "models" / "gemma3-270m.gguf").write_bytes(b"another file")
     with pytest.raises(ValueError, match=r"gemma3-270m\.gguf has SHA-256 [0-9a-f]{64}, not a5fd3b62.*delete it"):
         gemma.gemma_gguf()
+
+
+@pytest.fixture
+def mixed(monkeypatch):
+    """A tiny random Gemma-3 shaped as the extra: one kv head, layers that see a window and one that sees all."""
+    changed = tiny.COMMON | {"num_key_value_heads": 1, "head_dim": 20, "query_pre_attn_scalar": 20}
+    layers = ["sliding_attention", "full_attention", "sliding_attention"]
+    monkeypatch.setitem(tiny.CONFIGS, "gemma3", Gemma3TextConfig(**changed, sliding_window=6, layer_types=layers))
+    return tiny.tiny_model("gemma3")
+
+
+def test_windows_and_whole_contexts_in_one_model_equal_the_naive_loop(mixed):
+    sample = tiny.tiny_sample()
+    seen = [int((layer["maps"][0, 15] > 0).sum()) for layer in naive._states(mixed, sample.input_ids)]
+    assert seen == [6, 16, 6]  # the last token's view: the oracle has both kinds
+    final, hops, flow = naive_flashtrace(mixed, sample, hops=2)
+    for attention in ("recompute", "cached", "fused"):
+        att = FlashTrace(hops=2, attention=attention).attribute(mixed, sample)
+        torch.testing.assert_close(att.scores.double(), final.double(), atol=1e-5, rtol=0)
+        assert att.flow == pytest.approx(flow, abs=1e-5)
+
+
+def test_attnlrp_on_both_kinds_of_layer_equals_the_naive_gradient(mixed):
+    sample = tiny.tiny_sample()
+    rows, _ = naive_lrp(mixed, sample)
+    found = torch.tensor(AttnLRP().attribute(mixed, sample).metadata["signed"], dtype=torch.float64)
+    expected = rows.mean(0)[slice(*sample.segments.prompt)]
+    torch.testing.assert_close(found, expected, atol=1e-4 * float(expected.abs().max()), rtol=0)
 
 
 @pytest.fixture(scope="module")
