@@ -56,7 +56,7 @@ def first_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[
     dict of str to Collection
         RULER cells, then tasks.
     """
-    found = _collections(Run(_narrowed(run.profile), run.model_name), model, tokenizer)
+    found = _collections(Run(_narrowed(run.profile)), model, tokenizer)
     settings = run.profile.generalisation
     wanted = {cell: settings.task_samples if cell in settings.tasks else settings.ruler_samples for cell in found}
     return {cell: replace(part, samples=part.samples[: wanted[cell]]) for cell, part in found.items()}
@@ -75,7 +75,7 @@ def second_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict
         ruler=replace(profile.ruler, samples=settings.ruler_samples, **tries),
         reasoning=replace(profile.reasoning, samples=settings.task_samples, **tries),
     )
-    return _collections(Run(profile, run.profile.model), model, tokenizer)
+    return _collections(Run(profile), model, tokenizer)
 
 
 def evaluate_first(
