@@ -52,6 +52,9 @@ def model_scatter(frame: pd.DataFrame, metrics: list[str], *, first: str, second
     n = pd.concat([frame["n_first"], frame["n_second"]])
     counts = str(n.min()) if n.min() == n.max() else f"{n.min()}–{n.max()}"
     figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold")
-    figure.legend(*panels[0].get_legend_handles_labels(), ncols=min(6, len(methods)), loc="outside lower center")
-    figure.supxlabel(f"a point: mean of a cell, n = {counts} samples; dotted: equal", fontsize=6.5, color="#555555")
+    about = f"a point: the mean of a cell, n = {counts} samples; dotted: equal"
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), ncols=min(6, len(methods)), loc="outside lower center", title=about,
+        title_fontsize=6.5,
+    )  # fmt: skip
     return figure
