@@ -35,7 +35,7 @@ def alive(pid):
 
 
 def claim(name):
-    """True for the one worker that is to do ``name``: nobody has, or who has is gone before it was done."""
+    """Path of the claim for the one worker that is to do ``name``; None where it is done, or another one is at it."""
     path = os.path.join(CLAIMS, f"{PROFILE}-{NAME}-{name}".replace("/", "_"))
     if os.path.exists(path + ".done"):
         return None
