@@ -63,7 +63,7 @@ def first_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[
 
 
 def second_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
-    """Samples of the second model: the problems of the first, answered by the second.
+    """Samples of the second model, drawn from the problems of the first.
 
     The same problems are drawn as for the profile's model (`experiments.held_out`), whatever the second model is.
     Their length in tokens is counted by its own tokenizer, so that another tokenizer gets another amount of haystack.
