@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
-from transformers import Gemma3ForCausalLM, GemmaTokenizer
 
 from . import paths
 from .dequantised import forget_quantisation
@@ -55,6 +54,8 @@ def gemma_folder() -> Path:
 
 def _converted(gguf: Path) -> Path:
     """Model and tokenizer of the file as a folder of plain float32 weights beside it."""
+    from transformers import Gemma3ForCausalLM, GemmaTokenizer  # here: every import of the library would pay for it
+
     model = Gemma3ForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     forget_quantisation(model)
     tokenizer = GemmaTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
