@@ -14,11 +14,12 @@ import yaml
 
 from .checks import check_choice, check_count, check_names, check_type
 from .efficiency import EfficiencyProfile
+from .open_questions import OpenQuestionsProfile
 from .sections import HotpotProfile, PilotProfile, ReasoningProfile, RulerProfile
 
 __all__ = [
-    "EfficiencyProfile", "HotpotProfile", "PilotProfile", "Profile", "ReasoningProfile", "RulerProfile", "load_profile",
-    "profile_names",
+    "EfficiencyProfile", "HotpotProfile", "OpenQuestionsProfile", "PilotProfile", "Profile", "ReasoningProfile",
+    "RulerProfile", "load_profile", "profile_names",
 ]  # fmt: skip
 
 _FOLDER = Path(__file__).parent
@@ -52,6 +53,8 @@ class Profile:
         Settings of HotpotQA in long contexts.
     efficiency : EfficiencyProfile
         Settings of the measurements of time and memory.
+    open_questions : OpenQuestionsProfile
+        Settings of the experiments beyond the paper.
     training : str
         Training configuration that the notebook of the embedded reasoner runs from nothing.
     dtype : {"float32", "bfloat16", "float16"}
@@ -79,6 +82,7 @@ class Profile:
     reasoning: ReasoningProfile = field(default_factory=ReasoningProfile)
     hotpotqa: HotpotProfile = field(default_factory=HotpotProfile)
     efficiency: EfficiencyProfile = field(default_factory=EfficiencyProfile)
+    open_questions: OpenQuestionsProfile = field(default_factory=OpenQuestionsProfile)
     method_options: dict[str, dict[str, Any]] = field(default_factory=dict)
     training: str = "smoke"
     dtype: str = "float32"
@@ -115,7 +119,7 @@ class Profile:
 
 _SECTIONS = {
     "ruler": RulerProfile, "pilot": PilotProfile, "reasoning": ReasoningProfile, "hotpotqa": HotpotProfile,
-    "efficiency": EfficiencyProfile,
+    "efficiency": EfficiencyProfile, "open_questions": OpenQuestionsProfile,
 }  # fmt: skip
 
 
