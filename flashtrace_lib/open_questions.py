@@ -81,8 +81,8 @@ def in_half(samples: Iterable[Sample], half: str, shortest: int | None = None) -
     """Samples of one half; of these only the ``shortest`` where that is given, since a deletion curve is long."""
     samples = list(samples)
     where = halves_of(samples)
-    chosen_ones = [sample for sample in samples if where[sample.id] == half]
-    return chosen_ones if shortest is None else sorted(chosen_ones, key=lambda s: (len(s), s.id))[:shortest]
+    part = [sample for sample in samples if where[sample.id] == half]
+    return part if shortest is None else sorted(part, key=lambda s: (len(s), s.id))[:shortest]
 
 
 def with_half(frame: pd.DataFrame) -> pd.DataFrame:

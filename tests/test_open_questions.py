@@ -229,7 +229,7 @@ def test_masking_the_evidence_changes_the_answer_and_nothing_else_does(tmp_path,
     }  # fmt: skip
     assert frame["gold"].tolist() == [0, 1, 0, 0] and frame["tokens"].tolist() == [0, 3, 3, 3]
     assert str(ANSWER[2]) in frame["answer"][0].split() and str(ANSWER[2]) not in frame["answer"][1].split()
-    again = causal.causal_frame(None if False else model, Words(), [causal_sample(position)], FlashTrace(), store)
+    again = causal.causal_frame(model, Words(), [causal_sample(position)], FlashTrace(), store)
     pd.testing.assert_frame_equal(frame, again)
     assert len(store) == 1
     causal.causal_frame(model, Words(), [causal_sample(position)], CLP(), store)
