@@ -75,7 +75,7 @@ counts.set_index("cell").T
 # 9. **Sink.** The first token of the context, on which attention rests, counts, or is removed in every hop.
 
 # %%
-methods = open_questions.choice_methods(run.profile, tokenizer)
+methods = open_questions.choice_methods(run.profile, tokenizer, model)
 pd.DataFrame(
     {"paper's reading, or the other": [choice.question for choice in CHOICES.values()],
      "option": [", ".join(f"{k}={v}" for k, v in choice.options.items()) or "skip_tokens=…" for choice in CHOICES.values()]},
@@ -125,8 +125,9 @@ for choice, rows in ranked[ranked["metric"].isin(names)].groupby("choice", sort=
     print(f"{choice} ({rows['question'].iloc[0]}):\n    " + "\n    ".join(told))
 
 # %% [markdown]
-# With as many questions as here, one interval in twenty leaves out zero by chance. The paired samples of a cell are alike, so the
-# intervals, which take samples as independent, are rather too narrow than too wide.
+# Value biases are missing here where the model has none; they follow. With as many questions as these, one interval in twenty
+# leaves out zero by chance. The samples of a cell are alike, so the intervals, which take samples as independent, are rather
+# too narrow than too wide.
 #
 # ## Value biases
 #

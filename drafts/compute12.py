@@ -100,7 +100,7 @@ def stored_frame():
 
 
 samples = experiments.all_samples(shared("collect", lambda: experiments.ruler_collections(run, model, tok)))
-methods = oq.choice_methods(run.profile, tok)
+methods = oq.choice_methods(run.profile, tok, model)
 for stage in sys.argv[1:] or ["recovery", "curves", "exact", "best", "causal"]:
     if stage == "recovery":
         work(stage, methods, samples, oq.RECOVERY)

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+import torch
 
+from .architecture import decoder_layers
 from .deletion import Scorer
 from .evaluation import evaluate
 from .experiments import against, paired_difference
@@ -41,9 +43,14 @@ def label(names: Sequence[str]) -> str:
     return "+".join(names) or DEFAULT
 
 
-def choice_methods(profile: Profile, tokenizer: Any) -> dict[str, FlashTrace]:
-    """The paper's setting, and one method for each choice, which takes its other reading and no other."""
-    return {label(names): setting(names, tokenizer, profile.hops) for names in ((), *((name,) for name in CHOICES))}
+def choice_methods(profile: Profile, tokenizer: Any, model: torch.nn.Module) -> dict[str, FlashTrace]:
+    """The paper's setting, and one method for each choice, which takes its other reading and no other.
+
+    Value biases are no choice where the model has none: `value_bias.value_bias_table` shows that nothing moves.
+    """
+    biased = any(layer.value_bias() is not None for layer in decoder_layers(model))
+    names = [name for name in CHOICES if biased or "value_bias" not in CHOICES[name].options]
+    return {label(one): setting(one, tokenizer, profile.hops) for one in ((), *((name,) for name in names))}
 
 
 def by_token_methods(profile: Profile) -> dict[str, FlashTrace]:
@@ -96,7 +103,7 @@ def with_half(frame: pd.DataFrame) -> pd.DataFrame:
 
 def measure(
     run: Run,
-    model: Any,
+    model: torch.nn.Module,
     methods: Mapping[str, FlashTrace],
     samples: Sequence[Sample],
     store: Store,
@@ -167,8 +174,8 @@ def candidates(frame: pd.DataFrame) -> list[tuple[str, ...]]:
     tuning = frame[(frame["half"] == TUNING) & frame["method"].isin([DEFAULT, *CHOICES])]
     effects = against(tuning, DEFAULT).pivot(index="method", columns="metric", values="difference")
     gains = effects["recovery"]
-    helpful = [name for name in CHOICES if gains[name] > 0 and not effects.loc[name].get("rise", 0) > 0]
-    helpful.sort(key=lambda name: -gains[name])
+    helpful = [name for name in gains.index if gains[name] > 0 and not effects.loc[name].get("rise", 0) > 0]
+    helpful.sort(key=lambda name: (-gains[name], name))
     return [tuple(helpful[:k]) for k in range(len(helpful) + 1)]
 
 

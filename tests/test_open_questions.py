@@ -51,10 +51,13 @@ def test_keys_of_stored_default_results_are_those_of_today():
 
 
 def test_every_choice_is_a_result_of_its_own(tokenizer):
-    model, sample = tiny_model(), tiny_sample()
+    model, sample, profile = tiny_model("qwen2"), tiny_sample(), load_profile("smoke")
     recorder = Recorder(model, Scorer(model), 4)
-    keys = [recorder.key(method, sample) for method in oq.choice_methods(load_profile("smoke"), tokenizer).values()]
-    assert len(set(keys)) == len(keys) == len(CHOICES) + 1
+    methods = oq.choice_methods(profile, tokenizer, model)
+    assert list(methods) == [oq.DEFAULT, *CHOICES] and methods[oq.DEFAULT] == FlashTrace()
+    assert len({recorder.key(method, sample) for method in methods.values()}) == len(methods)
+    without = oq.choice_methods(profile, tokenizer, tiny_model("llama"))
+    assert set(methods) - set(without) == {"value_bias"}
 
 
 def test_punctuation_is_commas_full_stops_and_white_space(tokenizer):
