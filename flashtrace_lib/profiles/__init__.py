@@ -15,11 +15,12 @@ import yaml
 from .checks import check_choice, check_count, check_names, check_type
 from .efficiency import EfficiencyProfile
 from .generalisation import GeneralisationProfile
+from .open_questions import OpenQuestionsProfile
 from .sections import AblationsProfile, HotpotProfile, PilotProfile, ReasoningProfile, RulerProfile
 
 __all__ = [
-    "AblationsProfile", "EfficiencyProfile", "GeneralisationProfile", "HotpotProfile", "PilotProfile", "Profile",
-    "ReasoningProfile", "RulerProfile", "load_profile", "profile_names",
+    "AblationsProfile", "EfficiencyProfile", "GeneralisationProfile", "HotpotProfile", "OpenQuestionsProfile",
+    "PilotProfile", "Profile", "ReasoningProfile", "RulerProfile", "load_profile", "profile_names",
 ]  # fmt: skip
 
 _FOLDER = Path(__file__).parent
@@ -57,6 +58,8 @@ class Profile:
         Settings of the ablations.
     generalisation : GeneralisationProfile
         Settings of the comparison of two models.
+    open_questions : OpenQuestionsProfile
+        Settings of the experiments beyond the paper.
     training : str
         Training configuration that the notebook of the embedded reasoner runs from nothing.
     dtype : {"float32", "bfloat16", "float16"}
@@ -86,6 +89,7 @@ class Profile:
     efficiency: EfficiencyProfile = field(default_factory=EfficiencyProfile)
     ablations: AblationsProfile = field(default_factory=AblationsProfile)
     generalisation: GeneralisationProfile = field(default_factory=GeneralisationProfile)
+    open_questions: OpenQuestionsProfile = field(default_factory=OpenQuestionsProfile)
     method_options: dict[str, dict[str, Any]] = field(default_factory=dict)
     training: str = "smoke"
     dtype: str = "float32"
@@ -128,6 +132,7 @@ class Profile:
 _SECTIONS = {
     "ruler": RulerProfile, "pilot": PilotProfile, "reasoning": ReasoningProfile, "hotpotqa": HotpotProfile,
     "efficiency": EfficiencyProfile, "ablations": AblationsProfile, "generalisation": GeneralisationProfile,
+    "open_questions": OpenQuestionsProfile,
 }  # fmt: skip
 
 
