@@ -137,7 +137,10 @@ def opened(page, folder, name="t"):
 
 def listed(page):
     """Tokens and percentages of the list of highest scores."""
-    return [re.fullmatch(r"(?s)(.*) ([−\d.]+) %", t).groups() for t in page.locator("#top button").all_inner_texts()]
+    return [
+        re.fullmatch(r"(?s)(.*) \+?([−\d.]+) (?:%|points)", t).groups()
+        for t in page.locator("#top button").all_inner_texts()
+    ]
 
 
 def expected_top(traced, scores, k=10):
@@ -227,7 +230,7 @@ def test_shares_are_those_of_the_library(browser_page, folder, traced):
     names = {"user": "user", "Reasoning T": "reasoning", "Output O": "output", "template": "template"}
     assert {row[0] for row in rows} == set(names)
     for name, _, share, *_ in rows:
-        if share != "not scored":
+        if share != "–":
             assert float(share.removesuffix(" %")) == pytest.approx(100 * expected[names[name]], abs=0.3)
 
 

@@ -99,14 +99,14 @@ function colour() {
   });
   drawLegend(limit, signed);
   drawTop();
-  drawShares(values, signed);
+  drawShares(values);
   hideTip();
 }
 
 function drawLegend(limit, signed) {
   const marks = signed ? [-1, -0.5, 0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1];
   const swatches = marks.map((mark) => {
-    const swatch = element("span", `swatch token ${mark < 0 ? "loss" : signed ? "gain" : ""}`, percent(mark * limit));
+    const swatch = element("span", `swatch token ${mark < 0 ? "loss" : signed ? "gain" : ""}`, inWords(mark * limit));
     swatch.style.setProperty("--s", Math.abs(mark));
     return swatch;
   });
@@ -122,7 +122,7 @@ function drawTop() {
   byId("top").replaceChildren(...topTokens().map((i) => {
     const button = element("button");
     button.type = "button";
-    button.append(element("b", "", plain(i)), ` ${percent(state.values[i])}`);
+    button.append(element("b", "", plain(i)), ` ${inWords(state.values[i])}`);
     button.addEventListener("click", () => visit(i));
     const item = element("li");
     item.append(button);
@@ -133,16 +133,17 @@ function drawTop() {
 const topTokens = () => state.order.slice(0, Math.max(1, Math.min(500, Number(byId("count").value) || 10)));
 
 /** Share of each part: of the magnitudes, or in a difference its change in points. */
-function drawShares(values, signed) {
+function drawShares(values) {
   const rows = new Map();
   for (const part of data.parts) {
     const known = [...values.subarray(...part.span)].filter((value) => !Number.isNaN(value));
     const change = state.view === "difference";
     const sum = known.reduce((all, value) => all + (change ? value : Math.abs(value)), 0) / (change ? 1 : state.total);
-    const text = known.length ? (change && sum > 0 ? "+" : "") + percent(sum) : "not scored";
-    part.caption.textContent = `${part.name} · ${part.span[1] - part.span[0]} tokens · ${text}`;
+    const tokens = part.span[1] - part.span[0];
+    const size = `${part.name} · ${tokens} token${tokens === 1 ? "" : "s"}`;
+    part.caption.textContent = known.length ? `${size} · ${inWords(sum)}` : size;
     const row = rows.get(part.name) || { tokens: 0, sum: 0, scored: false };
-    row.tokens += part.span[1] - part.span[0];
+    row.tokens += tokens;
     row.sum += sum;
     row.scored ||= known.length > 0;
     rows.set(part.name, row);
@@ -151,8 +152,8 @@ function drawShares(values, signed) {
     const line = element("tr"), bar = element("span", row.sum < 0 ? "bar loss" : "bar"), last = element("td");
     bar.style.setProperty("--part", row.scored ? Math.min(1, Math.abs(row.sum)) : 0);
     last.append(bar);
-    const share = row.scored ? (signed && row.sum > 0 ? "+" : "") + percent(row.sum) : "not scored";
-    line.append(element("td", "", name), element("td", "", String(row.tokens)), element("td", "", share), last);
+    const share = element("td", "", row.scored ? inWords(row.sum) : "–");
+    line.append(element("td", "", name), element("td", "", String(row.tokens)), share, last);
     return line;
   }));
 }

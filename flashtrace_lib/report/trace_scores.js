@@ -56,6 +56,12 @@ function limitOf(target, view, values) {
   return Math.max(...rows.map(saturation));
 }
 
-const percent = (share) => `${(100 * share).toFixed(1)} %`.replace("-", "−");
+/** A share in words: per cent, or in a difference the points that it changed by. */
+function inWords(share) {
+  const change = state.view === "difference";
+  const number = (100 * share).toFixed(1).replace("-", "−");
+  return `${change && share > 0 ? "+" : ""}${number} ${change ? "points" : "%"}`;
+}
+
 const plain = (i) => data.tokens[i].replace(/⏎\n/g, "⏎").trim() || "␣";
 
