@@ -133,7 +133,8 @@ def cautions(sample: Sample, attribution: Attribution) -> list[str]:
             f"{first:.0%} of the input's score lies on its first token: models often attend to the first token "
             "when they need nothing from it."
         )
-    marks = np.array([not re.search(r"\w", token) for token in sample.tokens or []], dtype=bool)
+    # A token without text is part of a character that stands with the token before it.
+    marks = np.array([bool(token) and not re.search(r"\w", token) for token in sample.tokens or []], dtype=bool)
     on_marks = float(np.nansum(values[marks]) / total) if len(marks) else 0.0
     if on_marks >= ON_MARKS:
         notes.append(

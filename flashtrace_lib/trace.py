@@ -122,7 +122,7 @@ class Trace:
         A reader chooses a sentence of the response and sees what it came from, by hop or in all. Written atomically.
         """
         pairs = [(self.sample.segments.output, self.attribution)]
-        pairs += [(t.span, t.attribution) for t in self.targets if t.span != self.sample.segments.output]
+        pairs += [(target.span, target.attribution) for target in self.targets]
         targets = [
             PageTarget(span, result, shares.cautions(self.sample.with_output(span), result)) for span, result in pairs
         ]

@@ -95,14 +95,14 @@ def read_text(name: str, what: str) -> str:
         raise ValueError(f"cannot read the {what} file {name}: {error.strerror}") from error
     if not text.strip():
         raise ValueError(f"the {what} file {name} is empty")
-    return text
+    return text.rstrip("\n")  # the editor's, not the writer's
 
 
 def read_prompt(name: str) -> str | Messages:
     """A text, or the messages of a file that ends in .json (a list, or an object that has them as ``messages``)."""
     text = read_text(name, "prompt")
     if not name.endswith(".json"):
-        return text.rstrip("\n")  # the editor's, not the writer's
+        return text
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:

@@ -1,6 +1,7 @@
 """The JSON of a trace: its schema, its way back, and what is refused."""
 
 import json
+from dataclasses import replace
 
 import jsonschema
 import pytest
@@ -8,7 +9,7 @@ import torch
 from tiny_chat import PROMPT, RESPONSE, make_chat_model, make_tokenizer
 
 from flashtrace_lib import Trace, trace
-from flashtrace_lib.methods import METHODS, Position
+from flashtrace_lib.methods import Position
 from flashtrace_lib.trace_file import FORMAT, schema
 
 TALK = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "7?"}]
@@ -29,7 +30,7 @@ def made(model, tok):
     return {
         "thinking": trace(model, tok, PROMPT, RESPONSE, hops=2),
         "direct": trace(model, tok, PROMPT, "It is 7261.", reasoning=None, sentences=False),
-        "talk": trace(model, tok, TALK, "Yes. 7261 <script>\ud800.", system="Be brief."),
+        "talk": trace(model, tok, TALK, "Yes. 7261 <script>.", system="Be brief."),
         "no hops": trace(model, tok, PROMPT, RESPONSE, method=Position()),
     }
 
@@ -60,6 +61,13 @@ def test_a_trace_fits_the_schema_and_comes_back(result, tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["t.json"]  # no temporary file is left
     page = back.to_html(tmp_path / "again.html").read_bytes()
     assert page == result.to_html(tmp_path / "t.html").read_bytes()
+
+
+def test_a_lone_surrogate_is_replaced(made, tmp_path):
+    sample = made["direct"].sample
+    odd = Trace(replace(sample, tokens=["\ud800", *sample.tokens[1:]]), made["direct"].attribution)
+    assert Trace.from_json(odd.to_json(tmp_path / "t.json")).sample.tokens[0] == "?"
+    assert "⟨U+D800⟩" in odd.to_html(tmp_path / "t.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +116,3 @@ def test_an_interrupted_write_leaves_the_old_file(made, tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             write(path)
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
-
-
-def test_every_method_is_named_by_its_key():
-    assert all(name == method.name for name, method in METHODS.items())  # what --method takes is what the file says

@@ -12,6 +12,7 @@ function showTip(i) {
   const tip = byId("tip"), box = spans[i].getClientRects()[0] || spans[i].getBoundingClientRect();
   tip.textContent = describe(i);
   tip.hidden = false;
+  state.tip = i;
   const below = box.bottom + 6 + tip.offsetHeight < window.innerHeight;
   tip.style.top = `${below ? box.bottom + 4 : box.top - tip.offsetHeight - 4}px`;
   tip.style.left = `${Math.max(4, Math.min(box.left, window.innerWidth - tip.offsetWidth - 4))}px`;
@@ -19,6 +20,13 @@ function showTip(i) {
 
 function hideTip() {
   byId("tip").hidden = true;
+}
+
+/** The score of a focused token stays beside it while the page scrolls; one that was pointed at goes. */
+function follow() {
+  if (byId("tip").hidden) return;
+  if (document.activeElement === spans[state.tip]) showTip(state.tip);
+  else hideTip();
 }
 
 /** Focus a token and show its score; Tab comes back to it. */
@@ -70,7 +78,7 @@ function listen() {
     if (token) showTip(Number(token.dataset.i));
     else hideTip();
   });
-  document.addEventListener("scroll", hideTip, { capture: true, passive: true });
+  document.addEventListener("scroll", follow, { capture: true, passive: true });
   byId("response").addEventListener("click", (event) => {
     const sentence = event.target.closest(".sentence");
     if (sentence && !event.target.closest("button") && !String(getSelection())) choose(Number(sentence.dataset.k));

@@ -122,6 +122,7 @@ function drawTop() {
   byId("top").replaceChildren(...topTokens().map((i) => {
     const button = element("button");
     button.type = "button";
+    button.dataset.of = i;
     button.append(element("b", "", plain(i)), ` ${inWords(state.values[i])}`);
     button.addEventListener("click", () => visit(i));
     const item = element("li");

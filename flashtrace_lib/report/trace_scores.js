@@ -13,7 +13,7 @@ const N = data.tokens.length;
 const kindOf = new Array(N), partOf = new Array(N), ownerOf = new Array(N).fill(0); // ownerOf: the token's sentence
 const spans = []; // the element of each token
 const buttons = []; // the number of each sentence; buttons[0] is "the whole answer"
-const state = { target: 0, view: "all", values: new Float64Array(N), order: [], total: 1, found: [], at: -1 };
+const state = { target: 0, view: "all", values: new Float64Array(N), order: [], total: 1, found: [], at: -1, tip: 0 };
 
 // --- scores -----------------------------------------------------------------------------------------------------
 
