@@ -73,7 +73,11 @@ function listen() {
     else if (event.target.matches(".text .token")) onTokenKey(event, Number(event.target.dataset.i));
     else if (event.target.matches(".number")) onNumberKey(event, buttons.indexOf(event.target));
   });
+  let pointer = "";
   document.addEventListener("pointerover", (event) => {
+    const place = `${event.clientX} ${event.clientY}`;
+    if (place === pointer) return; // the page moved under a pointer at rest
+    pointer = place;
     const token = event.target.closest(".text .token");
     if (token) showTip(Number(token.dataset.i));
     else hideTip();
