@@ -141,9 +141,9 @@ def split_transcript(messages: Messages) -> tuple[list[Mapping[str, Any]], str |
     ValueError
         If the last message is the assistant's and holds no words (only a call of a tool, say).
     """
-    if not messages or messages[-1].get("role") != "assistant":
+    last = _as_text(messages[-1]) if messages else {"role": ""}
+    if last["role"] != "assistant":
         return list(messages), None
-    last = _as_text(messages[-1])
     if not last["content"].strip():
         raise ValueError("the last message of the assistant holds no words to explain: give what it wrote as response")
     thought = last.get("reasoning_content")

@@ -118,6 +118,7 @@ def test_one_message_is_the_prompt_as_before(model, tok):
         ([{"role": "assistant", "content": "", "tool_calls": [CALL]}], None, "holds no words"),
         ([{"role": "user", "content": [{"type": "image"}]}], "x", "only text"),
         ([{"content": "x"}], "x", "role and content"),
+        (["Hi."], None, "role and content"),
         ([{"role": "system", "content": "x"}], "x", "ends with the user's"),
         ([], "x", "ends with the user's"),
     ],

@@ -1,14 +1,16 @@
 """The JSON of a trace: its schema, its way back, and what is refused."""
 
 import json
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import jsonschema
 import pytest
 import torch
 from tiny_chat import PROMPT, RESPONSE, make_chat_model, make_tokenizer
 
-from flashtrace_lib import Trace, trace
+from flashtrace_lib import Trace, trace, trace_file
 from flashtrace_lib.methods import Position
 from flashtrace_lib.trace_file import FORMAT, schema
 
@@ -116,3 +118,11 @@ def test_an_interrupted_write_leaves_the_old_file(made, tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             write(path)
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+def test_what_the_page_and_the_reader_need_is_package_data():
+    package = Path(trace_file.__file__).parent
+    needed = [p for p in package.rglob("*") if p.suffix in (".js", ".css", ".html", ".json")]
+    globs = tomllib.loads((package.parent / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    shipped = {path for pattern in globs["flashtrace_lib"] for path in package.glob(pattern)}
+    assert len(needed) >= 6 and set(needed) <= shipped
