@@ -1,4 +1,4 @@
-"""The command line: ``python -m flashtrace_lib book | notebooks | bench | efficiency | estimate``."""
+"""The command line: ``python -m flashtrace_lib book | notebooks | trace | bench | efficiency | estimate``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     """
     parser = _parser()
     arguments, rest = parser.parse_known_args(argv)
-    if rest and arguments.command not in ("bench", "efficiency", "estimate"):
+    if rest and arguments.command not in ("trace", "bench", "efficiency", "estimate"):
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     try:
         return arguments.run(arguments, rest)
@@ -55,6 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     notebooks = commands.add_parser("notebooks", help="regenerate notebooks/*.ipynb, with outputs, from notebooks/py")
     notebooks.add_argument("names", nargs="*", metavar="NOTEBOOK", help="name or number, such as 05; default: all")
     notebooks.set_defaults(run=_notebooks)
+
+    explain = commands.add_parser("trace", add_help=False, help="explain what a model's answer to your text rests on")
+    explain.set_defaults(run=_trace)
 
     bench = commands.add_parser("bench", add_help=False, help="measure time and memory against a forward pass")
     bench.set_defaults(run=_bench)
@@ -87,6 +90,12 @@ def _notebooks(arguments: argparse.Namespace, rest: list[str]) -> int:
     if failed:
         print(f"failed, and left as they were: {', '.join(failed)}", file=sys.stderr)
     return int(bool(failed))
+
+
+def _trace(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from . import trace_cli
+
+    return trace_cli.main(rest)
 
 
 def _bench(arguments: argparse.Namespace, rest: list[str]) -> int:
