@@ -10,7 +10,7 @@ PY      := $(VENV)/bin/python
 STAMP   := $(VENV)/.installed
 TORCH   := $(shell sed -n 's/^ *"\(torch==[^"]*\)",/\1/p' pyproject.toml)
 
-.PHONY: env book test lab lint reproduce
+.PHONY: env book test lab lint reproduce audit
 .DELETE_ON_ERROR:
 
 env: $(STAMP)
@@ -20,6 +20,10 @@ book: $(STAMP)
 
 reproduce: $(STAMP)
 	$(PY) -m flashtrace_lib book --profile $(PROFILE) --fresh
+
+# Files against the manifest, and a random row of every stored table computed again: make audit K=3
+audit: $(STAMP)
+	$(PY) -m flashtrace_lib audit --profile $(PROFILE) -k $(or $(K),1)
 
 test: $(STAMP)
 	$(PY) -m pytest
