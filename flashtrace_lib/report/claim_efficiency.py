@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 
 from . import claim_rules as rules
-from .claim_evidence import Evidence, Missing
-from .claim_rules import Finding
+from .claim_evidence import Evidence
+from .claim_rules import Finding, Missing
 from .claim_types import Claim
 from .paper_numbers import text_value
 

@@ -14,6 +14,10 @@ VERDICTS = (REPRODUCED, PARTLY, FAILED, UNTESTABLE, MISSING)
 MIN_SAMPLES = 4  # a bootstrap interval of fewer samples is hardly more than their range
 
 
+class Missing(Exception):
+    """A result that is not there yet; the message says which."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """One measured number.
@@ -44,7 +48,7 @@ class Finding:
 
     def __post_init__(self) -> None:
         if math.isnan(self.value):
-            raise ValueError(f"{self.name}: the stored number is missing (nan), so that no verdict follows from it")
+            raise Missing(f"{self.name} is not defined (nan)")
         if math.isnan(self.low) != math.isnan(self.high) or self.low > self.high:
             raise ValueError(f"{self.name}: [{self.low}, {self.high}] is no interval")
 

@@ -13,12 +13,14 @@ from ..frames import frame_from_records, summarise
 from ..groups import in_groups
 from ..metrics import bootstrap_interval
 from ..store import Store
-from .claim_evidence import Evidence, Missing
+from .claim_evidence import Evidence
+from .claim_rules import Missing
 
 METRICS = ("recovery", "r_precision", "rise", "mas")
 # Store of raw records -> the table made of it, which says which records count.
 TABLES = {"ruler": "table1_ruler", "math": "table2_math", "morehopqa": "table2_morehopqa", "aider": "table4_aider"}
-ROLLOUT = ("morehopqa", "table3_rollout")
+MORE = (("morehopqa", "table3_rollout"), ("morehopqa", "table7_hops"))  # further tables of those stores
+SAME = {"flashtrace_k1": "flashtrace"}  # one result under two names
 DEEP = {"recursion": "flashtrace_k3", "morehopqa": "flashtrace_k3"}  # where several hops are stored
 _AGREE = 1e-5  # relative: the tables keep six digits
 
@@ -41,10 +43,10 @@ def paired_with_all(profile: str) -> tuple[pd.DataFrame, list[str]]:
         What is not in it, with the reason.
     """
     parts, left_out = [], []
-    for store, name in [*TABLES.items(), ROLLOUT]:
+    for store, name in [*TABLES.items(), *MORE]:
         path = paths.results_dir(profile) / f"{store}.parquet"
         try:
-            printed = Evidence(profile).table(name)
+            printed = Evidence(profile).table(name).replace({"method": SAME})
         except Missing as missing:
             left_out.append(f"{missing} is not there")
             continue
@@ -52,15 +54,24 @@ def paired_with_all(profile: str) -> tuple[pd.DataFrame, list[str]]:
             left_out.append(f"{path.name} is not there")
             continue
         frame = frame_from_records(Store(path).records(), METRICS)
-        frame = frame[frame["method"].isin(printed["method"])]
+        frame = in_common(frame[frame["method"].isin(printed["method"])])
         kept = matching_cells(frame, printed)
-        left_out += [f"{name}: records of {cell} are not those of the table" for cell in set(frame["cell"]) - kept]
+        left_out += [
+            f"{name}: records of {cell} are not those of the table" for cell in sorted(set(frame["cell"]) - kept)
+        ]
         whole = kept == set(frame["cell"])
         frame = frame[frame["cell"].isin(kept)]
         if kept:
             parts.append(_differences(frame, name, grouped=whole and store == "ruler"))
     columns = ["table", "cell", "method", "metric", "difference", "low", "high", "n"]
     return (pd.concat(parts)[columns].reset_index(drop=True) if parts else pd.DataFrame(columns=columns)), left_out
+
+
+def in_common(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the samples that every method of their cell has a value of the metric for."""
+    methods = frame.groupby(["cell", "metric"])["method"].transform("nunique")
+    mine = frame.groupby(["cell", "metric", "sample"])["method"].transform("nunique")
+    return frame[mine == methods]
 
 
 def matching_cells(frame: pd.DataFrame, printed: pd.DataFrame) -> set[str]:
@@ -95,7 +106,8 @@ def mass_shift(profile: str) -> pd.DataFrame:
     -------
     pandas.DataFrame
         ``store, quantity, difference, low, high, n``. Quantities: ``reasoning`` and ``input``, the share of the mass on
-        T and on I at hop 1 minus that at hop 0; ``place``, the mean position of the mass within T (0 its beginning,
+        T and on I at hop 1 minus that at hop 0; ``reasoning of both``, T's share of the mass on I and T, likewise (what
+        lies on O and on the template is left out); ``place``, the mean position of the mass within T (0 its beginning,
         1 its end), likewise; ``reasoning over input``, the share on T minus that on I, at hop 0. Samples without T are
         left out.
     """
@@ -119,7 +131,9 @@ def _shift(record: dict) -> dict[str, float]:
     start, stop = record["hop_targets"][1]  # hop 1 explains T
     inside = [np.asarray(hop)[start:stop] for hop in record["hop_scores"][:2]]
     places = [float(mass @ np.linspace(0, 1, stop - start) / max(mass.sum(), 1e-30)) for mass in inside]
+    of_both = [hop["reasoning"] / max(hop["reasoning"] + hop["prompt"], 1e-30) for hop in (first, second)]
     return {
+        "reasoning of both": of_both[1] - of_both[0],
         "reasoning": second["reasoning"] - first["reasoning"],
         "input": second["prompt"] - first["prompt"],
         "place": places[1] - places[0],

@@ -6,6 +6,7 @@ No model is needed: verdicts follow from the stored tables alone. A claim that f
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -14,9 +15,9 @@ import pandas as pd
 
 from .. import paths
 from ..profiles import profile_names
-from .claim_evidence import Evidence, Missing
+from .claim_evidence import Evidence
 from .claim_list import CLAIMS
-from .claim_rules import MIN_SAMPLES, MISSING, VERDICTS
+from .claim_rules import MIN_SAMPLES, MISSING, VERDICTS, Missing
 from .claim_types import Claim
 from .output import Saved
 
@@ -160,7 +161,8 @@ def entry(finding: dict[str, Any]) -> str:
     text = f"{finding['name']}: {finding['value']:.3g}"
     if finding["low"] is not None:
         text += f" [{finding['low']:.3g}, {finding['high']:.3g}]"
-    return (text + (f", n = {finding['n']}" if finding["n"] is not None else "")).replace("-0.", "−0.")
+    text += f", n = {finding['n']}" if finding["n"] is not None else ""
+    return re.sub(r"(?<!\w)-(?=\d)", "−", text)
 
 
 def _table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
