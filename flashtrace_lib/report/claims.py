@@ -148,10 +148,10 @@ def _ours(found: dict[str, Any], claim: dict[str, Any]) -> str:
         return f"– ({claim['rule']})"
     shown, head = found["findings"], []
     if len(shown) > _MANY and shown[0]["holds"] is not None:
-        failing = [f for f in shown if not f["holds"]]
-        head = [f"{len(shown) - len(failing)} of {len(shown)} hold" + (", not:" if failing else "")]
-        shown = sorted(failing, key=lambda f: -abs(f["value"]))[:_MANY]
-        head += [] if len(failing) <= _MANY else [f"(the largest {_MANY} of {len(failing)})"]
+        failing = sorted((f for f in shown if not f["holds"]), key=lambda f: -abs(f["value"]))[:_MANY]
+        held = sum(f["holds"] for f in shown)
+        head = [f"{held} of {len(shown)} hold; {'the largest that do not' if failing else 'the closest'}:"]
+        shown = failing or [min(shown, key=lambda f: abs(f["value"]))]
     note = [f"*{claim['note']}*"] if claim["note"] else []
     return "<br>".join([*head, *map(entry, shown), *note])
 
