@@ -22,7 +22,7 @@ from .audit_sources import rebuild_method, rebuild_samples
 from .deletion import Scorer
 from .evaluation import audit as audit_records
 from .fingerprints import model_fingerprint
-from .manifest import data_hashes
+from .manifest import data_hashes, read_models
 from .notebooks import without_audit
 from .profiles import Profile
 from .report.output import Run
@@ -88,7 +88,7 @@ def audit_profile(
     ----------
     profile : Profile
     model : transformers.PreTrainedModel
-        The profile's. Records of another model are counted and left alone.
+        The profile's. Records of another model are counted and left alone; it must be one that a notebook has noted.
     tokenizer : transformers.PreTrainedTokenizerBase
     k, seed : int
         How many rows, and what chooses them.
@@ -126,7 +126,7 @@ def _audit_store(
     store = Store(path)
     records = store.records()
     if "sample_key" in records:
-        return _audit_results(store, records, model, tokenizer, known, k, chance)
+        return _audit_results(store, records, profile, model, tokenizer, known, k, chance)
     chosen = [records.iloc[i] for i in chance.sample(range(len(records)), min(k, len(records)))]
     if "ids" in records:
         return [_row(RESPONSES, f"{path.stem}: {r['example']}", "text of its tokens", "", "",
@@ -148,14 +148,19 @@ def _audit_results(
     chance: random.Random,
 ) -> list[dict[str, Any]]:
     """Attributions and curves again, ``k`` of those whose model and sample are at hand."""
-    name, scorer = store.path.stem, Scorer(model, precision="auto")
-    mine = records[(records["model_key"] == model_fingerprint(model)) & records["sample_key"].isin(list(known))]
+    name, scorer, key = store.path.stem, Scorer(model, precision="auto"), model_fingerprint(model)
+    of_model = records[records["model_key"] == key]
+    mine = of_model[of_model["sample_key"].isin(list(known))]
     rows = []
     if len(mine) < len(records):
+        listed = {facts["fingerprint"] for facts in read_models(profile.name).values()} | {key}
+        unlisted = int((~records["model_key"].isin(list(listed))).sum())
         rest = (
-            f"{len(records) - len(mine)} of {len(records)} are of another model or of samples that are no longer used"
+            f"{len(records) - len(of_model)} of {len(records)} are of another model ({unlisted} of one that models.json "
+            f"does not list), {len(of_model) - len(mine)} of samples that are no longer used"
         )
-        rows.append(_row(RESULTS, name, "rebuilt", len(records), rest, len(mine) > 0))
+        good = not unlisted and (len(mine) > 0 or of_model.empty)
+        rows.append(_row(RESULTS, name, "rebuilt", len(records), rest, good))
     for i in chance.sample(range(len(mine)), min(k, len(mine))):
         record = mine.iloc[i]
         label = f"{name}: {record['method']} on {record['sample']}"
