@@ -141,6 +141,7 @@ def _audit_store(
 def _audit_results(
     store: Store,
     records: pd.DataFrame,
+    profile: Profile,
     model: torch.nn.Module,
     tokenizer: Any,
     known: Mapping[str, Sample],
@@ -156,8 +157,8 @@ def _audit_results(
         listed = {facts["fingerprint"] for facts in read_models(profile.name).values()} | {key}
         unlisted = int((~records["model_key"].isin(list(listed))).sum())
         rest = (
-            f"{len(records) - len(of_model)} of {len(records)} are of another model ({unlisted} of one that models.json "
-            f"does not list), {len(of_model) - len(mine)} of samples that are no longer used"
+            f"{len(records) - len(of_model)} of {len(records)} are of another model ({unlisted} of one that "
+            f"models.json does not list), {len(of_model) - len(mine)} of samples that are no longer used"
         )
         good = not unlisted and (len(mine) > 0 or of_model.empty)
         rows.append(_row(RESULTS, name, "rebuilt", len(records), rest, good))
