@@ -12,7 +12,7 @@ PY      := $(VENV)/bin/python
 STAMP   := $(VENV)/.installed
 TORCH   := $(shell sed -n 's/^ *"\(torch==[^"]*\)",/\1/p' pyproject.toml)
 
-.PHONY: env book test lab lint reproduce
+.PHONY: env book html test lab lint reproduce audit
 .DELETE_ON_ERROR:
 
 env: $(STAMP)
@@ -23,7 +23,17 @@ book: $(STAMP)
 reproduce: $(STAMP)
 	$(PY) -m flashtrace_lib book --profile $(PROFILE) --fresh
 
+# README, the notebooks as they are stored, and the library's reference, as pages; needs no network.
+html: $(STAMP)
+	$(PY) docs/build_html.py build/html
+
+# Files against the manifest, and a random row of every stored table computed again: make audit K=3
+audit: $(STAMP)
+	$(PY) -m flashtrace_lib audit --profile $(PROFILE) -k $(or $(K),1)
+
+# The first line unpacks a headless browser where the machine has none; without one a few tests are skipped.
 test: $(STAMP)
+	@$(PY) scripts/get_chromium.py
 	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMP)

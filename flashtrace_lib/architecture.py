@@ -75,6 +75,11 @@ class LayerParts:
         gain = self.gain()
         return self.o_proj.bias.float() if gain is None else self.o_proj.bias.float() * gain
 
+    def value_bias(self) -> torch.Tensor | None:
+        """b_V by key/value head, float32, shape [H_kv, 1, head_dim]; None where values have no bias."""
+        bias = getattr(getattr(self.attention, "v_proj", None), "bias", None)
+        return None if bias is None else bias.float().view(-1, 1, self.head_dim)
+
     def row_scale(self, attention_out: torch.Tensor, normed: torch.Tensor) -> torch.Tensor:
         """Scale r_i with N(o_i) = r_i · g ⊙ o_i, fitted from both sides of the norm.
 

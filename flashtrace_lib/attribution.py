@@ -24,11 +24,14 @@ class Hop:
         Token range that was explained.
     weights : torch.FloatTensor, shape [target length]
         Weight of each target token.
+    scale : float
+        Factor of the scores in the sum over hops; 1 unless hops are added with their raw sums over layers.
     """
 
     scores: torch.Tensor
     target: Span
     weights: torch.Tensor
+    scale: float = 1.0
 
 
 @dataclass
@@ -63,11 +66,13 @@ class Method(ABC):
     """An attribution method: a dataclass of options with one job, ``attribute``.
 
     Subclasses set ``name`` (the key in tables) and implement ``_attribute``; ``incidental`` names the fields that do
-    not shape the result, such as a memory budget.
+    not shape the result, such as a memory budget; ``later`` those that came after results had been stored, and so are
+    part of a key only where they differ from their default.
     """
 
     name: ClassVar[str] = "method"
     incidental: ClassVar[tuple[str, ...]] = ()
+    later: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def _attribute(self, model: torch.nn.Module, sample: Sample) -> Attribution:
@@ -110,5 +115,9 @@ class Method(ABC):
 
     def options(self) -> dict[str, Any]:
         """The fields that shape the result, JSON-ready: part of every store key."""
-        names = [f.name for f in fields(self)] if is_dataclass(self) else []
-        return {name: getattr(self, name) for name in names if name not in self.incidental}
+        options = {f.name: (getattr(self, f.name), f.default) for f in fields(self)} if is_dataclass(self) else {}
+        return {
+            name: value
+            for name, (value, default) in options.items()
+            if name not in self.incidental and not (name in self.later and value == default)
+        }

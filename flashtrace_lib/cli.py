@@ -1,4 +1,4 @@
-"""The command line: ``python -m flashtrace_lib book | notebooks | bench | efficiency | estimate``."""
+"""The command line: ``python -m flashtrace_lib book | notebooks | audit | trace | bench | efficiency | estimate``."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def main(argv: list[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit code: 0, 1 where a notebook failed, 2 for bad input.
+        Exit code: 0, 1 where a notebook failed or an audit disagrees, 2 for bad input.
     """
     parser = _parser()
     arguments, rest = parser.parse_known_args(argv)
-    if rest and arguments.command not in ("bench", "efficiency", "estimate"):
+    if rest and arguments.command not in ("trace", "bench", "efficiency", "estimate"):
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     try:
         return arguments.run(arguments, rest)
@@ -55,6 +55,15 @@ def _parser() -> argparse.ArgumentParser:
     notebooks = commands.add_parser("notebooks", help="regenerate notebooks/*.ipynb, with outputs, from notebooks/py")
     notebooks.add_argument("names", nargs="*", metavar="NOTEBOOK", help="name or number, such as 05; default: all")
     notebooks.set_defaults(run=_notebooks)
+
+    explain = commands.add_parser("trace", add_help=False, help="explain what a model's answer to your text rests on")
+    explain.set_defaults(run=_trace)
+
+    audit = commands.add_parser("audit", help="check figures against the manifest, and compute stored results again")
+    audit.add_argument("--profile", default="laptop", help="name or .yaml file (default: laptop)")
+    audit.add_argument("-k", type=int, default=1, help="rows of every stored table; 0: files alone (default: 1)")
+    audit.add_argument("--seed", type=int, default=0, help="chooses the rows (default: 0)")
+    audit.set_defaults(run=_audit)
 
     bench = commands.add_parser("bench", add_help=False, help="measure time and memory against a forward pass")
     bench.set_defaults(run=_bench)
@@ -87,6 +96,26 @@ def _notebooks(arguments: argparse.Namespace, rest: list[str]) -> int:
     if failed:
         print(f"failed, and left as they were: {', '.join(failed)}", file=sys.stderr)
     return int(bool(failed))
+
+
+def _trace(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from . import trace_cli
+
+    return trace_cli.main(rest)
+
+
+def _audit(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from . import book_audit  # here, because it imports every part of the library
+    from .models import load_model
+    from .profiles import load_profile
+
+    profile = load_profile(arguments.profile)
+    rows = [*book_audit.audit_files(profile), *book_audit.audit_notebooks()]
+    if arguments.k > 0:
+        model, tokenizer = load_model(profile.model, dtype=profile.dtype, device_map=profile.device_map)
+        rows += book_audit.audit_profile(profile, model, tokenizer, arguments.k, arguments.seed)
+    print(book_audit.report(rows))
+    return int(not all(row["agrees"] for row in rows))
 
 
 def _bench(arguments: argparse.Namespace, rest: list[str]) -> int:

@@ -68,6 +68,10 @@ def estimate(profile: Profile, parameters: float, rate: float) -> pd.DataFrame:
     rows += [("06_math", 2 * reasoning.samples, PROBLEM["math"], RESPONSE["reasoning"], chosen)]
     rows += [("07_morehopqa", reasoning.samples, PROBLEM["morehopqa"], RESPONSE["reasoning"], (*chosen, "rollout"))]
     rows += [("08_aider", reasoning.samples, PROBLEM["code"], RESPONSE["code"], ("ifr",) * 2 + ("flashtrace",) * 2)]
+    other, n_cells = profile.generalisation, len(profile.generalisation.cells or ruler.cells)
+    rows += [("09_generalisation", other.ruler_samples * n_cells, ruler.length, RESPONSE["ruler"], other.methods)]
+    n_tasks = other.task_samples * len(other.tasks)
+    rows += [("09_generalisation, tasks", n_tasks, PROBLEM["math"], RESPONSE["reasoning"], other.methods)]
     rows += [
         (f"10_ablations, {length} tokens", hotpot.long_samples, length, RESPONSE["ruler"], hotpot.long_methods)
         for length in hotpot.long_lengths

@@ -20,7 +20,7 @@ from .attribution import Attribution, Hop, Method
 from .fingerprints import sample_fingerprint
 from .generation import GENERATED, MARKS, Collection, can_think, collect
 from .methods import METHODS, FlashTrace
-from .methods.flashtrace import accumulate
+from .methods.hops import accumulate
 from .methods.units import UnitMethod
 from .metrics import bootstrap_interval, recovery_rate
 from .profiles import Profile

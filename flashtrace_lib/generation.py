@@ -71,8 +71,14 @@ def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_n
     """
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
+    return continue_ids(model, tokenizer, [tokenise(tokenizer, text)[0] for text in texts], max_new_tokens)
+
+
+def continue_ids(
+    model: torch.nn.Module, tokenizer: Any, prompts: Sequence[list[int]], max_new_tokens: int
+) -> list[list[int]]:
+    """As `generate`, of prompts that are token ids already."""
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-    prompts = [tokenise(tokenizer, text)[0] for text in texts]
     length = max(map(len, prompts))
     ids = torch.tensor([[pad] * (length - len(p)) + p for p in prompts], device=model.device)  # [B, length]
     mask = torch.tensor([[0] * (length - len(p)) + [1] * len(p) for p in prompts], device=model.device)
@@ -219,10 +225,10 @@ def _verdict(example: Example, response: list[int], model: torch.nn.Module, toke
     """``correct``, ``incorrect`` or ``unfinished``."""
     if not response or response[-1] not in _end_tokens(model, tokenizer):
         return "unfinished"
-    return "correct" if is_correct(example, _answer_text(tokenizer, response)) else "incorrect"
+    return "correct" if is_correct(example, answer_text(tokenizer, response)) else "incorrect"
 
 
-def _answer_text(tokenizer: Any, response: list[int]) -> str:
+def answer_text(tokenizer: Any, response: list[int]) -> str:
     """What is scored: the words behind the thinking marks, or all of them where there are none."""
     text = tokenizer.decode(response, skip_special_tokens=True)
     return text.rsplit("</think>", 1)[-1]
@@ -233,7 +239,7 @@ def _sample(tokenizer: Any, example: Example, response: list[int] | str, how: st
     settings = prompt_settings(tokenizer, example, mode)
     if how == FORCED:  # the true response begins with its own words
         settings.pop("answer_prefix", None)
-    text = response if isinstance(response, str) else _answer_text(tokenizer, response)
+    text = response if isinstance(response, str) else answer_text(tokenizer, response)
     metadata = {
         **example.metadata,
         "id": example.id,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from .adapter import merge_adapter
 from .decomposition import check_decomposition
+from .dequantised import forget_quantisation
+from .gemma import NAME as GEMMA
+from .gemma import gemma_folder
 from .paths import root
 from .reasoner import use_reasoner_template
 
@@ -40,7 +42,8 @@ def load_model(
     name : str
         ``"embedded-base"`` for SmolLM2-135M-Instruct out of the installed wheel (from the hub where the wheel is
         missing); ``"embedded"`` for the same with the adapter under ``data/adapter`` merged into it and the
-        reasoner's chat template; else a hub id or the path of a local folder.
+        reasoner's chat template; ``"gemma3-270m"`` for the pretrained Gemma of the extra ``gemma``, which has no chat
+        template (`gemma.gemma_folder`); else a hub id or the path of a local folder.
     dtype : torch.dtype or {"float32", "bfloat16", "float16"}
         Weights' dtype; attribution computes in float32 whatever it is.
     device_map : str or dict, optional
@@ -56,9 +59,9 @@ def load_model(
     Raises
     ------
     ValueError
-        If the name is neither known, nor a folder with a model, nor reachable on the hub; if the dtype is unknown or
-        the device is not there; or if the model fails the decomposition identity (the message names the layer and the
-        gap).
+        If the name is neither known, nor a folder with a model, nor reachable on the hub; if it is that of an extra
+        that is not installed; if the dtype is unknown or the device is not there; or if the model fails the
+        decomposition identity (the message names the layer and the gap).
     """
     if isinstance(dtype, str) and dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
@@ -80,7 +83,7 @@ def load_model(
             f"the hub ({str(error).splitlines()[0]})"
         ) from error
     model.eval()
-    _forget_quantisation(model)
+    forget_quantisation(model)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     if name == "embedded":
@@ -116,27 +119,11 @@ def _resolve(name: str) -> tuple[str, dict[str, Any]]:
     if name in ("embedded-base", "embedded"):
         gguf = embedded_gguf()
         return (str(gguf.parent), {"gguf_file": gguf.name}) if gguf else (HUB_ID, {})
+    if name == GEMMA:
+        return str(gemma_folder()), {}
     path = Path(name).expanduser()
     if path.is_dir() and not (path / "config.json").exists():
         raise ValueError(f"cannot load model {name!r}: the folder has no config.json")
     if not path.exists() and name.count("/") > 1:
         raise ValueError(f"cannot load model {name!r}: no such folder")
     return (str(path) if path.exists() else name), {}
-
-
-def _forget_quantisation(model: PreTrainedModel) -> None:
-    """A GGUF is dequantised on load; drop the marks that would stop casts, copies and saves of a plain model."""
-    if getattr(model, "quantization_method", None) != "gguf" and not _from_gguf(model):
-        return
-    for holder, attribute in ((model.config, "quantization_config"), (model, "hf_quantizer")):
-        if hasattr(holder, attribute):
-            delattr(holder, attribute)
-    model.is_quantized = False
-    logging.getLogger(__name__).debug("GGUF weights dequantised to %s", model.dtype)
-
-
-def _from_gguf(model: PreTrainedModel) -> bool:
-    """Whether the weights came out of a GGUF file and are plain tensors now."""
-    config = getattr(model.config, "quantization_config", None)
-    method = config.get("quant_method") if isinstance(config, dict) else getattr(config, "quant_method", None)
-    return str(getattr(method, "value", method)) == "gguf"

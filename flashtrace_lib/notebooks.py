@@ -59,6 +59,22 @@ def find_notebooks(folder: Path, names: list[str] | None = None, suffix: str = "
     return sorted(wanted)
 
 
+def without_audit(folder: Path | None = None) -> list[str]:
+    """Names of the notebooks that do not end in a code cell tagged ``audit``.
+
+    Parameters
+    ----------
+    folder : Path, optional
+        Folder of the ``.ipynb``. Default: the book's.
+    """
+    lacking = []
+    for path in find_notebooks(notebook_dir() if folder is None else folder):
+        cells = nbformat.read(path, as_version=4).cells
+        ends = cells and cells[-1].cell_type == "code" and "audit" in cells[-1].metadata.get("tags", [])
+        lacking += [] if ends else [path.stem]
+    return lacking
+
+
 def read_source(path: Path) -> NotebookNode:
     """Notebook without outputs, from its edited half.
 

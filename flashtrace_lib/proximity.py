@@ -15,6 +15,8 @@ kernel of the proximity.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from .activations import Activations, LayerActivations
@@ -32,6 +34,7 @@ def span_scores(
     target: Span,
     *,
     heads: str = "per_head",
+    value_bias: str = "included",
 ) -> torch.Tensor:
     """Distribution over the context of what one or more weighted spans came from.
 
@@ -45,6 +48,8 @@ def span_scores(
         The m rows, as positions in the context; must lie within ``activations.rows``.
     heads : {"per_head", "sum"}
         Proximity per head, then summed (the default), or of the head-summed contribution.
+    value_bias : {"included", "left_out"}
+        Contributions of the values that the model attends to, or of these without their bias; Y is the same.
 
     Returns
     -------
@@ -56,16 +61,91 @@ def span_scores(
     ValueError
         If activations are not finite; the message names the layer.
     """
+    total = span_sums(activations, weights, target, heads=heads, value_bias=value_bias)  # [B, N]
+    return total / total.sum(-1, keepdim=True).clamp_min(1e-30)
+
+
+@torch.inference_mode()
+def span_sums(
+    activations: Activations,
+    weights: torch.Tensor,
+    target: Span,
+    *,
+    heads: str = "per_head",
+    value_bias: str = "included",
+) -> torch.Tensor:
+    """Layer scores summed over layers, not normalised, shape [B, N]; arguments as in `span_scores`.
+
+    A row's sum is the number of layers less the shares of their residuals.
+    """
     total = torch.zeros(len(weights), activations.n_tokens)  # [B, N]
     for layer in activations.layers:
-        scores = layer_scores(layer, weights, target, activations.rows[0], heads=heads)
-        if not torch.isfinite(scores).all():
-            raise ValueError(
-                f"non-finite activations in layer {layer.parts.index}: the forward pass overflowed; "
-                "load the model in float32 or bfloat16"
-            )
-        total += scores.cpu()
-    return total / total.sum(-1, keepdim=True).clamp_min(1e-30)
+        total += _finite_scores(layer, weights, target, activations.rows[0], heads, value_bias)
+    return total
+
+
+@torch.inference_mode()
+def span_rollout(
+    activations: Activations,
+    weights: torch.Tensor,
+    own: torch.Tensor,
+    target: Span,
+    *,
+    heads: str = "per_head",
+    value_bias: str = "included",
+    each: bool = False,
+) -> torch.Tensor:
+    """Distribution over the context when the residual's share goes on to the layer below, instead of being lost.
+
+    From the last layer down, the mass u on the span's rows is divided: what the layer's attention took from outside
+    the span stays there; what it took from the span's own rows, and the residual's share, are the mass of the layer
+    below; what has passed the first layer lies on the tokens themselves. With ``each`` the rows are divided one by
+    one, which is the product of the layers' matrices A + diag(r) with the rows outside the span set to the identity;
+    without, a layer divides the whole span by one proximity (eq. 5), with weights u.
+
+    Parameters
+    ----------
+    activations, weights, target, heads, value_bias
+        As in `span_scores`.
+    own : torch.BoolTensor, shape [B, m]
+        The rows that belong to each span, whatever their weight.
+    each : bool
+        Divide the rows one by one.
+
+    Returns
+    -------
+    torch.FloatTensor, shape [B, N]
+        Every row sums to 1.
+    """
+    u = weights.float() / weights.sum(-1, keepdim=True)  # [B, m]
+    out = torch.zeros(len(u), activations.n_tokens)  # [B, N]
+    for layer in reversed(activations.layers):
+        spans = torch.eye(u.shape[1]) if each else u
+        taken = _finite_scores(layer, spans, target, activations.rows[0], heads, value_bias)  # [m or B, N]
+        left = (1 - taken.sum(-1)).clamp_min(0)  # the residual's share
+        if each:
+            moved, kept = u @ taken, u * left
+        else:
+            moved, kept = u.sum(-1, keepdim=True) * taken, u * left[:, None]
+        inside = moved[:, slice(*target)] * own
+        moved[:, slice(*target)] -= inside
+        out += moved
+        u = inside + kept
+    out[:, slice(*target)] += u
+    return out
+
+
+def _finite_scores(
+    layer: LayerActivations, weights: torch.Tensor, target: Span, first_row: int, heads: str, value_bias: str
+) -> torch.Tensor:
+    """`layer_scores` on the CPU; ValueError where they are not finite."""
+    scores = layer_scores(layer, weights, target, first_row, heads=heads, value_bias=value_bias)
+    if not torch.isfinite(scores).all():
+        raise ValueError(
+            f"non-finite activations in layer {layer.parts.index}: the forward pass overflowed; "
+            "load the model in float32 or bfloat16"
+        )
+    return scores.cpu()
 
 
 def spans_at_once(activations: Activations, max_bytes: int | None = None) -> int:
@@ -79,10 +159,18 @@ def spans_at_once(activations: Activations, max_bytes: int | None = None) -> int
 
 @torch.inference_mode()
 def layer_scores(
-    layer: LayerActivations, weights: torch.Tensor, target: Span, first_row: int, *, heads: str = "per_head"
+    layer: LayerActivations,
+    weights: torch.Tensor,
+    target: Span,
+    first_row: int,
+    *,
+    heads: str = "per_head",
+    value_bias: str = "included",
 ) -> torch.Tensor:
     """Layer score s_bj of the module's formula, shape [B, N]; arguments as in `span_scores`."""
     aggregated, residual, y = aggregate(layer, weights, target, first_row)
+    bias = layer.parts.value_bias() if value_bias == "left_out" else None
+    layer = layer if bias is None else replace(layer, v=layer.v - bias.to(layer.v.dtype))
     e = (_per_head if heads == "per_head" else _head_sum)(layer, aggregated, y)  # [B, N]
     e_res = proximity(residual, y)  # [B]
     return e / (e.sum(-1) + e_res).clamp_min(1e-30)[:, None]

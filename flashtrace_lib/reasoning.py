@@ -17,7 +17,7 @@ from .frames import summarise
 from .generation import Collection, collect
 from .metrics import bootstrap_interval
 from .report.output import Run
-from .sample import Sample, Span
+from .sample import Sample
 from .store import Store
 from .tasks.sources import documents_examples, task_examples
 from .text import tokenise
@@ -169,8 +169,7 @@ def last_sentence_share(store: Store, samples: list[Sample], methods: Iterable[s
         ``method``, ``mass`` with ``low, high`` (bootstrap 95 % interval), ``tokens`` (the share of I's tokens that
         stand there: what a ranking by lot gives) and ``n``. Samples that a method gives no mass are left out.
     """
-    last = [_last_sentence(sample) for sample in samples]
-    starts = [span[0] - s.segments.prompt[0] for s, span in zip(samples, last, strict=True)]
+    starts = [question_start(s) - s.segments.prompt[0] for s in samples]
     tokens = float(np.mean([1 - start / len(s.prompt_ids) for s, start in zip(samples, starts, strict=True)]))
     rows = []
     for method in methods:
@@ -181,9 +180,9 @@ def last_sentence_share(store: Store, samples: list[Sample], methods: Iterable[s
     return pd.DataFrame(rows)
 
 
-def _last_sentence(sample: Sample) -> Span:
-    """The last sentence of I; ValueError where the sample has none."""
-    inside = [span for span in sample.sentences or () if span[1] <= sample.segments.prompt[1]]
+def question_start(sample: Sample) -> int:
+    """First position of the last sentence of I, which asks the question; ValueError where I has no sentences."""
+    inside = [start for start, stop in sample.sentences or () if stop <= sample.segments.prompt[1]]
     if not inside:
         raise ValueError(f"sample {sample.id} has no sentences in its prompt: make it by `collect`, or set `sentences`")
     return max(inside)

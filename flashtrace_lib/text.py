@@ -6,14 +6,14 @@ generated ids are never replaced by others that happen to read the same.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from .chat import Messages, PromptText, render_prompt
-from .locate import CharSpan, Locator, locate_segments, sentence_spans, strip_span
+from .locate import CharSpan, Locator, locate_segments, strip_span
+from .passages import sentence_ranges
 from .sample import Sample, Segments, Span
 from .tasks.evidence import char_spans_to_token_mask
 
@@ -81,6 +81,7 @@ def build_sample(
     answer_prefix: str = "",
     template_kwargs: Mapping[str, Any] | None = None,
     end_token: bool = True,
+    whole: bool = False,
     metadata: Mapping[str, Any] | None = None,
 ) -> Sample:
     r"""Sample of a prompt and a response, with every position found by character offsets.
@@ -106,6 +107,9 @@ def build_sample(
         See `render_prompt`.
     end_token : bool
         Put the tokenizer's end token behind a response given as text.
+    whole : bool
+        Every message of a conversation is input: I runs from the first to the last, and ``metadata["messages"]``
+        says which of its tokens are whose (the others are the template's).
     metadata : mapping, optional
         Goes into the sample's metadata.
 
@@ -127,6 +131,7 @@ def build_sample(
         request=request,
         answer_prefix=answer_prefix,
         template_kwargs=template_kwargs,
+        whole=whole,
     )
     if isinstance(response, str):
         text, ids, offsets, n_prompt = _encode_text(tokenizer, rendered.text, response, end_token)
@@ -146,9 +151,9 @@ def build_sample(
         gold=gold,
         response=(n_prompt, len(ids)),
         tokens=_display(text, offsets),
-        sentences=_sentences(text, cores, ranges),
+        sentences=sentence_ranges(text, cores, ranges),
         mask_token_id=tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
-        metadata=dict(metadata or {}),
+        metadata={**({"messages": _messages(cores, rendered)} if whole else {}), **(metadata or {})},
     )
 
 
@@ -250,6 +255,16 @@ def _segments(
     return Segments(**spans), {spans[name]: chars[name] for name in chars}
 
 
+def _messages(cores: list[CharSpan], rendered: PromptText) -> list[dict[str, Any]]:
+    """Role and token range of each message; a token that lies in two belongs to the first."""
+    out, at = [], 0
+    for turn in rendered.turns:
+        start, stop = _tokens_of(cores, turn.span, at)
+        out.append({"role": turn.role, "start": start, "stop": stop})
+        at = stop
+    return out
+
+
 def _core(text: str, span: CharSpan) -> CharSpan:
     """Where a token counts as standing: its characters that are not white space, or its first one."""
     start, stop = strip_span(text, span)
@@ -257,11 +272,17 @@ def _core(text: str, span: CharSpan) -> CharSpan:
 
 
 def _tokens_in(cores: list[CharSpan], span: CharSpan, first: int) -> Span:
-    """Range of the tokens from ``first`` on that share a character with ``span``."""
-    inside = [i for i in range(first, len(cores)) if cores[i][0] < span[1] and cores[i][1] > span[0]]
-    if not inside:
+    """Range of the tokens from ``first`` on that share a character with ``span``; ValueError where there is none."""
+    start, stop = _tokens_of(cores, span, first)
+    if start == stop:
         raise ValueError(f"no token lies in characters {span} alone: choose a longer passage")
-    return inside[0], inside[-1] + 1
+    return start, stop
+
+
+def _tokens_of(cores: list[CharSpan], span: CharSpan, first: int) -> Span:
+    """Range of the tokens from ``first`` on that share a character with ``span``; empty where there is none."""
+    inside = [i for i in range(first, len(cores)) if cores[i][0] < span[1] and cores[i][1] > span[0]]
+    return (inside[0], inside[-1] + 1) if inside else (first, first)
 
 
 def _display(text: str, offsets: list[CharSpan]) -> list[str]:
@@ -271,14 +292,3 @@ def _display(text: str, offsets: list[CharSpan]) -> list[str]:
         out.append(text[shown:stop])
         shown = max(shown, stop)
     return out
-
-
-def _sentences(text: str, cores: list[CharSpan], ranges: Mapping[Span, CharSpan]) -> list[Span]:
-    """Token ranges of sentences that tile every segment; a token goes with the sentence it begins in."""
-    begins = [a for a, _ in cores]
-    out: list[Span] = []
-    for (first, stop), (a, b) in ranges.items():
-        cuts = {bisect_left(begins, a + start, first, stop) for start, _ in sentence_spans(text[a:b])}
-        edges = sorted({first, stop} | cuts)
-        out += zip(edges, edges[1:], strict=False)
-    return sorted(out)

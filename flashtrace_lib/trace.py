@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,34 @@ import numpy as np
 import pandas as pd
 import torch
 
+from . import shares, trace_file
 from .attribution import Attribution, Method
+from .chat import split_transcript
 from .generation import generate
 from .locate import Locator
 from .methods import FlashTrace
-from .report.heatmap import hops_heatmap, token_heatmap
-from .sample import Sample
-from .text import Messages, build_sample, check_retokenises, render_prompt
+from .passages import response_sentences
+from .paths import write_text
+from .report.heatmap import token_heatmap
+from .report.trace_page import PageTarget, trace_page
+from .sample import Sample, Span
+from .text import Messages, build_sample, check_retokenises, render_prompt, tokenise
 
-_FORMAT = 1  # of the JSON file
+
+@dataclass
+class Target:
+    """A passage of the response, and what it rests on by itself.
+
+    Parameters
+    ----------
+    span : (int, int)
+        Token range.
+    attribution : Attribution
+        As of ``sample.with_output(span)``.
+    """
+
+    span: Span
+    attribution: Attribution
 
 
 @dataclass
@@ -31,16 +49,19 @@ class Trace:
     Parameters
     ----------
     sample : Sample
-        The context, its segments and display tokens.
+        The context, its segments and display tokens; ``metadata["messages"]`` says whose words are whose.
     attribution : Attribution
-        Importance of the tokens of I.
+        Importance of the tokens of I for the output.
     model_name : str
         Name or path of the model.
+    targets : list of Target
+        The same for every sentence of the response, where they were explained as well.
     """
 
     sample: Sample
     attribution: Attribution
     model_name: str = ""
+    targets: list[Target] = field(default_factory=list)
 
     @property
     def response(self) -> str:
@@ -53,7 +74,7 @@ class Trace:
         return "".join(self.sample.tokens[slice(*self.sample.segments.output)]).strip()
 
     def top(self, k: int = 10) -> pd.DataFrame:
-        """The ``k`` most important tokens of the input.
+        """The ``k`` most important tokens of the input; the template's own are never among them.
 
         Returns
         -------
@@ -62,58 +83,62 @@ class Trace:
         """
         if k < 1:
             raise ValueError(f"top needs a count of at least 1, got {k}")
-        start = self.sample.segments.prompt[0]
-        order = torch.argsort(self.attribution.scores, descending=True, stable=True)[:k].tolist()
-        rows = [(self.sample.tokens[start + i], start + i, float(self.attribution.scores[i])) for i in order]
+        values = shares.importance(self.sample, self.attribution)
+        order = np.argsort(-values, kind="stable")[: min(k, int((~np.isnan(values)).sum()))]  # NaN sorts last
+        rows = [(self.sample.tokens[i], int(i), float(values[i])) for i in order]
         return pd.DataFrame(rows, columns=["token", "position", "score"])
 
+    def shares(self, by: str = "message") -> pd.DataFrame:
+        """How the scores divide among messages, or roles: see `shares.shares`."""
+        return shares.shares(self.sample, self.attribution, by)
+
+    def cautions(self) -> list[str]:
+        """Why these scores may say less than they seem to: see `shares.cautions`."""
+        return shares.cautions(self.sample, self.attribution)
+
     def to_dict(self) -> dict[str, Any]:
-        """Everything, JSON-ready: ids, tokens, segments, scores, every hop."""
-        sample, attribution = self.sample, self.attribution
-        segments = sample.segments
-        return {
-            "format": _FORMAT,
-            "model": self.model_name,
-            "method": attribution.method,
-            "options": attribution.metadata.get("options", {}),
-            "seconds": attribution.seconds,
-            "input_ids": sample.input_ids.tolist(),
-            "tokens": list(sample.tokens),
-            "segments": {name: list(getattr(segments, name)) for name in ("prompt", "reasoning", "output")},
-            "response": list(sample.response),
-            "scores": attribution.scores.tolist(),
-            "flow": [float(rho) for rho in attribution.flow],
-            "hops": [
-                {"target": list(hop.target), "weights": hop.weights.tolist(), "scores": hop.scores.tolist()}
-                for hop in attribution.hops
-            ],
-        }
+        """Everything, JSON-ready: ids, tokens, segments, messages, scores, every hop, every sentence."""
+        targets = [(target.span, target.attribution) for target in self.targets]
+        return trace_file.as_dict(self.sample, self.attribution, self.model_name, targets)
 
     def to_json(self, path: str | Path) -> Path:
-        """Write `to_dict` to ``path`` and return it."""
-        path = Path(path)
-        path.write_text(json.dumps(self.to_dict(), ensure_ascii=False) + "\n", encoding="utf-8", errors="replace")
-        return path
+        """Write `to_dict` to ``path``, atomically, and return it; ``schemas/`` holds the format's JSON schema."""
+        write_text(path, json.dumps(self.to_dict(), ensure_ascii=False) + "\n")
+        return Path(path)
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> Trace:
+        """Read what `to_json` wrote; ValueError where it is no trace, or a damaged one."""
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+        except ValueError as error:  # neither UTF-8 nor JSON
+            raise ValueError(f"{path} is no JSON file: {error}") from error
+        sample, attribution, model_name, targets = trace_file.from_dict(data)
+        return cls(sample, attribution, model_name, [Target(*target) for target in targets])
 
     def to_html(self, path: str | Path) -> Path:
-        """Write a page with the heatmap of the input and of each hop, and return its path."""
-        title = escape(f"{self.attribution.method} · {self.model_name}")
-        hops = hops_heatmap(self.sample, self.attribution) if self.attribution.hops else ""
-        page = (
-            f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{title}</title></head>\n'
-            f"<body>\n{self._repr_html_()}\n{hops}\n</body>\n</html>\n"
-        )
-        path = Path(path)
-        path.write_text(page, encoding="utf-8", errors="replace")
-        return path
+        """Write one page that needs nothing else, to read in a browser, and return its path.
+
+        A reader chooses a sentence of the response and sees what it came from, by hop or in all. Written atomically.
+        """
+        pairs = [(self.sample.segments.output, self.attribution)]
+        pairs += [(target.span, target.attribution) for target in self.targets]
+        targets = [
+            PageTarget(span, result, shares.cautions(self.sample.with_output(span), result)) for span, result in pairs
+        ]
+        write_text(path, trace_page(self.sample, shares.parts(self.sample), targets, self.model_name))
+        return Path(path)
 
     def _repr_html_(self) -> str:
-        scores = np.full(len(self.sample), np.nan)
-        scores[slice(*self.sample.segments.prompt)] = self.attribution.scores.numpy()
+        labels = ["context"] * len(self.sample)
+        for part in shares.parts(self.sample):
+            if part.kind != "context":
+                name = "prompt" if part.name == "user" else part.name
+                labels[slice(*part.span)] = [name] * (part.span[1] - part.span[0])
         return token_heatmap(
             self.sample.tokens,
-            scores,
-            labels=self.sample.segments.labels(len(self.sample)),
+            shares.importance(self.sample, self.attribution),
+            labels=labels,
             title=f"{self.attribution.method}: what the answer rests on",
             diverging=bool((self.attribution.scores < 0).any()),
         )
@@ -137,6 +162,7 @@ def trace(
     template: bool = True,
     template_kwargs: Mapping[str, Any] | None = None,
     method: Method | None = None,
+    sentences: bool | None = None,
 ) -> Trace:
     r"""Explain which words of the prompt a model's answer rests on.
 
@@ -147,7 +173,9 @@ def trace(
     tokenizer : transformers.PreTrainedTokenizerBase
         Its fast tokenizer; its chat template is applied where it has one.
     prompt : str or list of messages
-        The user's words, or a conversation that ends with them: the input I.
+        The user's words, or a conversation: ``{"role": …, "content": …}`` each, tool calls as the template takes
+        them. All of its messages are the input I, those of the assistant included; the template's tokens between them
+        are never ranked. A transcript may end with the assistant's message: that is the response then.
     response : str or token ids, optional
         The answer to explain. Default: the model generates it greedily.
     output, reasoning : str, compiled pattern, (int, int) or None
@@ -159,9 +187,12 @@ def trace(
     max_new_tokens : int
         Longest response to generate, tokens.
     system, template, template_kwargs
-        See `text.render_prompt`.
+        See `text.render_prompt`. What is given as ``system`` is no input; its share of the mass is reported.
     method : Method, optional
         Default: ``FlashTrace(hops=hops)``.
+    sentences : bool, optional
+        Explain every sentence of the response as well, which `Trace.to_html` lets a reader choose from. Default: for
+        methods that need no further pass for it.
 
     Returns
     -------
@@ -170,15 +201,47 @@ def trace(
     Raises
     ------
     ValueError
-        If the prompt or the answer is empty, a passage is not found, or ids given as ``response`` do not
-        re-tokenise to themselves.
+        If the prompt or the answer is empty, the two together are longer than the model's context, a passage is not
+        found, or ids given as ``response`` do not re-tokenise to themselves.
     """
-    rendering = {"system": system, "template": template, "template_kwargs": template_kwargs}
+    if not isinstance(prompt, str):
+        prompt, said = split_transcript(prompt)
+        if said is not None and response is not None:
+            raise ValueError(
+                "the conversation ends with the assistant's message and a response is given as well: drop one of them"
+            )
+        response = said if response is None else response
+    rendering = {"system": system, "template": template, "template_kwargs": template_kwargs, "whole": True}
     if response is None:
         text = render_prompt(tokenizer, prompt, **rendering).text
+        _check_fits(model, len(tokenise(tokenizer, text)[0]) + 1)
         response = generate(model, tokenizer, [text], max_new_tokens)[0]
     elif not isinstance(response, str):
         check_retokenises(tokenizer, response)
     sample = build_sample(tokenizer, prompt, response, reasoning=reasoning, output=output, **rendering)
-    attribution = (method or FlashTrace(hops=hops)).attribute(model, sample)
-    return Trace(sample, attribution, getattr(model.config, "name_or_path", "") or type(model).__name__)
+    _check_fits(model, len(sample))
+    method = method or FlashTrace(hops=hops)
+    spans = [sample.segments.output]
+    if sentences or (sentences is None and hasattr(method, "attribute_many")):
+        spans += response_sentences(sample, tokenizer.all_special_tokens)
+    attribution, *others = _attributions(method, model, sample, spans)
+    targets = [Target(span, result) for span, result in zip(spans[1:], others, strict=True)]
+    return Trace(sample, attribution, getattr(model.config, "name_or_path", "") or type(model).__name__, targets)
+
+
+def _attributions(method: Method, model: torch.nn.Module, sample: Sample, spans: list[Span]) -> list[Attribution]:
+    """One attribution a span, from one pass where the method can do that; the first span is the output."""
+    if len(spans) > 1 and hasattr(method, "attribute_many"):
+        return method.attribute_many(model, sample, spans)
+    return [method.attribute(model, sample if k == 0 else sample.with_output(s)) for k, s in enumerate(spans)]
+
+
+def _check_fits(model: torch.nn.Module, n_tokens: int) -> None:
+    """ValueError where the text is longer than what the model was made to read."""
+    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    limit = getattr(config, "max_position_embeddings", None)
+    if limit and n_tokens > limit:
+        raise ValueError(
+            f"prompt and response have {n_tokens} tokens, the model reads {limit} at most: "
+            "shorten the prompt, or use a model with a longer context"
+        )

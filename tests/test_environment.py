@@ -38,7 +38,7 @@ def nodeps():
     return parse(line for line in lines if line and not line.startswith("#"))
 
 
-def project_pins(extras=("dev", "book")):
+def project_pins(extras=("dev",)):
     project = pyproject()
     return parse(project["dependencies"] + [r for name in extras for r in project["optional-dependencies"][name]])
 
@@ -48,9 +48,10 @@ def test_environment_yml_pins_equal_pyproject():
     assert parse(pip_section) == project_pins()
 
 
-def test_the_tests_have_what_the_cluster_extra_has():
-    cluster = project_pins(extras=("cluster",)).items() - project_pins(extras=()).items()
-    assert cluster and cluster <= project_pins(extras=("dev",)).items()
+@pytest.mark.parametrize("extra", ["cluster", "docs"])
+def test_the_tests_have_what_an_extra_has(extra):
+    wanted = project_pins(extras=(extra,)).items() - project_pins(extras=()).items()
+    assert wanted and wanted <= project_pins(extras=("dev",)).items()
 
 
 def test_environment_yml_asks_for_python_311():
@@ -71,7 +72,7 @@ def test_torch_is_installed_first():
     # Whatever else pip resolves must find torch in place, else it may choose a CUDA build.
     assert pyproject()["dependencies"][0].startswith("torch==")
     makefile = (ROOT / "Makefile").read_text()
-    assert makefile.index('install $(if $(TORCH_INDEX)') < makefile.index('install -e')
+    assert makefile.index("install $(if $(TORCH_INDEX)") < makefile.index("install -e")
 
 
 @pytest.mark.parametrize(("name", "pin"), sorted({**project_pins(extras=("dev",)), **nodeps()}.items()))

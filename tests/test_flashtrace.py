@@ -11,7 +11,8 @@ from tiny import FAMILIES, tiny_model, tiny_sample
 
 from flashtrace_lib import IFR, FlashTrace, Sample, Segments
 from flashtrace_lib.activations import capture
-from flashtrace_lib.proximity import span_scores
+from flashtrace_lib.methods.flashtrace import _CHOICES
+from flashtrace_lib.proximity import layer_scores, span_rollout, span_scores
 
 OPTIONS = [
     {"hops": 0},
@@ -23,6 +24,14 @@ OPTIONS = [
     {"aggregation": "mean"},
     {"aggregation": "last"},
     {"heads": "sum", "target_state": "predictor", "recursion": "generation", "aggregation": "mean", "hops": 2},
+    {"residual": "propagated", "hops": 2},
+    {"residual": "propagated", "aggregation": "mean", "target_state": "predictor"},
+    {"hop_scale": "raw", "hops": 2},
+    {"hop_scale": "raw", "aggregation": "mean", "granularity": "sentence"},
+    {"first_hop": "generation", "hops": 0},
+    {"first_hop": "generation", "recursion": "generation"},
+    {"sink": "removed", "hops": 2},
+    {"sink": "removed", "hop_scale": "raw", "residual": "propagated", "heads": "sum", "first_hop": "generation"},
 ]
 
 
@@ -54,6 +63,66 @@ def test_every_option_equals_naive(family, options):
     att = FlashTrace(**options).attribute(model, sample)
     assert len(att.hops) == len(hops)
     close(att.scores, final)
+
+
+@pytest.mark.parametrize("options", [{}, {"heads": "sum"}, {"residual": "propagated"}], ids=str)
+@pytest.mark.parametrize("family", ["qwen2", "llama_bias"])
+def test_contributions_without_value_biases_equal_naive_and_differ(family, options):
+    model, sample = tiny_model(family), tiny_sample()
+    final, _, _ = naive_flashtrace(model, sample, value_bias="left_out", **options)
+    scores = FlashTrace(value_bias="left_out", **options).attribute(model, sample).scores
+    close(scores, final)
+    assert float((scores - FlashTrace(**options).attribute(model, sample).scores).abs().max()) > 1e-3
+
+
+def test_a_model_without_value_biases_has_none_to_leave_out():
+    model, sample = tiny_model("llama"), tiny_sample()
+    scores = FlashTrace(value_bias="left_out").attribute(model, sample).scores
+    assert torch.equal(scores, FlashTrace().attribute(model, sample).scores)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_the_rollout_by_token_is_the_product_of_the_layers_matrices(family):
+    model, sample = tiny_model(family), tiny_sample()
+    n, span = len(sample), slice(9, 15)
+    activations = capture(model, sample.input_ids, (0, n))
+    product = torch.eye(n, dtype=torch.float64)
+    for layer in activations.layers:  # the first layer acts last on the mass that comes down
+        scores = layer_scores(layer, torch.eye(n), (0, n), 0).double()
+        matrix = torch.eye(n, dtype=torch.float64)
+        matrix[span] = (scores + torch.diag(1 - scores.sum(-1)))[span]
+        product = matrix @ product
+    weights = torch.rand(2, 6, generator=torch.Generator().manual_seed(0))
+    expected = (weights / weights.sum(-1, keepdim=True)).double() @ product[span]
+    own = torch.ones(2, 6, dtype=torch.bool)
+    close(span_rollout(activations, weights, own, (9, 15), each=True), expected)
+    close(span_rollout(activations, weights, own, (9, 15)).sum(-1), torch.ones(2))
+
+
+def test_a_propagated_span_of_one_token_needs_no_aggregation():
+    model, sample = tiny_model(), tiny_sample(reasoning=(9, 9), output=(12, 13))
+    a = FlashTrace(residual="propagated").attribute(model, sample).scores
+    close(a, FlashTrace(residual="propagated", aggregation="mean").attribute(model, sample).scores)
+    assert float((a - FlashTrace().attribute(model, sample).scores).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "options", [{"residual": "propagated"}, {"hop_scale": "raw"}, {"first_hop": "generation"}], ids=str
+)
+def test_many_spans_at_once_equal_one_at_a_time(options):
+    model, sample, spans = tiny_model("qwen3"), tiny_sample(), [(10, 12), (12, 15), (9, 10)]
+    method = FlashTrace(hops=2, **options)
+    for one, span in zip(method.attribute_many(model, sample, spans), spans, strict=True):
+        close(one.scores, method.attribute(model, sample.with_output(span)).scores)
+
+
+def test_later_options_are_in_the_key_only_where_they_differ():
+    assert set(FlashTrace().options()) == {
+        "hops", "heads", "target_state", "recursion", "skip_tokens", "granularity", "aggregation", "attention",
+    }  # fmt: skip
+    for name in FlashTrace.later:
+        other = _CHOICES[name][1]
+        assert FlashTrace(**{name: other}).options() == FlashTrace().options() | {name: other}
 
 
 def test_skip_tokens_equals_naive():

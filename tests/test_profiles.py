@@ -93,6 +93,11 @@ def test_a_name_is_no_path(name):
         ({"ruler": {"cells": "mq_q2"}}, "ruler.cells must be a list"),
         ({"hotpotqa": {"long_lengths": [512, 256]}}, r"hotpotqa\.long_lengths must ascend"),
         ({"hotpotqa": {"samples": 9, "max_tries": 8}}, "hotpotqa.max_tries 8 is less than the samples wanted"),
+        (
+            {"generalisation": {"task_samples": 9, "max_tries": 8}},
+            r"generalisation\.max_tries 8 is less than the samples",
+        ),
+        ({"generalisation": {"cells": ["mv_v8"]}}, r"generalisation\.cells mv_v8: not among ruler\.cells"),
         ({"hotpotqa": {"gold": "word"}}, "hotpotqa.gold must be one of sentence, paragraph"),
     ],
 )

@@ -3,36 +3,14 @@ import re
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from tiny_chat import EVIDENCE, PROMPT, RESPONSE, TEMPLATE, make_chat_model, make_tokenizer
+from tokenizers import pre_tokenizers
 
 from flashtrace_lib.attribution import Attribution, Method
 from flashtrace_lib.chat import render_prompt
 from flashtrace_lib.locate import find_boxed, locate_segments, sentence_spans
 from flashtrace_lib.text import build_sample, check_retokenises, decode_with_offsets, tokenise
 from flashtrace_lib.trace import Trace, generate, trace
-
-TEMPLATE = (
-    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
-)
-PROMPT = "  Cafés of 日本 🦜 open late.\nThe secret number is 7261. Dr. No knows it. What is the number?\n"
-EVIDENCE = "The secret number is 7261."
-RESPONSE = "<think>\nThe text says 日本 🦜.\nSo it is 7261.\n</think>\n\nThe number is 7261. Bye."
-
-
-def make_tokenizer(template=TEMPLATE, **kwargs):
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, initial_alphabet=alphabet, special_tokens=["<|end|>", "<|start|>"], show_progress=False
-    )
-    bpe.train_from_iterator([EVIDENCE * 9, "The number is. So it is."], trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=bpe, eos_token="<|end|>", bos_token="<|start|>", chat_template=template, **kwargs
-    )
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +20,7 @@ def tok():
 
 @pytest.fixture(scope="module")
 def model(tok):
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tok), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=512, eos_token_id=tok.eos_token_id,
-    )  # fmt: skip
-    return LlamaForCausalLM(config).eval()
+    return make_chat_model(tok)
 
 
 def evidence(prompt=PROMPT):
@@ -287,8 +260,6 @@ def test_trace_of_a_given_response(model, tok, tmp_path):
     assert stored["segments"]["output"] == list(result.sample.segments.output)
     assert torch.allclose(torch.tensor(stored["scores"]), result.attribution.scores)
     assert stored["options"]["hops"] == 2
-    page = result.to_html(tmp_path / "t.html").read_text(encoding="utf-8")
-    assert page.startswith("<!DOCTYPE html>") and result._repr_html_() in page and "Δ" in page
     assert "7261" in repr(result)
 
 

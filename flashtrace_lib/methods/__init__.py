@@ -4,7 +4,7 @@ from ..attribution import Attribution, Hop, Method
 from .attnlrp import AttnLRP
 from .cage import CAGE
 from .clp import CLP
-from .controls import LastToken, MeanPooling, Position, Random
+from .controls import LastToken, MeanPooling, Position, Positional, Random
 from .flashtrace import FlashTrace
 from .ifr import IFR
 from .ig_attn import IGAttention
@@ -28,10 +28,11 @@ METHODS: dict[str, type[Method]] = {
     Position.name: Position,
     LastToken.name: LastToken,
     MeanPooling.name: MeanPooling,
+    Positional.name: Positional,
 }
 
 __all__ = [
     "CAGE", "CLP", "IFR", "METHODS", "Attribution", "AttnLRP", "FlashTrace", "Hop", "IGAttention",
-    "IntegratedGradients", "LastToken", "MeanPooling", "Method", "Perturbation", "Position", "Random", "ReAGent",
-    "Rollout",
+    "IntegratedGradients", "LastToken", "MeanPooling", "Method", "Perturbation", "Position", "Positional", "Random",
+    "ReAGent", "Rollout",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Controls: what a method must beat before its scores mean anything, and two simpler targets (appendix M.1)."""
+"""Controls: what a method must beat before its scores mean anything, and other targets than O's sum (appendix M.1)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from ..attribution import Attribution, Method
-from ..sample import Sample
+from ..sample import Sample, Span
 from .flashtrace import FlashTrace
 from .units import check_choice, renormalise, seeded_generator
 
@@ -77,3 +77,28 @@ class MeanPooling(FlashTrace):
     aggregation: str = field(default="mean", init=False)
 
     name: ClassVar[str] = "mean_pooling"
+
+
+@dataclass
+class Positional(FlashTrace):
+    """FlashTrace whose hop 0 weights the tokens of O by their place, linearly (appendix M.1).
+
+    Parameters
+    ----------
+    weighting : {"rising", "falling"}
+        The last token of O has the weight |O| and the first 1, or the other way round.
+    """
+
+    weighting: str = "rising"
+
+    name: ClassVar[str] = "positional"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("weighting", self.weighting, ("rising", "falling"))
+
+    def _target_weights(self, sample: Sample, target: Span, weights: torch.Tensor) -> torch.Tensor:
+        if target == sample.segments.output:  # later hops have the weights that the hop before gave them
+            ramp = torch.arange(1, len(weights) + 1, dtype=weights.dtype)
+            weights = weights * (ramp if self.weighting == "rising" else ramp.flip(0))
+        return super()._target_weights(sample, target, weights)

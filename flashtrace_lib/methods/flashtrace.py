@@ -13,9 +13,11 @@ from ..activations import Activations, capture
 from ..attribution import Attribution, Hop, Method
 from ..decomposition import check_decomposition
 from ..fused import attention_used, choose
-from ..proximity import span_scores, spans_at_once
+from ..proximity import span_rollout, span_scores, span_sums, spans_at_once
 from ..recording import Recording
 from ..sample import Sample, Span, hull
+from .choices import BEST, choice_options
+from .hops import accumulate, mass, share_by_sentence
 
 _CHOICES = {
     "heads": ("per_head", "sum"),
@@ -24,6 +26,11 @@ _CHOICES = {
     "granularity": ("token", "sentence"),
     "aggregation": ("sum", "mean", "last"),
     "attention": ("auto", "recompute", "cached", "fused"),
+    "residual": ("denominator", "propagated"),
+    "hop_scale": ("distribution", "raw"),
+    "first_hop": ("output", "generation"),
+    "value_bias": ("included", "left_out"),
+    "sink": ("kept", "removed"),
 }
 
 
@@ -56,6 +63,17 @@ class FlashTrace(Method):
         Recompute attention rows in blocks, keep all maps (algorithm 1 as printed; table 9), or sum the columns of
         attention through a fused kernel, in layers that have one. By default the faster of the first and the last for
         the device and the size; ``metadata["attention"]`` says which it was.
+    residual : {"denominator", "propagated"}
+        The residual's share of a layer only divides the layer's scores, or goes on to the layer below
+        (`proximity.span_rollout`; with ``aggregation="mean"`` token by token, the exact rollout within the span).
+    hop_scale : {"distribution", "raw"}
+        Add up the hops as distributions, or as raw sums over layers.
+    first_hop : {"output", "generation"}
+        Hop 0 targets O, or T ∪ O.
+    value_bias : {"included", "left_out"}
+        Contributions of the values with or without their bias, in models that have one.
+    sink : {"kept", "removed"}
+        "removed": weight and score of the context's first token, which attention rests on, are zero in every hop.
 
     References
     ----------
@@ -70,8 +88,31 @@ class FlashTrace(Method):
     granularity: str = "token"
     aggregation: str = "sum"
     attention: str = "auto"
+    residual: str = "denominator"
+    hop_scale: str = "distribution"
+    first_hop: str = "output"
+    value_bias: str = "included"
+    sink: str = "kept"
 
     name: ClassVar[str] = "flashtrace"
+    later: ClassVar[tuple[str, ...]] = ("residual", "hop_scale", "first_hop", "value_bias", "sink")
+
+    @classmethod
+    def best(cls, tokenizer: Any = None, **options: Any) -> FlashTrace:
+        """The setting that did best on samples set aside for tuning; the paper's own is ``FlashTrace()``.
+
+        ``choices.BEST`` says what it changes. It is what `open_questions.chosen` takes on the tuning half of profile
+        laptop's RULER samples; a test decides it again from the stored results, and `12_open_questions` reports it on
+        the other half.
+
+        Parameters
+        ----------
+        tokenizer : transformers.PreTrainedTokenizerBase, optional
+            Needed only where the setting skips punctuation.
+        **options
+            Further options, such as ``hops``.
+        """
+        return cls(**{**choice_options(BEST, tokenizer), **options})
 
     def __post_init__(self) -> None:
         if not isinstance(self.hops, int) or isinstance(self.hops, bool) or self.hops < 0:
@@ -181,7 +222,8 @@ class FlashTrace(Method):
 
     def _rows(self, samples: Sequence[Sample]) -> Span:
         """Positions whose states any hop of any sample may target."""
-        spans = [s.segments.generated if self.hops else s.segments.output for s in samples]
+        whole = self.hops or self.first_hop == "generation"
+        spans = [s.segments.generated if whole else s.segments.output for s in samples]
         return self._states(hull(spans))
 
     def _states(self, target: Span) -> Span:
@@ -190,10 +232,10 @@ class FlashTrace(Method):
         return target[0] - shift, target[1] - shift
 
     def _hops(self, activations: Activations, samples: Sequence[Sample]) -> list[list[Hop]]:
-        """Run hop 0 on each sample's O and up to K hops on its T; one list of hops a sample."""
+        """Run hop 0 on each sample's O (or T ∪ O) and up to K hops on its T; one list of hops a sample."""
         jobs = []
         for sample in samples:
-            start, stop = sample.segments.output
+            start, stop = getattr(sample.segments, "output" if self.first_hop == "output" else "generated")
             start = stop - 1 if self.aggregation == "last" else start
             jobs.append((sample, (start, stop), torch.ones(stop - start)))
         done = [[hop] for hop in self._hop(activations, jobs)]
@@ -216,72 +258,43 @@ class FlashTrace(Method):
         normal = [self._target_weights(*job) for job in jobs]
         union = hull([target for _, target, _ in jobs])
         rows = torch.zeros(len(jobs), union[1] - union[0])  # [B, m]
-        for row, (_, (start, stop), _), weights in zip(rows, jobs, normal, strict=True):
-            row[start - union[0] : stop - union[0]] = weights
-        if self.aggregation == "mean":
-            each = span_scores(activations, torch.eye(rows.shape[1]), self._states(union), heads=self.heads)  # [m, N]
-            scores = rows @ each
-        else:
-            scores = span_scores(activations, rows, self._states(union), heads=self.heads)  # [B, N]
+        own = torch.zeros_like(rows, dtype=torch.bool)
+        for i, ((_, (start, stop), _), weights) in enumerate(zip(jobs, normal, strict=True)):
+            part = slice(start - union[0], stop - union[0])
+            rows[i, part], own[i, part] = weights, True
+        scores = self._scores(activations, rows, own, self._states(union))
         pairs = zip(jobs, normal, scores, strict=True)
-        return [Hop(self._shared(raw, sample), target, w) for (sample, target, _), w, raw in pairs]
+        return [self._as_hop(raw, sample, target, w) for (sample, target, _), w, raw in pairs]
+
+    def _scores(self, activations: Activations, rows: torch.Tensor, own: torch.Tensor, states: Span) -> torch.Tensor:
+        """Scores [B, N] of spans with row weights [B, m] over ``states``; ``own`` marks each span's rows."""
+        how = {"heads": self.heads, "value_bias": self.value_bias}
+        if self.residual == "propagated":
+            return span_rollout(activations, rows, own, states, each=self.aggregation == "mean", **how)
+        score = span_scores if self.hop_scale == "distribution" else span_sums
+        if self.aggregation == "mean":
+            return rows @ score(activations, torch.eye(rows.shape[1]), states, **how)  # of [m, N]
+        return score(activations, rows, states, **how)
+
+    def _as_hop(self, raw: torch.Tensor, sample: Sample, target: Span, weights: torch.Tensor) -> Hop:
+        """One hop from its scores [N]: skipped tokens go, sentences share where that is asked, the sum becomes 1."""
+        scores = raw * self._kept(sample)
+        if self.granularity == "sentence":
+            scores = share_by_sentence(scores, sample)
+        total = scores.sum().clamp_min(1e-30)
+        return Hop(scores / total, target, weights, float(total) if self.hop_scale == "raw" else 1.0)
 
     def _target_weights(self, sample: Sample, target: Span, weights: torch.Tensor) -> torch.Tensor:
         """Weights [target length] without skipped tokens, summing to 1."""
         weights = weights * self._kept(sample)[slice(*target)]
         if not weights.sum() > 0:
-            raise ValueError(f"every token of the target span {target} is in skip_tokens: nothing is left to explain")
+            raise ValueError(f"every token of the target span {target} is skipped: nothing is left to explain")
         return weights / weights.sum()
-
-    def _shared(self, scores: torch.Tensor, sample: Sample) -> torch.Tensor:
-        """Scores [N] without skipped tokens, shared by sentence where that is asked, as a distribution."""
-        scores = scores * self._kept(sample)
-        if self.granularity == "sentence":
-            scores = share_by_sentence(scores, sample)
-        return scores / scores.sum().clamp_min(1e-30)
 
     def _kept(self, sample: Sample) -> torch.Tensor:
         """1 where a token counts, 0 where it is skipped, shape [N]."""
         skipped = torch.tensor(self.skip_tokens, dtype=torch.long)
-        return (~torch.isin(sample.input_ids.cpu(), skipped)).float()
-
-
-def accumulate(hops: list[Hop], sample: Sample) -> tuple[torch.Tensor, list[float]]:
-    """Final input importance and flow from the hops (section 4.3, "Subsequent Hops and Aggregation").
-
-    Returns
-    -------
-    scores : torch.FloatTensor, shape [|I|]
-    flow : list of float
-        ρ_k of every hop.
-    """
-    flow = [float(hop.scores[slice(*sample.segments.reasoning)].sum()) for hop in hops]
-    total = torch.zeros(sample.segments.prompt[1] - sample.segments.prompt[0])
-    carried = 1.0
-    for hop, rho in zip(hops, flow, strict=True):
-        total += carried * hop.scores[slice(*sample.segments.prompt)]
-        carried *= rho
-    return total, flow
-
-
-def share_by_sentence(scores: torch.Tensor, sample: Sample) -> torch.Tensor:
-    """Give every token the mean score of its sentence, shape [N]; mass is unchanged."""
-    if not sample.sentences:
-        raise ValueError(
-            f"sample {sample.id} has no sentences: granularity='sentence' needs Sample.sentences, "
-            "token ranges that text.build_sample fills in"
-        )
-    shared = scores.clone()
-    for start, stop in sample.sentences:
-        shared[start:stop] = scores[start:stop].mean()
-    return shared
-
-
-def mass(hops: list[Hop], sample: Sample) -> list[dict[str, float]]:
-    """Share of each hop's mass on prompt, reasoning, output and context; each entry sums to 1."""
-    shares = []
-    for hop in hops:
-        share = {name: float(hop.scores[slice(*span)].sum()) for name, span in sample.segments.named()}
-        share["context"] = max(0.0, 1.0 - sum(share.values()))
-        shares.append(share)
-    return shares
+        kept = (~torch.isin(sample.input_ids.cpu(), skipped)).float()
+        if self.sink == "removed":
+            kept[0] = 0
+        return kept

@@ -16,7 +16,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from ..attribution import Attribution, Hop, Method
 from ..sample import Sample, Span
 from ..scoring_model import check_budget, evaluating, model_budget
-from .flashtrace import mass
+from .hops import mass
 from .units import check_choice, renormalise
 
 

@@ -14,11 +14,13 @@ import yaml
 
 from .checks import check_choice, check_count, check_names, check_type
 from .efficiency import EfficiencyProfile
-from .sections import HotpotProfile, PilotProfile, ReasoningProfile, RulerProfile
+from .generalisation import GeneralisationProfile
+from .open_questions import OpenQuestionsProfile
+from .sections import AblationsProfile, HotpotProfile, PilotProfile, ReasoningProfile, RulerProfile
 
 __all__ = [
-    "EfficiencyProfile", "HotpotProfile", "PilotProfile", "Profile", "ReasoningProfile", "RulerProfile", "load_profile",
-    "profile_names",
+    "AblationsProfile", "EfficiencyProfile", "GeneralisationProfile", "HotpotProfile", "OpenQuestionsProfile",
+    "PilotProfile", "Profile", "ReasoningProfile", "RulerProfile", "load_profile", "profile_names",
 ]  # fmt: skip
 
 _FOLDER = Path(__file__).parent
@@ -52,6 +54,12 @@ class Profile:
         Settings of HotpotQA in long contexts.
     efficiency : EfficiencyProfile
         Settings of the measurements of time and memory.
+    ablations : AblationsProfile
+        Settings of the ablations.
+    generalisation : GeneralisationProfile
+        Settings of the comparison of two models.
+    open_questions : OpenQuestionsProfile
+        Settings of the experiments beyond the paper.
     training : str
         Training configuration that the notebook of the embedded reasoner runs from nothing.
     dtype : {"float32", "bfloat16", "float16"}
@@ -79,6 +87,9 @@ class Profile:
     reasoning: ReasoningProfile = field(default_factory=ReasoningProfile)
     hotpotqa: HotpotProfile = field(default_factory=HotpotProfile)
     efficiency: EfficiencyProfile = field(default_factory=EfficiencyProfile)
+    ablations: AblationsProfile = field(default_factory=AblationsProfile)
+    generalisation: GeneralisationProfile = field(default_factory=GeneralisationProfile)
+    open_questions: OpenQuestionsProfile = field(default_factory=OpenQuestionsProfile)
     method_options: dict[str, dict[str, Any]] = field(default_factory=dict)
     training: str = "smoke"
     dtype: str = "float32"
@@ -97,6 +108,11 @@ class Profile:
         object.__setattr__(self, "methods", check_names(self.methods, "methods"))
         if self.notebooks is not None:
             object.__setattr__(self, "notebooks", check_names(self.notebooks, "notebooks"))
+        unknown = [cell for cell in self.generalisation.cells or () if cell not in self.ruler.cells]
+        if unknown:
+            raise ValueError(
+                f"generalisation.cells {', '.join(unknown)}: not among ruler.cells, whose problems it takes"
+            )
         check_choice(self.dtype, "dtype", _DTYPES)
         check_count(self.seed, "seed", least=0)
         check_count(self.hops, "hops", least=0)
@@ -115,7 +131,8 @@ class Profile:
 
 _SECTIONS = {
     "ruler": RulerProfile, "pilot": PilotProfile, "reasoning": ReasoningProfile, "hotpotqa": HotpotProfile,
-    "efficiency": EfficiencyProfile,
+    "efficiency": EfficiencyProfile, "ablations": AblationsProfile, "generalisation": GeneralisationProfile,
+    "open_questions": OpenQuestionsProfile,
 }  # fmt: skip
 
 

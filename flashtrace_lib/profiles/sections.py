@@ -1,4 +1,4 @@
-"""Sections of a profile: what the RULER cells, the pilot study, the reasoning tasks and HotpotQA are run with."""
+"""Sections of a profile: the settings of the RULER cells, the pilot study, the reasoning tasks, HotpotQA, ablations."""
 
 from __future__ import annotations
 
@@ -205,3 +205,30 @@ class HotpotProfile:
         check_choice(self.gold, "hotpotqa.gold", ("sentence", "paragraph"))
         object.__setattr__(self, "long_lengths", check_ascending(self.long_lengths, "hotpotqa.long_lengths"))
         object.__setattr__(self, "long_methods", check_names(self.long_methods, "hotpotqa.long_methods"))
+
+
+@dataclass(frozen=True)
+class AblationsProfile:
+    """Settings of the ablations (paper, appendices H, M and N); their samples are those of the other notebooks.
+
+    Parameters
+    ----------
+    hops : int
+        Most recursive hops K compared (Table 7).
+    hop_samples : int
+        Samples of MoreHopQA on which they are compared.
+    curve_samples : int
+        Samples of each RULER cell for which ways to aggregate the target are compared by RISE and MAS; by recovery,
+        which costs one pass, all are.
+    worst : int
+        Samples of the lowest recovery that the failure analysis holds against the others.
+    """
+
+    hops: int = 3
+    hop_samples: int = 100
+    curve_samples: int = 20
+    worst: int = 50
+
+    def __post_init__(self) -> None:
+        for name in ("hops", "hop_samples", "curve_samples", "worst"):
+            check_count(getattr(self, name), f"ablations.{name}", least=1)

@@ -1,0 +1,55 @@
+"""Build the HTML book: ``python docs/build_html.py build/html``.
+
+Sphinx reads one folder and follows no links out of it, so what the book is made of is copied side by side first, laid
+out as in the repository: the links between README and the notebooks then hold in the book as they do there.
+"""
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+PAGES = ("README.md", "notebooks/*.ipynb", "data/adapter/README.md", "figures/*/*.png")
+
+
+def stage(target: Path) -> None:
+    """Lay out the sources of the book in ``target``; what stood there before is gone."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(HERE, target, ignore=shutil.ignore_patterns("*.py", "__pycache__", "_static"))
+    for page in sorted(path for pattern in PAGES for path in ROOT.glob(pattern)):
+        copy = target / page.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(page, copy)  # with its time, so that a second build reads only what has changed
+
+
+def build(target: Path) -> int:
+    """Build the pages into ``target``, with sources and Sphinx's own files beside it.
+
+    Returns
+    -------
+    int
+        0, or 1 where Sphinx had a warning (each is an error here) or failed.
+    """
+    from sphinx.cmd.build import build_main  # only here: the sources can be laid out without Sphinx
+
+    sources = target.with_name(f"{target.name}_sources")
+    stage(sources)
+    caches = target.with_name(f"{target.name}_doctrees")
+    return build_main(["-q", "-W", "--keep-going", "-c", str(HERE), "-d", str(caches), str(sources), str(target)])
+
+
+def main() -> int:
+    """Entry point of ``make html``."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("target", type=Path, help="folder of the pages")
+    target = parser.parse_args().target.resolve()
+    failed = build(target)
+    if not failed:
+        print(f"the book is at {target / 'index.html'}")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

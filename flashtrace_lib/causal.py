@@ -1,0 +1,137 @@
+"""One causal check: mask the sentence that an attribution ranks first, and let the model answer again.
+
+A deletion curve asks how probable the old answer still is. This asks whether the model would give another one, and sets
+beside it what masking a sentence drawn by lot, and the one ranked last, does.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from tqdm import tqdm
+
+from .attribution import Method
+from .fingerprints import fingerprint, model_fingerprint, sample_fingerprint
+from .generation import answer_text, continue_ids
+from .metrics import bootstrap_interval
+from .sample import Sample, Span
+from .store import Store
+
+MASKED = ("nothing", "top", "random", "lowest")
+_LEAST_TOKENS = 3  # of a sentence that is worth masking
+_RECORD_VERSION = 1
+
+
+def maskings(sample: Sample, scores: torch.Tensor, seed: int = 0) -> dict[str, Span]:
+    """The sentences of I to mask: the one with the highest mean score a token, one drawn by lot, and the lowest.
+
+    The mean, and not the sum, since the lowest sum would be that of the shortest sentence.
+
+    Parameters
+    ----------
+    scores : torch.FloatTensor, shape [|I|]
+    seed : int
+        Draws the sentence, with the sample's id.
+
+    Returns
+    -------
+    dict of str to (int, int)
+        ``top``, ``random`` and ``lowest``, three different token ranges.
+
+    Raises
+    ------
+    ValueError
+        If I has fewer than three sentences of three tokens.
+    """
+    first, last = sample.segments.prompt
+    inside = [(a, b) for a, b in sample.sentences or [] if first <= a and b <= last and b - a >= _LEAST_TOKENS]
+    if len(inside) < 3:
+        raise ValueError(f"sample {sample.id} has {len(inside)} sentences of its input to mask: it needs three")
+    means = [float(scores[a - first : b - first].mean()) for a, b in inside]
+    ranked = [span for _, span in sorted(zip(means, inside, strict=True), key=lambda pair: (-pair[0], pair[1]))]
+    drawn = random.Random(f"{seed} {sample.id}").choice(ranked[1:-1])
+    return {"top": ranked[0], "random": drawn, "lowest": ranked[-1]}
+
+
+def causal_frame(
+    model: torch.nn.Module, tokenizer: Any, samples: Iterable[Sample], method: Method, store: Store, seed: int = 0
+) -> pd.DataFrame:
+    """Answers of the model with one sentence masked, for each sample; from the store where they are there.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``sample, cell, masked, tokens, gold, answer, changed``: how many tokens were masked, how many of them are
+        evidence, and whether the answer is another than with nothing masked.
+    """
+    model_key, rows = model_fingerprint(model), []
+    for sample in tqdm(list(samples), desc="masked answers"):
+        parts = {"version": _RECORD_VERSION, "model": model_key, "sample": sample_fingerprint(sample), "seed": seed}
+        key = fingerprint(parts | {"method": [type(method).__qualname__, method.name, method.options()]})
+        record = store.get(key)
+        if record is None:
+            record = _masked_answers(model, tokenizer, sample, method, seed)
+            store.put(key, record)
+        for i, masked in enumerate(MASKED):
+            rows.append(
+                {"sample": sample.id, "cell": str(sample.metadata.get("cell", "")), "masked": masked,
+                 "tokens": record["tokens"][i], "gold": record["gold"][i], "answer": record["answers"][i],
+                 "changed": record["answers"][i] != record["answers"][0]}
+            )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _masked_answers(model: torch.nn.Module, tokenizer: Any, sample: Sample, method: Method, seed: int) -> dict:
+    """One batch of four prompts of equal length: a mask token stands for every masked one."""
+    spans = maskings(sample, method.attribute(model, sample).scores, seed)
+    prompts, tokens, gold = [], [], []
+    for masked in MASKED:
+        start, stop = spans.get(masked, (0, 0))
+        ids = sample.input_ids[: sample.response[0]].tolist()
+        ids[start:stop] = [sample.mask_token_id] * (stop - start)
+        prompts.append(ids)
+        tokens.append(stop - start)
+        gold.append(0 if sample.gold is None else int(sample.gold[start:stop].sum()))
+    length = sample.response[1] - sample.response[0]
+    responses = continue_ids(model, tokenizer, prompts, length + length // 4)  # longer than this is not that answer
+    answers = [" ".join(answer_text(tokenizer, response).split()) for response in responses]
+    return {"sample": sample.id, "answers": answers, "tokens": tokens, "gold": gold}
+
+
+def changed_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Share of answers that change with what was masked, and how much more the top sentence changes, paired.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``masked, changed, low, high`` (Wilson's 95 % interval), ``more, more_low, more_high`` (the top sentence's share
+        minus this one's; bootstrap 95 % interval), ``tokens`` (median), ``evidence`` (share of samples in which it
+        holds evidence), ``n``.
+    """
+    wide, rows = frame.pivot(index="sample", columns="masked", values="changed").astype(float), []
+    for masked in MASKED[1:]:
+        part = frame[frame["masked"] == masked]
+        low, high = wilson_interval(int(wide[masked].sum()), len(wide))
+        more = (wide["top"] - wide[masked]).to_numpy()
+        more_low, more_high = bootstrap_interval(more)
+        told = {"more": more.mean(), "more_low": more_low, "more_high": more_high} if masked != "top" else {}
+        rows.append(
+            {"masked": masked, "changed": wide[masked].mean(), "low": low, "high": high, **told,
+             "tokens": part["tokens"].median(), "evidence": (part["gold"] > 0).mean(), "n": len(wide)}
+        )  # fmt: skip
+    columns = ["masked", "changed", "low", "high", "more", "more_low", "more_high", "tokens", "evidence", "n"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def wilson_interval(successes: int, n: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's score interval of a share, 95 % by default; a bootstrap has no spread where all agree."""
+    if not 0 <= successes <= n or n < 1:
+        raise ValueError(f"{successes} of {n} is no share")
+    share, extra = successes / n, z * z / n
+    centre, half = share + extra / 2, z * np.sqrt(share * (1 - share) / n + extra / (4 * n))
+    return float((centre - half) / (1 + extra)), float((centre + half) / (1 + extra))

@@ -1,0 +1,82 @@
+"""Sentences as token ranges: those that tile the segments, and those of everything that a response says."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+
+from .locate import THINK_CLOSE, THINK_OPEN, CharSpan, sentence_spans
+from .sample import Sample, Span
+
+
+def sentence_ranges(text: str, cores: list[CharSpan], ranges: Mapping[Span, CharSpan]) -> list[Span]:
+    """Token ranges of sentences that tile every segment; a token goes with the sentence it begins in.
+
+    Parameters
+    ----------
+    text : str
+    cores : list of (int, int), length N
+        Characters of ``text`` that each token counts as standing at.
+    ranges : mapping of (int, int) to (int, int)
+        Token range of each segment, and its characters.
+    """
+    begins = [a for a, _ in cores]
+    out: list[Span] = []
+    for (first, stop), (a, b) in ranges.items():
+        cuts = {bisect_left(begins, a + start, first, stop) for start, _ in sentence_spans(text[a:b])}
+        edges = sorted({first, stop} | cuts)
+        out += zip(edges, edges[1:], strict=False)
+    return sorted(out)
+
+
+def response_sentences(sample: Sample, special: Iterable[str] = ()) -> list[Span]:
+    """Token ranges of all sentences of the response, in order: of T, of O, and of what else it says.
+
+    Thinking marks, special tokens and passages without a letter or digit are no sentences.
+
+    Parameters
+    ----------
+    sample : Sample
+        With display tokens and sentences, as `text.build_sample` makes it.
+    special : iterable of str
+        The tokenizer's special tokens.
+
+    Raises
+    ------
+    ValueError
+        If the sample has no display tokens or no sentences.
+    """
+    if sample.tokens is None or sample.sentences is None:
+        raise ValueError(f"sample {sample.id} has no display tokens or no sentences: build it with text.build_sample")
+    first, stop = sample.response
+    out = [span for span in sample.sentences if first <= span[0] and span[1] <= stop]
+    marks = re.compile("|".join(re.escape(mark) for mark in (THINK_OPEN, THINK_CLOSE, *special) if mark))
+    for gap in _gaps(sample):
+        out += _loose_sentences(sample.tokens, gap, marks)
+    return sorted(span for span in out if re.search(r"\w", "".join(sample.tokens[slice(*span)])))
+
+
+def _gaps(sample: Sample) -> Iterator[Span]:
+    """Token ranges of the response that lie neither in T nor in O."""
+    at = sample.response[0]
+    for start, stop in (sample.segments.reasoning, sample.segments.output):
+        if at < start < stop:
+            yield at, start
+        at = max(at, stop) if start < stop else at
+    if at < sample.response[1]:
+        yield at, sample.response[1]
+
+
+def _loose_sentences(tokens: list[str], gap: Span, marks: re.Pattern) -> list[Span]:
+    """Sentences between the marks of a passage; a token that holds part of a mark belongs to none."""
+    text = "".join(tokens[slice(*gap)])
+    begins = [0, *accumulate(map(len, tokens[slice(*gap)]))]  # character at which each token of the gap begins
+    edges = [0, *(edge for match in marks.finditer(text) for edge in match.span()), len(text)]
+    out = []
+    for a, b in zip(edges[::2], edges[1::2], strict=True):
+        for start, stop in sentence_spans(text[a:b]):
+            span = gap[0] + bisect_left(begins, a + start), gap[0] + bisect_left(begins, a + stop + 1) - 1
+            out += [span] if span[0] < span[1] else []
+    return out

@@ -1,0 +1,132 @@
+"""What the verdicts on the paper's claims rest on: numbers of the stored tables of one profile."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from .. import paths
+from .claim_rules import Finding, Missing
+
+LONG = ("method", "cell", "metric", "mean", "low", "high", "n")
+PAIRED = ("metric", "difference", "low", "high", "n")
+
+# Every table that a claim reads: its file is figures/<profile>/<name>.csv. One that does not exist yet makes the claims
+# that need it read "no results yet"; they are judged as soon as it is there.
+FILES: dict[str, tuple[str, ...]] = {
+    "fig1a_trend": ("method", "hop", "rho", "n", "share"),
+    "fig1b_change": ("method", *PAIRED),
+    "fig1c_cost": ("method", "n_reasoning", "seconds", "measured"),
+    "recursion_recovery": ("K", "recovery", "low", "high", "gain", "gain_low", "gain_high", "n"),
+    "table1_ruler": LONG,
+    "ruler_paired": ("cell", *PAIRED),
+    "ruler_paired_groups": ("cell", *PAIRED),
+    "ruler_against_random": ("method", *PAIRED),
+    "math_against_random": ("method", *PAIRED),
+    "morehopqa_against_random": ("method", *PAIRED),
+    "fig5_by_length": ("method", "metric", "mean", "low", "high", "n", "length"),
+    "table2_math": LONG,
+    "table2_morehopqa": LONG,
+    "table3_rollout": LONG,
+    "table3_seconds": ("method", "median", "low", "high", "n"),
+    "table4_aider": LONG,
+    "table8_paired": ("cell", *PAIRED),
+    "table8_unfiltered": LONG,
+    "claims_paired": ("table", "cell", "method", *PAIRED),
+    "claims_mass": ("store", "quantity", "difference", "low", "high", "n"),
+    # The sweep of time and memory (`efficiency_tables`)
+    "fig4_measurements": ("axis", "method", "length", "n_input", "n_generated", "outcome", "ratio", "peak_gib"),
+    "table6_complexity": ("method", "axis", "quantity", "exponent", "low", "high", "points"),
+    "table9_savings": ("tokens", "memory_saved", "latency_added"),
+    "efficiency_headline": ("method", "n_generated", "speedup", "kind"),
+    "fig4e_pareto": ("method", "front"),
+    # The second model, and the ablations
+    "table5_paired": ("cell", "against", *PAIRED),  # FlashTrace minus the method of the column against
+    "table7_hops": LONG,
+    "table7_ruler": ("cell", *PAIRED),  # FlashTrace minus its own hop 0
+    "appendix_m_paired": ("method", *PAIRED),  # other ways to make the target minus the sum
+}
+
+
+@dataclass
+class Evidence:
+    """The stored tables of one profile, read once each.
+
+    Parameters
+    ----------
+    profile : str
+        Folder under the root of the figures.
+    """
+
+    profile: str
+    _read: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
+
+    def table(self, name: str) -> pd.DataFrame:
+        """The table called ``name``.
+
+        Raises
+        ------
+        Missing
+            If its file does not exist.
+        ValueError
+            If no claim knows such a table, or the file lacks a column or has no rows.
+        """
+        if name not in FILES:
+            raise ValueError(f"no table {name!r} is read for a claim; known are {', '.join(FILES)}")
+        if name not in self._read:
+            # Where the figures are sent elsewhere, as by the tests, the checkout's own stand in.
+            folders = (paths.figures_dir(self.profile), paths.root() / "figures" / self.profile)
+            path = next((f / f"{name}.csv" for f in folders if (f / f"{name}.csv").is_file()), None)
+            if path is None:
+                raise Missing(f"{name}.csv")
+            frame = pd.read_csv(path, keep_default_na=False, na_values=[""])
+            lacking = [column for column in FILES[name] if column not in frame]
+            if lacking:
+                raise ValueError(f"{path} lacks the columns {lacking}: run the notebook that writes it again")
+            if frame.empty:
+                raise ValueError(f"{path} has no rows: run the notebook that writes it again")
+            self._read[name] = frame
+        return self._read[name]
+
+    def rows(self, name: str, **where: object) -> pd.DataFrame:
+        """Rows of a table whose columns have these values; ValueError for a column that it lacks."""
+        frame = self.table(name)
+        for column, value in where.items():
+            if column not in frame:
+                raise ValueError(f"table {name} has no column {column!r}; it has {', '.join(frame.columns)}")
+            frame = frame[frame[column] == value]
+        return frame
+
+    def row(self, name: str, **where: object) -> pd.Series:
+        """The one row with these values; Missing where there is none, ValueError where there are several."""
+        frame = self.rows(name, **where)
+        said = ", ".join(f"{column} {value}" for column, value in where.items())
+        if frame.empty:
+            raise Missing(f"{name}.csv has no row with {said}")
+        if len(frame) > 1:
+            raise ValueError(f"table {name} has {len(frame)} rows with {said}: it should have one")
+        return frame.iloc[0]
+
+    def difference(self, label: str, name: str, *, paper: float = math.nan, **where: object) -> Finding:
+        """A paired difference."""
+        row = self.row(name, **where)
+        return Finding(label, *_numbers(name, row, ("difference", "low", "high")), int(row["n"]), paper)
+
+    def mean(self, label: str, name: str, *, paper: float = math.nan, **where: object) -> Finding:
+        """A mean with its interval."""
+        row = self.row(name, **where)
+        return Finding(label, *_numbers(name, row, ("mean", "low", "high")), int(row["n"]), paper)
+
+    def number(self, name: str, column: str, **where: object) -> float:
+        """One number of the one row with these values."""
+        return _numbers(name, self.row(name, **where), (column,))[0]
+
+
+def _numbers(name: str, row: pd.Series, columns: tuple[str, ...]) -> list[float]:
+    """Columns of a row as floats; ValueError that names the table where one is no number."""
+    try:
+        return [float(row[column]) for column in columns]
+    except (TypeError, ValueError):
+        raise ValueError(f"table {name}: {[row[column] for column in columns]} are not numbers") from None

@@ -1,0 +1,141 @@
+"""Two tables that the claims need beside those of the notebooks, from stored records alone, without a model."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+
+from .. import paths
+from ..experiments import against
+from ..frames import frame_from_records, summarise
+from ..groups import in_groups
+from ..metrics import bootstrap_interval
+from ..store import Store
+from .claim_evidence import Evidence
+from .claim_rules import Missing
+
+METRICS = ("recovery", "r_precision", "rise", "mas")
+# Store of raw records -> the table made of it, which says which records count.
+TABLES = {"ruler": "table1_ruler", "math": "table2_math", "morehopqa": "table2_morehopqa", "aider": "table4_aider"}
+MORE = (("morehopqa", "table3_rollout"), ("morehopqa", "table7_hops"))  # further tables of those stores
+SAME = {"flashtrace_k1": "flashtrace"}  # one result under two names
+DEEP = {"recursion": "flashtrace_k3", "morehopqa": "flashtrace_k3"}  # where several hops are stored
+_AGREE = 1e-5  # relative: the tables keep six digits
+
+
+def paired_with_all(profile: str) -> tuple[pd.DataFrame, list[str]]:
+    """FlashTrace minus every other method on the same samples, for each cell of Tables 1 to 4 and groups of them.
+
+    Stores keep what earlier settings left in them; so a cell counts only where the means and numbers of samples of
+    its records are those of the printed table.
+
+    Parameters
+    ----------
+    profile : str
+
+    Returns
+    -------
+    table : pandas.DataFrame
+        ``table, cell, method, metric, difference, low, high, n``: positive where FlashTrace's number is higher.
+    left_out : list of str
+        What is not in it, with the reason.
+    """
+    parts, left_out = [], []
+    for store, name in [*TABLES.items(), *MORE]:
+        path = paths.results_dir(profile) / f"{store}.parquet"
+        try:
+            printed = Evidence(profile).table(name).replace({"method": SAME})
+        except Missing as missing:
+            left_out.append(f"{missing} is not there")
+            continue
+        if not path.is_file():
+            left_out.append(f"{path.name} is not there")
+            continue
+        frame = frame_from_records(Store(path).records(), METRICS)
+        frame = in_common(frame[frame["method"].isin(printed["method"])])
+        kept = matching_cells(frame, printed)
+        left_out += [
+            f"{name}: records of {cell} are not those of the table" for cell in sorted(set(frame["cell"]) - kept)
+        ]
+        whole = kept == set(frame["cell"])
+        frame = frame[frame["cell"].isin(kept)]
+        if kept:
+            parts.append(_differences(frame, name, grouped=whole and store == "ruler"))
+    columns = ["table", "cell", "method", "metric", "difference", "low", "high", "n"]
+    return (pd.concat(parts)[columns].reset_index(drop=True) if parts else pd.DataFrame(columns=columns)), left_out
+
+
+def in_common(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the samples that every method of their cell has a value of the metric for."""
+    methods = frame.groupby(["cell", "metric"])["method"].transform("nunique")
+    mine = frame.groupby(["cell", "metric", "sample"])["method"].transform("nunique")
+    return frame[mine == methods]
+
+
+def matching_cells(frame: pd.DataFrame, printed: pd.DataFrame) -> set[str]:
+    """Cells whose stored records give the printed means and numbers of samples, for every method and metric.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        From `frames.frame_from_records`.
+    printed : pandas.DataFrame
+        The long table: ``method, cell, metric, mean, n``.
+    """
+    key = ["method", "cell", "metric"]
+    stored = summarise(frame)[[*key, "mean", "n"]]
+    both = printed.merge(stored, on=key, suffixes=("", "_stored"))
+    agree = (both["n"] == both["n_stored"]) & np.isclose(both["mean"], both["mean_stored"], rtol=_AGREE, atol=_AGREE)
+    return {cell for cell, part in agree.groupby(both["cell"]) if part.all()}
+
+
+def _differences(frame: pd.DataFrame, name: str, grouped: bool) -> pd.DataFrame:
+    """FlashTrace minus each other method; the groups of cells as well where ``grouped``."""
+    frame = pd.concat([frame, in_groups(frame)], ignore_index=True) if grouped else frame
+    table = against(frame, "flashtrace", by=("metric", "cell"))  # the others minus FlashTrace
+    table = table.assign(difference=-table["difference"], low=-table["high"], high=-table["low"], table=name)
+    return table[table["n"] > 0]
+
+
+def mass_shift(profile: str) -> pd.DataFrame:
+    """How FlashTrace's mass moves from hop 0 to hop 1 (section 4.3, Fig. 7), from the stored hops.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``store, quantity, difference, low, high, n``. Quantities: ``reasoning`` and ``input``, the share of the mass on
+        T and on I at hop 1 minus that at hop 0; ``reasoning of both``, T's share of the mass on I and T, likewise (what
+        lies on O and on the template is left out); ``place``, the mean position of the mass within T (0 its beginning,
+        1 its end), likewise; ``reasoning over input``, the share on T minus that on I, at hop 0. Samples without T are
+        left out.
+    """
+    rows = []
+    for store, method in DEEP.items():
+        path = paths.results_dir(profile) / f"{store}.parquet"
+        records = Store(path).records() if path.is_file() else pd.DataFrame({"method": []})
+        shifts = [_shift(record) for record in records[records["method"] == method].to_dict("records")]
+        for quantity, values in pd.DataFrame([shift for shift in shifts if shift]).items():
+            low, high = bootstrap_interval(values.to_numpy())
+            rows.append({"store": store, "quantity": quantity, "difference": values.mean(), "low": low, "high": high,
+                         "n": len(values)})  # fmt: skip
+    return pd.DataFrame(rows, columns=["store", "quantity", "difference", "low", "high", "n"])
+
+
+def _shift(record: dict) -> dict[str, float]:
+    """The quantities of `mass_shift` of one record; none where it has no second hop."""
+    if len(record["hop_scores"]) < 2 or not record["n_reasoning"]:
+        return {}
+    first, second = json.loads(record["method_metadata"])["mass"][:2]
+    start, stop = record["hop_targets"][1]  # hop 1 explains T
+    inside = [np.asarray(hop)[start:stop] for hop in record["hop_scores"][:2]]
+    places = [float(mass @ np.linspace(0, 1, stop - start) / max(mass.sum(), 1e-30)) for mass in inside]
+    of_both = [hop["reasoning"] / max(hop["reasoning"] + hop["prompt"], 1e-30) for hop in (first, second)]
+    return {
+        "reasoning of both": of_both[1] - of_both[0],
+        "reasoning": second["reasoning"] - first["reasoning"],
+        "input": second["prompt"] - first["prompt"],
+        "place": places[1] - places[0],
+        "reasoning over input": first["reasoning"] - first["prompt"],
+    }

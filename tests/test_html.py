@@ -1,0 +1,96 @@
+"""The HTML book builds without a warning or a network, and every page reads well in a browser."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from browser import browser, browser_page  # noqa: F401 - fixtures
+from page_checks import contrast, math, missing_images, open_page, overflow, set_dark
+
+import flashtrace_lib
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+PAGES = ["index", "api", "data/adapter/README", "search", "genindex", *(f"notebooks/{name}" for name in NOTEBOOKS)]
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory):
+    """The built pages."""
+    pages = tmp_path_factory.mktemp("book") / "html"
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "build_html.py"), str(pages)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return pages
+
+
+def test_every_notebook_is_a_page_of_the_table_of_contents(book):
+    index = (book / "index.html").read_text(encoding="utf-8")
+    for name in NOTEBOOKS:
+        assert (book / "notebooks" / f"{name}.html").is_file()
+        assert f'class="reference internal" href="notebooks/{name}.html"' in index
+
+
+def test_the_reference_has_the_public_api(book):
+    reference = (book / "api.html").read_text(encoding="utf-8")
+    public = [f"flashtrace_lib.{name}" for name in flashtrace_lib.__all__ if name not in ("METHODS", "__version__")]
+    methods = flashtrace_lib.METHODS.values()
+    for name in public:
+        assert f'id="{name}"' in reference, f"docs/api.rst lacks {name}"
+    for method in methods:
+        ids = (f'id="flashtrace_lib.{method.__name__}"', f'id="flashtrace_lib.methods.{method.__name__}"')
+        assert any(one in reference for one in ids), f"docs/api.rst lacks {method.__name__}"
+    assert 'class="problematic"' not in reference and "system-message" not in reference
+    assert "<p>Parameters" not in reference and "-----" not in reference  # every section of a docstring was understood
+
+
+def test_a_warning_fails_the_build(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import build_html
+
+    pages = {name: tmp_path / name for name in ("docs", "root")}
+    for folder in pages.values():
+        folder.mkdir()
+    (pages["docs"] / "index.md").write_text("# A book\n\n[nowhere](missing.md)\n")
+    (pages["docs"] / "conf.py").write_text('extensions = ["myst_parser"]\n')
+    monkeypatch.setattr(build_html, "HERE", pages["docs"])
+    monkeypatch.setattr(build_html, "ROOT", pages["root"])
+    assert build_html.build(tmp_path / "html") == 1
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page(book, browser_page, name):  # noqa: F811
+    open_page(browser_page, book / f"{name}.html")
+    assert not missing_images(browser_page)
+    assert not math(browser_page)
+    assert not overflow(browser_page)
+    assert not contrast(browser_page)
+    set_dark(browser_page)
+    assert not contrast(browser_page)
+    browser_page.set_viewport_size({"width": 400, "height": 800})
+    assert not overflow(browser_page)
+    assert not browser_page.problems
+
+
+def test_formulas_are_typeset(book, browser_page):  # noqa: F811
+    open_page(browser_page, book / "notebooks" / "02_span_aggregation.html")
+    assert browser_page.locator("article mjx-container svg").count() > 10
+
+
+def test_a_heatmap_keeps_dark_text_in_the_dark(book, browser_page):  # noqa: F811
+    open_page(browser_page, book / "notebooks" / "03_recursion.html")
+    set_dark(browser_page)
+    token = browser_page.locator("article .output span[title^='token ']").first
+    assert token.evaluate("e => getComputedStyle(e).color") == "rgb(26, 26, 26)"
+
+
+def test_search_finds_pages(book, browser_page):  # noqa: F811
+    open_page(browser_page, book / "index.html")
+    browser_page.locator(".search-button__button:visible, .search-button:visible").first.click()
+    browser_page.locator("input[name=q]:visible").first.fill("recursion")
+    browser_page.keyboard.press("Enter")
+    browser_page.wait_for_selector("#search-results li a[href*='03_recursion']", timeout=20_000)
+    assert browser_page.locator("#search-results ul.search > li").count() >= 2
+    assert not browser_page.problems

@@ -1,0 +1,116 @@
+"""The tracer from the shell, on a tiny model."""
+
+import io
+import json
+import re
+
+import jsonschema
+import pytest
+from tiny_chat import PROMPT, RESPONSE, make_chat_model, make_tokenizer
+
+from flashtrace_lib import trace_cli
+from flashtrace_lib.cli import main
+from flashtrace_lib.methods import IFR, FlashTrace
+from flashtrace_lib.trace_file import schema
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    tokenizer = make_tokenizer()
+    return make_chat_model(tokenizer), tokenizer
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, loaded):
+    """A folder with a prompt and a response, in which every model is the tiny one."""
+    monkeypatch.setattr(trace_cli, "load_model", lambda name, **_: loaded)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompt.txt").write_text(PROMPT, encoding="utf-8")
+    (tmp_path / "response.txt").write_text(RESPONSE, encoding="utf-8")
+    talk = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello. Bye."}]
+    (tmp_path / "talk.json").write_text(json.dumps({"messages": talk}))
+    return tmp_path
+
+
+def run(*arguments):
+    return main(["trace", *arguments])
+
+
+def test_the_table_and_both_files(folder, capsys):
+    arguments = ["--prompt", "prompt.txt", "--response", "response.txt", "--output", "re:is (\\d+)", "--hops", "2"]
+    assert run(*arguments, "--top", "4", "--html", "t.html", "--json", "out/t.json") == 0
+    said = capsys.readouterr().out
+    stored = json.loads((folder / "out" / "t.json").read_text(encoding="utf-8"))
+    jsonschema.validate(stored, schema())
+    assert stored["options"]["hops"] == 2 and len(stored["hops"]) == 3
+    assert "answer: 7261" in said and "share of each hop's mass on the reasoning" in said
+    rows = re.findall(r"^ +(\d+) +\S+ +([\d.]+)% +(\d+) ", said, flags=re.M)
+    start = stored["segments"]["prompt"][0]
+    order = sorted(range(len(stored["scores"])), key=lambda i: -stored["scores"][i])[:4]
+    assert [(int(rank), int(at)) for rank, _, at in rows] == [(k + 1, start + i) for k, i in enumerate(order)]
+    assert (folder / "t.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert "page: t.html" in said and "JSON: out/t.json" in said
+
+
+def test_an_answer_without_reasoning_that_the_model_writes(folder, capsys):
+    assert run("--prompt", "prompt.txt", "--reasoning", "none", "--max-new-tokens", "5") == 0
+    said = capsys.readouterr().out
+    assert "hop 1" in said and "hop 2" not in said and "mass on the reasoning" not in said
+
+
+def test_a_transcript_ends_with_its_answer_and_shows_roles(folder, capsys):
+    assert run("--prompt", "talk.json", "--method", "ifr") == 0
+    said = capsys.readouterr().out
+    assert "ifr · " in said and "answer: Hello. Bye." in said and "the whole answer only" in said
+    assert re.search(r"^user +\d+ +100.0%", said, flags=re.M)
+
+
+def test_standard_input(folder, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("The number is 7261.\n"))
+    assert run("--prompt", "-", "--response", "response.txt", "--no-template") == 0
+    assert "prompt" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--prompt", "gone.txt"], "cannot read the prompt file gone.txt: No such file"),
+        (["--prompt", "."], "cannot read the prompt file"),
+        (["--prompt", "empty.txt"], "the prompt file empty.txt is empty"),
+        (["--prompt", "latin.txt"], "save it as UTF-8"),
+        (["--prompt", "bad.json"], "is no JSON"),
+        (["--prompt", "none.json"], "holds no list of messages"),
+        (["--prompt", "prompt.txt", "--html", "."], "is a folder"),
+        (["--prompt", "prompt.txt", "--output", "re:("], "no regular expression"),
+        (["--prompt", "prompt.txt", "--output", "tokens:1"], "write tokens:START:STOP"),
+        (["--prompt", "prompt.txt", "--method", "ifr", "--hops", "2"], "ifr has no hops.* flashtrace"),
+        (["--prompt", "prompt.txt", "--hops", "-1"], "at least 0"),
+        (["--prompt", "prompt.txt", "--response", "response.txt", "--output", "Paris"], "'Paris' does not occur"),
+        (["--prompt", "talk.json", "--response", "response.txt"], "drop one of them"),
+    ],
+)
+def test_errors_say_what_to_do(folder, capsys, arguments, message):
+    (folder / "empty.txt").write_text(" \n")
+    (folder / "latin.txt").write_bytes(b"caf\xe9")
+    (folder / "bad.json").write_text("[{]")
+    (folder / "none.json").write_text('{"messages": []}')
+    assert run(*arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and re.search(message, error) and "Traceback" not in error
+    assert not list(folder.glob("*.html"))
+
+
+def test_passages_as_the_shell_names_them():
+    assert trace_cli.locator("auto") == "auto" and trace_cli.locator("none") is None
+    assert trace_cli.locator("at 12:15") == "at 12:15" and trace_cli.locator("text:none") == "none"
+    assert trace_cli.locator("tokens:3:9") == (3, 9) and trace_cli.locator("re:a+").pattern == "a+"
+
+
+def test_methods_by_name():
+    assert trace_cli.make_method("flashtrace", 3) == FlashTrace(hops=3) and trace_cli.make_method("ifr", None) == IFR()
+
+
+def test_help_names_every_option(capsys):
+    with pytest.raises(SystemExit) as stop:
+        run("--help")
+    assert stop.value.code == 0 and "--reasoning" in capsys.readouterr().out
