@@ -116,7 +116,7 @@ def both_models(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         frame.groupby(["method", "cell", "metric"], sort=False)["value"].agg(["mean", "count"])
         for frame in frames.values()
     )
-    table = first.join(second, how="inner", lsuffix="_first", rsuffix="_second").reset_index()
+    table = first.join(second, how="inner", suffixes=("_first", "_second")).reset_index()
     named = {"mean_first": "first", "mean_second": "second", "count_first": "n_first", "count_second": "n_second"}
     return table.rename(columns=named)[["method", "cell", "metric", *named.values()]]
 

@@ -61,7 +61,7 @@ def tiny_sample(n: int = 16, prompt=(1, 8), reasoning=(9, 12), output=(12, 15), 
     """A random context with template tokens before the prompt, between the segments and at the end."""
     ids = torch.randint(3, COMMON["vocab_size"], (n,), generator=torch.Generator().manual_seed(seed))
     gold = torch.zeros(n, dtype=torch.bool)
-    gold[prompt[0] + 1 : prompt[0] + 3] = True
+    gold[prompt[0] + 1 : min(prompt[0] + 3, prompt[1])] = True
     return Sample(
         ids,
         Segments(prompt, reasoning, output),
