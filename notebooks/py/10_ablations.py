@@ -132,7 +132,11 @@ for row in first_step.itertuples():
           f"n = {row.n}")
 
 # %% [markdown]
-# A change whose interval holds zero shows no shift. What differs from the paper: the reasoning is short and quotes what it
+# A change whose interval holds zero shows no shift. In the default profile the input gains and, within the reasoning, mass
+# moves to earlier tokens, as the paper says; but **the reasoning's share rises** from hop 0 to hop 1, which it does not
+# say. Hop 0 can rest on $\mathbf O$ itself, hop 1 cannot, and most of what it loses there goes to the reasoning's own tokens.
+# **On MoreHopQA no depth is told from another**; on RULER each further hop recovers a little more, the first one most. What
+# differs from the paper: the reasoning is short and quotes what it
 # uses, so that there is little between the quotation and its source for a second or third hop to cross; and on MoreHopQA most
 # methods do not beat a ranking by lot here (`07_morehopqa`), so that a difference between depths is one between rankings that
 # say little. RULER, where hop 0 finds part of the evidence, is the better test of depth in this profile.
@@ -321,6 +325,11 @@ for row in clear.itertuples():
     print(f"  {row.property} with {row.outcome}: {row.rho:+.2f} [{row.low:+.2f}, {row.high:+.2f}], n = {row.n}")
 
 # %% [markdown]
+# In the default profile the last token does far worse, as in the paper. The rest does not follow it: **mean pooling has the
+# higher R-precision** (the sum the higher recovery rate and the lower MAS), **sentences are worse than tokens** in all four
+# metrics, and weights that rise towards the end of $\mathbf O$ recover more than the even sum at some cost in MAS. Nothing
+# here comes from cancellation: the sum keeps more than half of the states, and what it keeps goes with no outcome.
+#
 # The last token of a chat model's answer is often a full stop or a closing word, which is why it explains little. Mean pooling
 # here is FlashTrace with its hops, the paper's is IFR without them, so that the paper's comparison mixes two changes.
 # A sentence that holds the evidence gets all its tokens into the top tenth at once, or none of them: with few sentences the
@@ -406,7 +415,8 @@ ahead = top["worst"].idxmax()
 print(f"in the worst samples most places go to: {ahead} ({top.loc[ahead, 'worst']:.0%} of the top tenth)")
 
 # %%
-kinds = {"diffuse evidence": failures.DIFFUSE, "structure": ("punctuation", "connective", "first_token", "template")}
+kinds = {"diffuse evidence": failures.DIFFUSE, "structure": ("punctuation", "connective", "first_token", "template"),
+         "question": ("question",)}
 for label, names in kinds.items():
     part = goes_with[goes_with["property"].isin(names) & (goes_with["outcome"] == "reached")]
     harmful = part[part["high"] < 0]
@@ -417,8 +427,10 @@ for label, names in kinds.items():
 # %% [markdown]
 # The paper's two failures are descriptions; a clear negative correlation above supports one, and where there is none this book
 # does not see it. A third can be seen in who takes the places: the mass on $\mathbf I$ goes to the question, which stands last
-# and is read by every token of the answer (`07_morehopqa` measures it). Properties go together within a task, and few samples
-# leave wide intervals.
+# and is read by every token of the answer (`07_morehopqa` measures it), and within the samples of Table 1 it is what goes with
+# little evidence found. Over all samples the properties of a task go together (where the worst samples are of one
+# task, as above, what they share may be the task), so a correlation that is seen over all and not within Table 1 proves
+# little; and few samples leave wide intervals.
 
 # %% [markdown]
 # ## Audit
