@@ -19,8 +19,17 @@ profile = "laptop"
 # %%
 import pandas as pd
 
-from flashtrace_lib import FlashTrace, ablations, cancellation, correlation, experiments, failures, load_model
-from flashtrace_lib import reasoning, timing
+from flashtrace_lib import (
+    FlashTrace,
+    ablations,
+    cancellation,
+    correlation,
+    experiments,
+    failures,
+    load_model,
+    reasoning,
+    timing,
+)
 from flashtrace_lib.deletion import Scorer
 from flashtrace_lib.evaluation import audit, evaluate, summarise
 from flashtrace_lib.groups import in_groups
