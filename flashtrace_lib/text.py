@@ -249,7 +249,9 @@ def _segments(
     spans: dict[str, Span] = {}
     at = 0  # a token that lies in two segments belongs to the first
     for name in sorted(chars, key=lambda name: chars[name]):
-        spans[name] = given.get(name) or _tokens_in(cores, chars[name], at)
+        # a token that crosses into the response, such as "?<", is the response's
+        reachable = cores[:n_prompt] if name == "prompt" else cores
+        spans[name] = given.get(name) or _tokens_in(reachable, chars[name], at)
         at = spans[name][1]
     spans.setdefault("reasoning", (spans["output"][0],) * 2)
     return Segments(**spans), {spans[name]: chars[name] for name in chars}

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from tiny_chat import make_tokenizer
 from tiny_reasoner import load_tokenizer, tiny
 
 from flashtrace_lib import experiments, generalisation
@@ -10,6 +11,7 @@ from flashtrace_lib.profiles import load_profile
 from flashtrace_lib.report import model_plots, output
 from flashtrace_lib.report.paper_numbers import paper_value
 from flashtrace_lib.store import Store
+from flashtrace_lib.text import build_sample
 
 
 def scored(seed, methods="abcde", cells=("x", "y", "z"), n=4, level=()):
@@ -124,3 +126,11 @@ def test_the_papers_second_model_is_the_papers():
     settings = load_profile("paper").generalisation
     assert settings.model == "meta-llama/Llama-3.1-8B-Instruct" and settings.ruler_samples == 100
     assert {"ifr", "attnlrp", "flashtrace"} <= set(settings.methods) and settings.cells is None
+
+
+def test_a_token_across_prompt_and_response_is_the_responses():
+    tokenizer = make_tokenizer(template=None)
+    tokenizer.add_tokens(["?<"])  # as in Gemma's vocabulary, where a pretrained model has no template either
+    sample = build_sample(tokenizer, "What is the number?", "<think>\nSo it is.\n</think>\nIt is 7261.")
+    crossing = sample.input_ids.tolist().index(tokenizer.convert_tokens_to_ids("?<"))
+    assert sample.segments.prompt[1] == sample.response[0] == crossing < sample.segments.reasoning[0]
