@@ -35,13 +35,16 @@ autodoc_typehints = "none"  # the docstrings give types, with shapes and units
 autodoc_class_signature = "mixed"
 napoleon_google_docstring = False
 napoleon_use_rtype = False
-napoleon_preprocess_types = True
+napoleon_preprocess_types = False  # it would split "(int, int)" at the comma
 default_role = "py:obj"  # `name` links where the reference has it, and is code elsewhere
 
 html_theme = "sphinx_book_theme"
 html_title = project
 html_static_path = ["_static", str(Path(_MATHJAX) / "mathjax" / "tex-svg.js")]
 html_css_files = ["book.css"]
+html_js_files = ["book.js"]
+html_context = {"default_mode": "auto"}  # as the reader's system has it; unset, the theme complains on a first visit
+html_domain_indices = False  # the index lists functions and classes; one of modules would repeat the headings
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {
@@ -49,6 +52,7 @@ html_theme_options = {
     "use_download_button": False,
     "use_fullscreen_button": False,
     "show_navbar_depth": 1,
+    "navbar_persistent": [],  # a second search button, in a bar of its own
 }
 
 

@@ -1,7 +1,10 @@
 """The HTML book builds without a warning or a network, and every page reads well in a browser."""
 
+import functools
+import http.server
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -86,11 +89,46 @@ def test_a_heatmap_keeps_dark_text_in_the_dark(book, browser_page):  # noqa: F81
     assert token.evaluate("e => getComputedStyle(e).color") == "rgb(26, 26, 26)"
 
 
+@pytest.fixture
+def served(book):
+    """Address of the pages behind a web server, where a page may read another."""
+    handler = functools.partial(_Quiet, directory=str(book))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        """No line for each request."""
+
+
+def search(page, words):
+    """Type words into the search of the sidebar, and wait until the results are all there."""
+    page.locator(".search-button__button:visible").first.click()
+    page.locator("input[name=q]:visible").first.fill(words)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#search-results h2:text-is('Search Results')", state="attached", timeout=20_000)
+    return page.locator("#search-results ul.search > li")
+
+
 def test_search_finds_pages(book, browser_page):  # noqa: F811
     open_page(browser_page, book / "index.html")
-    browser_page.locator(".search-button__button:visible, .search-button:visible").first.click()
-    browser_page.locator("input[name=q]:visible").first.fill("recursion")
-    browser_page.keyboard.press("Enter")
-    browser_page.wait_for_selector("#search-results li a[href*='03_recursion']", timeout=20_000)
-    assert browser_page.locator("#search-results ul.search > li").count() >= 2
+    found = search(browser_page, "recursion")
+    assert found.locator("a[href*='03_recursion']").count() and found.count() >= 2
     assert not browser_page.problems
+
+
+def test_search_quotes_what_it_found(served, browser_page):  # noqa: F811
+    browser_page.goto(f"{served}/index.html")
+    found = search(browser_page, "recursion")
+    quote = found.filter(has=browser_page.locator("a[href*='03_recursion']")).first.locator("p.context")
+    quote.wait_for(timeout=20_000)
+    assert "recursi" in quote.inner_text().lower()
+    assert not browser_page.problems
+
+
+def test_search_for_a_word_of_no_page_finds_none(book, browser_page):  # noqa: F811
+    open_page(browser_page, book / "index.html")
+    assert search(browser_page, "zyzzyva").count() == 0
