@@ -42,6 +42,7 @@ html_theme = "sphinx_book_theme"
 html_title = project
 html_static_path = ["_static", str(Path(_MATHJAX) / "mathjax" / "tex-svg.js")]
 html_css_files = ["book.css"]
+html_favicon = "_static/favicon.svg"
 html_js_files = ["book.js"]
 html_context = {"default_mode": "auto"}  # as the reader's system has it; unset, the theme complains on a first visit
 html_domain_indices = False  # the index lists functions and classes; one of modules would repeat the headings
