@@ -78,6 +78,24 @@ def test_page(book, browser_page, name):  # noqa: F811
     assert not browser_page.problems
 
 
+BAD = """<html><body><article style="background: #fff">
+<img src="nowhere.png"><span class="math">x^2</span><p style="color: #aaa">faint</p>
+<div style="width: 1500px">wide</div><div style="overflow-x: auto"><div style="width: 1600px">scrolls</div></div>
+<p style="color: #767676">dark enough</p><p style="color: #777; font-size: 30px">large enough</p>
+</article><script>window.MathJax = {startup: {promise: Promise.resolve()}}</script></body></html>"""
+
+
+def test_what_is_wrong_with_a_page_is_found(browser_page, tmp_path):  # noqa: F811
+    (tmp_path / "bad.html").write_text(BAD)
+    open_page(browser_page, tmp_path / "bad.html")
+    assert [Path(source).name for source in missing_images(browser_page)] == ["nowhere.png"]
+    assert math(browser_page) == ["x^2"]
+    assert [found.rpartition(": ")[2] for found in overflow(browser_page)[1:]] == ["wide"]
+    assert overflow(browser_page)[0].startswith("the page is 15")
+    assert [found.rpartition(": ")[2] for found in contrast(browser_page)] == ["faint"]
+    assert any(problem.startswith("failed: ") for problem in browser_page.problems)
+
+
 def test_formulas_are_typeset(book, browser_page):  # noqa: F811
     open_page(browser_page, book / "notebooks" / "02_span_aggregation.html")
     assert browser_page.locator("article mjx-container svg").count() > 10
