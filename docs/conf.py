@@ -8,6 +8,8 @@ import re
 import sys
 from pathlib import Path
 
+from sphinx.util.nodes import make_refnode
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # document this checkout, whatever is installed
 
 from flashtrace_lib import __version__  # noqa: E402 - after the path above is set
@@ -62,6 +64,19 @@ def escape_bars(app, what, name, obj, options, lines):
     lines[:] = [re.sub(r"(``.*?``)|\|", lambda found: found[1] or r"\|", line) for line in lines]
 
 
+def find_by_its_end(app, env, node, content):
+    """Link a name that a docstring gives as its reader knows it, `build_sample` or `text.build_sample`."""
+    if node.get("reftype") != "obj":
+        return None
+    matches = env.domains.python_domain.find_obj(env, None, None, node["reftarget"], None, 1)
+    places = {(entry.docname, entry.node_id) for _, entry in matches}
+    if len(places) != 1:
+        return None
+    page, place = places.pop()
+    return make_refnode(app.builder, node["refdoc"], page, place, content)
+
+
 def setup(app):
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", escape_bars, priority=900)  # after napoleon, which has 500
+    app.connect("missing-reference", find_by_its_end)

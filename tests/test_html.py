@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import re
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from browser import browser, browser_page  # noqa: F401 - fixtures
 from page_checks import contrast, math, missing_images, open_page, overflow, set_dark
 
 import flashtrace_lib
+from flashtrace_lib import evaluation, metrics, profiles, tasks
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
@@ -39,6 +41,8 @@ def test_every_notebook_is_a_page_of_the_table_of_contents(book):
 def test_the_reference_has_the_public_api(book):
     reference = (book / "api.html").read_text(encoding="utf-8")
     public = [f"flashtrace_lib.{name}" for name in flashtrace_lib.__all__ if name not in ("METHODS", "__version__")]
+    for part in (metrics, evaluation, profiles, tasks):
+        public += [f"{part.__name__}.{name}" for name in part.__all__ if callable(getattr(part, name))]
     methods = flashtrace_lib.METHODS.values()
     for name in public:
         assert f'id="{name}"' in reference, f"docs/api.rst lacks {name}"
@@ -47,6 +51,14 @@ def test_the_reference_has_the_public_api(book):
         assert any(one in reference for one in ids), f"docs/api.rst lacks {method.__name__}"
     assert 'class="problematic"' not in reference and "system-message" not in reference
     assert "<p>Parameters" not in reference and "-----" not in reference  # every section of a docstring was understood
+
+
+def test_a_name_in_a_docstring_is_a_link(book):
+    reference = (book / "api.html").read_text(encoding="utf-8")
+    links = re.findall(r'<a [^>]*href="#([\w.]+)"[^>]*><code class="xref[^>]*>(.*?)</code>', reference)
+    found = {(place, re.sub("<.*?>", "", text)) for place, text in links}
+    assert ("flashtrace_lib.text.render_prompt", "render_prompt") in found  # the module left out
+    assert ("flashtrace_lib.report.heatmap.token_heatmap", "heatmap.token_heatmap") in found  # the package left out
 
 
 @pytest.mark.filterwarnings("ignore:.*MystReferenceResolver")  # myst-parser's own, about Sphinx to come
