@@ -11,7 +11,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-PAGES = ("README.md", "notebooks/*.ipynb", "data/adapter/README.md", "figures/*/*.png")
+PAGES = ("*.md", "notebooks/*.ipynb", "data/adapter/README.md", "figures/*/*.png")
 
 
 def stage(target: Path) -> None:

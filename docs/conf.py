@@ -8,6 +8,8 @@ import re
 import sys
 from pathlib import Path
 
+from sphinx.util.nodes import make_refnode
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # document this checkout, whatever is installed
 
 from flashtrace_lib import __version__  # noqa: E402 - after the path above is set
@@ -18,7 +20,7 @@ copyright = "FlashTrace book authors, MIT licence"
 version = release = __version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
-include_patterns = ["index.md", "api.rst", "data/adapter/README.md", "notebooks/*.ipynb"]
+include_patterns = ["index.md", "api.rst", "C*.md", "data/adapter/README.md", "notebooks/*.ipynb"]
 
 # Notebooks show what is stored in them; warnings of their text are errors like all others.
 nb_execution_mode = "off"
@@ -35,13 +37,17 @@ autodoc_typehints = "none"  # the docstrings give types, with shapes and units
 autodoc_class_signature = "mixed"
 napoleon_google_docstring = False
 napoleon_use_rtype = False
-napoleon_preprocess_types = True
+napoleon_preprocess_types = False  # it would split "(int, int)" at the comma
 default_role = "py:obj"  # `name` links where the reference has it, and is code elsewhere
 
 html_theme = "sphinx_book_theme"
 html_title = project
 html_static_path = ["_static", str(Path(_MATHJAX) / "mathjax" / "tex-svg.js")]
 html_css_files = ["book.css"]
+html_favicon = "_static/favicon.svg"
+html_js_files = ["book.js"]
+html_context = {"default_mode": "auto"}  # as the reader's system has it; unset, the theme complains on a first visit
+html_domain_indices = False  # the index lists functions and classes; one of modules would repeat the headings
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {
@@ -49,6 +55,7 @@ html_theme_options = {
     "use_download_button": False,
     "use_fullscreen_button": False,
     "show_navbar_depth": 1,
+    "navbar_persistent": [],  # a second search button, in a bar of its own
 }
 
 
@@ -57,6 +64,19 @@ def escape_bars(app, what, name, obj, options, lines):
     lines[:] = [re.sub(r"(``.*?``)|\|", lambda found: found[1] or r"\|", line) for line in lines]
 
 
+def find_by_its_end(app, env, node, content):
+    """Link a name that a docstring gives as its reader knows it, `build_sample` or `text.build_sample`."""
+    if node.get("reftype") != "obj":
+        return None
+    matches = env.domains.python_domain.find_obj(env, None, None, node["reftarget"], None, 1)
+    places = {(entry.docname, entry.node_id) for _, entry in matches}
+    if len(places) != 1:
+        return None
+    page, place = places.pop()
+    return make_refnode(app.builder, node["refdoc"], page, place, content)
+
+
 def setup(app):
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", escape_bars, priority=900)  # after napoleon, which has 500
+    app.connect("missing-reference", find_by_its_end)

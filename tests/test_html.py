@@ -1,7 +1,11 @@
 """The HTML book builds without a warning or a network, and every page reads well in a browser."""
 
+import functools
+import http.server
+import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,7 @@ from browser import browser, browser_page  # noqa: F401 - fixtures
 from page_checks import contrast, math, missing_images, open_page, overflow, set_dark
 
 import flashtrace_lib
+from flashtrace_lib import evaluation, metrics, profiles, tasks
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
@@ -36,6 +41,8 @@ def test_every_notebook_is_a_page_of_the_table_of_contents(book):
 def test_the_reference_has_the_public_api(book):
     reference = (book / "api.html").read_text(encoding="utf-8")
     public = [f"flashtrace_lib.{name}" for name in flashtrace_lib.__all__ if name not in ("METHODS", "__version__")]
+    for part in (metrics, evaluation, profiles, tasks):
+        public += [f"{part.__name__}.{name}" for name in part.__all__ if callable(getattr(part, name))]
     methods = flashtrace_lib.METHODS.values()
     for name in public:
         assert f'id="{name}"' in reference, f"docs/api.rst lacks {name}"
@@ -46,6 +53,15 @@ def test_the_reference_has_the_public_api(book):
     assert "<p>Parameters" not in reference and "-----" not in reference  # every section of a docstring was understood
 
 
+def test_a_name_in_a_docstring_is_a_link(book):
+    reference = (book / "api.html").read_text(encoding="utf-8")
+    links = re.findall(r'<a [^>]*href="#([\w.]+)"[^>]*><code class="xref[^>]*>(.*?)</code>', reference)
+    found = {(place, re.sub("<.*?>", "", text)) for place, text in links}
+    assert ("flashtrace_lib.text.render_prompt", "render_prompt") in found  # the module left out
+    assert ("flashtrace_lib.report.heatmap.token_heatmap", "heatmap.token_heatmap") in found  # the package left out
+
+
+@pytest.mark.filterwarnings("ignore:.*MystReferenceResolver")  # myst-parser's own, about Sphinx to come
 def test_a_warning_fails_the_build(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     import build_html
@@ -74,6 +90,24 @@ def test_page(book, browser_page, name):  # noqa: F811
     assert not browser_page.problems
 
 
+BAD = """<html><body><article style="background: #fff">
+<img src="nowhere.png"><span class="math">x^2</span><p style="color: #aaa">faint</p>
+<div style="width: 1500px">wide</div><div style="overflow-x: auto"><div style="width: 1600px">scrolls</div></div>
+<p style="color: #767676">dark enough</p><p style="color: #777; font-size: 30px">large enough</p>
+</article><script>window.MathJax = {startup: {promise: Promise.resolve()}}</script></body></html>"""
+
+
+def test_what_is_wrong_with_a_page_is_found(browser_page, tmp_path):  # noqa: F811
+    (tmp_path / "bad.html").write_text(BAD)
+    open_page(browser_page, tmp_path / "bad.html")
+    assert [Path(source).name for source in missing_images(browser_page)] == ["nowhere.png"]
+    assert math(browser_page) == ["x^2"]
+    assert [found.rpartition(": ")[2] for found in overflow(browser_page)[1:]] == ["wide"]
+    assert overflow(browser_page)[0].startswith("the page is 15")
+    assert [found.rpartition(": ")[2] for found in contrast(browser_page)] == ["faint"]
+    assert any(problem.startswith("failed: ") for problem in browser_page.problems)
+
+
 def test_formulas_are_typeset(book, browser_page):  # noqa: F811
     open_page(browser_page, book / "notebooks" / "02_span_aggregation.html")
     assert browser_page.locator("article mjx-container svg").count() > 10
@@ -86,11 +120,46 @@ def test_a_heatmap_keeps_dark_text_in_the_dark(book, browser_page):  # noqa: F81
     assert token.evaluate("e => getComputedStyle(e).color") == "rgb(26, 26, 26)"
 
 
+@pytest.fixture
+def served(book):
+    """Address of the pages behind a web server, where a page may read another."""
+    handler = functools.partial(_Quiet, directory=str(book))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        """No line for each request."""
+
+
+def search(page, words):
+    """Type words into the search of the sidebar, and wait until the results are all there."""
+    page.locator(".search-button__button:visible").first.click()
+    page.locator("input[name=q]:visible").first.fill(words)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#search-results h2:text-is('Search Results')", state="attached", timeout=20_000)
+    return page.locator("#search-results ul.search > li")
+
+
 def test_search_finds_pages(book, browser_page):  # noqa: F811
     open_page(browser_page, book / "index.html")
-    browser_page.locator(".search-button__button:visible, .search-button:visible").first.click()
-    browser_page.locator("input[name=q]:visible").first.fill("recursion")
-    browser_page.keyboard.press("Enter")
-    browser_page.wait_for_selector("#search-results li a[href*='03_recursion']", timeout=20_000)
-    assert browser_page.locator("#search-results ul.search > li").count() >= 2
+    found = search(browser_page, "recursion")
+    assert found.locator("a[href*='03_recursion']").count() and found.count() >= 2
     assert not browser_page.problems
+
+
+def test_search_quotes_what_it_found(served, browser_page):  # noqa: F811
+    browser_page.goto(f"{served}/index.html")
+    found = search(browser_page, "recursion")
+    quote = found.filter(has=browser_page.locator("a[href*='03_recursion']")).first.locator("p.context")
+    quote.wait_for(timeout=20_000)
+    assert "recursi" in quote.inner_text().lower()
+    assert not browser_page.problems
+
+
+def test_search_for_a_word_of_no_page_finds_none(book, browser_page):  # noqa: F811
+    open_page(browser_page, book / "index.html")
+    assert search(browser_page, "zyzzyva").count() == 0

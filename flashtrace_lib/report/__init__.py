@@ -1,0 +1,1 @@
+"""Figures, tables and pages: everything that a notebook shows."""

@@ -1,0 +1,79 @@
+"""The recipes of CONTRIBUTING.md work as they are written: their examples pass what the book asks of its own."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import test_methods
+import torch
+from planted import planted_model
+from tiny import tiny_model, tiny_sample
+
+from flashtrace_lib.generation import true_response
+from flashtrace_lib.methods import METHODS
+from flashtrace_lib.tasks import is_correct
+
+TEXT = (Path(__file__).resolve().parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def example(title, package, tmp_path, monkeypatch):
+    """The first Python block of a section, as a module of a package."""
+    section = re.search(rf"^## {title}\n(.*?)^## ", TEXT, re.M | re.S)[1]
+    path = tmp_path / "example.py"
+    path.write_text(re.search(r"```python\n(.*?)```", section, re.S)[1])
+    spec = importlib.util.spec_from_file_location(f"{package}.example", path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def saliency(tmp_path, monkeypatch):
+    """The method of the recipe, registered."""
+    method = example("A method", "flashtrace_lib.methods", tmp_path, monkeypatch).Saliency
+    monkeypatch.setitem(METHODS, method.name, method)
+    return method
+
+
+def test_the_method_goes_through_the_matrix(saliency):
+    name = saliency.name
+    test_methods.test_model_is_bit_identical_afterwards(name)
+    test_methods.test_result_has_the_common_form(name, (9, 12))
+    test_methods.test_result_has_the_common_form(name, (9, 9))
+    for position, kind in [(2, 0), (6, 2), (13, 3)]:
+        test_methods.test_faithful_methods_rank_the_planted_evidence_first(planted_model(), name, position, kind)
+
+
+def test_the_method_is_the_gradient_that_it_says(saliency):
+    model, sample = tiny_model("llama").double(), tiny_sample()
+    signed = torch.tensor(saliency(order=1).attribute(model, sample).metadata["signed"], dtype=torch.float64)
+    (first, _), (start, stop) = sample.segments.prompt, sample.segments.output
+    base = model.get_input_embeddings()(sample.input_ids[None]).detach()
+
+    def log_p(embeddings):
+        with torch.no_grad():
+            found = model(inputs_embeds=embeddings).logits[0].log_softmax(-1)[range(start - 1, stop - 1)]
+        return found.gather(1, sample.input_ids[start:stop, None]).sum()
+
+    moved = torch.eye(base.shape[-1], dtype=torch.float64) * 1e-3
+    for token in (0, 3):
+        slopes = []
+        for step in moved:
+            up, down = base.clone(), base.clone()
+            up[0, first + token] += step
+            down[0, first + token] -= step
+            slopes.append((log_p(up) - log_p(down)) / 2e-3)
+        assert torch.stack(slopes).abs().sum().item() == pytest.approx(signed[token].item(), rel=1e-2)
+
+
+def test_the_task_is_sound(tmp_path, monkeypatch):
+    make = example("A task", "flashtrace_lib.tasks", tmp_path, monkeypatch).keys_examples
+    examples = make(5)
+    assert examples == make(5) != make(5, seed=1)
+    for one in examples:
+        (start, stop), (answer,) = one.evidence[0], one.answers
+        assert answer in one.prompt[start:stop] and one.prompt[:-1].split()[-1] in one.prompt[start:stop]
+        assert is_correct(one, true_response(one)) and not is_correct(one, "The yellow key.")
