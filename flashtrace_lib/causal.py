@@ -1,7 +1,8 @@
 """One causal check: mask the sentence that an attribution ranks first, and let the model answer again.
 
 A deletion curve asks how probable the old answer still is. This asks whether the model would give another one, and sets
-beside it what masking a sentence drawn by lot, and the one ranked last, does.
+beside it what masking a sentence drawn by lot, and the one ranked last, does. The last sentence of the input, which asks
+the question, is not among them: without it any answer may change. What masking it does is told apart.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from .attribution import Method
 from .fingerprints import fingerprint, model_fingerprint, sample_fingerprint
 from .generation import answer_text, continue_ids
 from .metrics import bootstrap_interval
+from .reasoning import question_start
 from .sample import Sample, Span
 from .store import Store
 
-MASKED = ("nothing", "top", "random", "lowest")
+MASKED = ("nothing", "top", "random", "lowest", "question")
 _LEAST_TOKENS = 3  # of a sentence that is worth masking
-_RECORD_VERSION = 1
+_RECORD_VERSION = 2
 
 
 def maskings(sample: Sample, scores: torch.Tensor, seed: int = 0) -> dict[str, Span]:
@@ -41,21 +43,25 @@ def maskings(sample: Sample, scores: torch.Tensor, seed: int = 0) -> dict[str, S
     Returns
     -------
     dict of str to (int, int)
-        ``top``, ``random`` and ``lowest``, three different token ranges.
+        ``top``, ``random`` and ``lowest``, three different token ranges before the last sentence, and that: ``question``.
 
     Raises
     ------
     ValueError
-        If I has fewer than three sentences of three tokens.
+        If fewer than three sentences of three tokens stand before the question.
     """
     first, last = sample.segments.prompt
-    inside = [(a, b) for a, b in sample.sentences or [] if first <= a and b <= last and b - a >= _LEAST_TOKENS]
+    asked = question_start(sample)
+    inside = [(a, b) for a, b in sample.sentences if first <= a and b <= asked and b - a >= _LEAST_TOKENS]
     if len(inside) < 3:
-        raise ValueError(f"sample {sample.id} has {len(inside)} sentences of its input to mask: it needs three")
+        raise ValueError(
+            f"sample {sample.id} has {len(inside)} sentences of its input to mask before the question: it needs three"
+        )
     means = [float(scores[a - first : b - first].mean()) for a, b in inside]
     ranked = [span for _, span in sorted(zip(means, inside, strict=True), key=lambda pair: (-pair[0], pair[1]))]
     drawn = random.Random(f"{seed} {sample.id}").choice(ranked[1:-1])
-    return {"top": ranked[0], "random": drawn, "lowest": ranked[-1]}
+    question = (asked, max(b for a, b in sample.sentences if a == asked and b <= last))
+    return {"top": ranked[0], "random": drawn, "lowest": ranked[-1], "question": question}
 
 
 def causal_frame(
@@ -87,7 +93,7 @@ def causal_frame(
 
 
 def _masked_answers(model: torch.nn.Module, tokenizer: Any, sample: Sample, method: Method, seed: int) -> dict:
-    """One batch of four prompts of equal length: a mask token stands for every masked one."""
+    """One batch of prompts of equal length: a mask token stands for every masked one."""
     spans = maskings(sample, method.attribute(model, sample).scores, seed)
     prompts, tokens, gold = [], [], []
     for masked in MASKED:

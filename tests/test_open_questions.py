@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -216,21 +217,21 @@ class Words:
 
 
 def causal_sample(position=6):
-    """A planted sample whose input is four sentences of three tokens; the answer follows from one of them."""
+    """A planted sample whose input is four sentences of three tokens, the last the question; one gives the answer."""
     sample = planted_sample(position)
     sample.sentences = [(2, 5), (5, 8), (8, 11), (11, 14)]
     return sample
 
 
-@pytest.mark.parametrize("position", [3, 6, 12])
+@pytest.mark.parametrize("position", [3, 6, 9])
 def test_masking_the_evidence_changes_the_answer_and_nothing_else_does(tmp_path, position):
     model, store = planted_model(), Store(tmp_path / "s")
     frame = causal.causal_frame(model, Words(), [causal_sample(position)], FlashTrace(), store)
     assert frame["masked"].tolist() == list(causal.MASKED)
     assert frame.set_index("masked")["changed"].to_dict() == {
-        "nothing": False, "top": True, "random": False, "lowest": False,
+        "nothing": False, "top": True, "random": False, "lowest": False, "question": False,
     }  # fmt: skip
-    assert frame["gold"].tolist() == [0, 1, 0, 0] and frame["tokens"].tolist() == [0, 3, 3, 3]
+    assert frame["gold"].tolist() == [0, 1, 0, 0, 0] and frame["tokens"].tolist() == [0, 3, 3, 3, 3]
     assert str(ANSWER[2]) in frame["answer"][0].split() and str(ANSWER[2]) not in frame["answer"][1].split()
     again = causal.causal_frame(model, Words(), [causal_sample(position)], FlashTrace(), store)
     pd.testing.assert_frame_equal(frame, again)
@@ -239,25 +240,32 @@ def test_masking_the_evidence_changes_the_answer_and_nothing_else_does(tmp_path,
     assert len(store) == 2  # another method masks other sentences
 
 
-def test_sentences_are_ranked_by_their_mean_and_differ():
-    sample, scores = causal_sample(), torch.tensor([0, 0, 9, 1, 1, 1, 4, 4, 4, 0, 0, 0.5])
-    assert [causal.maskings(sample, scores, seed)["top"] for seed in range(3)] == [(8, 11)] * 3
-    assert causal.maskings(sample, scores)["lowest"] == (11, 14)
-    assert {causal.maskings(sample, scores, seed)["random"] for seed in range(20)} == {(2, 5), (5, 8)}
-    sample.sentences = [(2, 5), (5, 14)]
-    with pytest.raises(ValueError, match="needs three"):
+def test_sentences_before_the_question_are_ranked_by_their_mean_and_differ():
+    sample, scores = causal_sample(), torch.tensor([0, 0, 9, 1, 1, 1, 4, 4, 4, 9, 9, 9.0])
+    found = causal.maskings(sample, scores)
+    assert found == {"top": (8, 11), "random": (2, 5), "lowest": (5, 8), "question": (11, 14)}
+    sample.sentences = [(2, 4), (4, 6), (6, 9), (9, 12), (12, 14)]
+    with pytest.raises(ValueError, match="2 sentences .* needs three"):
         causal.maskings(sample, scores)
+
+
+def test_one_of_the_sentences_between_is_drawn_by_the_seed():
+    sample = causal_sample()
+    sample.sentences = [(0, 3), (3, 6), (6, 9), (9, 12), (12, 14)]
+    sample.segments = replace(sample.segments, prompt=(0, 14))
+    scores = torch.tensor([5, 5, 5, 1, 1, 1, 2, 2, 2, 0, 0, 0, 9, 9.0])
+    assert {causal.maskings(sample, scores, seed)["random"] for seed in range(20)} == {(3, 6), (6, 9)}
 
 
 def test_the_table_of_changed_answers():
     rows = [
         {"sample": s, "masked": m, "changed": c, "tokens": 3, "gold": int(m == "top")}
-        for s, changes in enumerate([(0, 1, 0, 0), (0, 1, 1, 0), (0, 0, 0, 0), (0, 1, 0, 1)])
+        for s, changes in enumerate([(0, 1, 0, 0, 1), (0, 1, 1, 0, 1), (0, 0, 0, 0, 1), (0, 1, 0, 1, 1)])
         for m, c in zip(causal.MASKED, map(bool, changes), strict=True)
     ]
     table = causal.changed_table(pd.DataFrame(rows)).set_index("masked")
-    assert table["changed"].tolist() == [0.75, 0.25, 0.25] and table["evidence"].tolist() == [1, 0, 0]
-    assert table["more"].tolist()[1:] == [0.5, 0.5] and np.isnan(table.loc["top", "more"])
+    assert table["changed"].tolist() == [0.75, 0.25, 0.25, 1] and table["evidence"].tolist() == [1, 0, 0, 0]
+    assert table["more"].tolist()[1:] == [0.5, 0.5, -0.25] and np.isnan(table.loc["top", "more"])
     figure = changed_answers(table.reset_index())
     assert "n = 4" in figure.axes[0].texts[0].get_text()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from .axes import INTERVAL, new_axes, note, require
+from .axes import new_axes, note, require
 from .style import HIGHER_IS_BETTER, INK, METRIC_NAMES, WIDTH, styled
 
 _LOOKS = {  # colour and marker; a filled mark's interval leaves out zero
@@ -66,10 +66,8 @@ def effect_forest(
         side = "→" if HIGHER_IS_BETTER[metric] else "←"
         axes.set_xlabel(f"change of {METRIC_NAMES[metric].replace(' (', f', {side} better (')}")
         low, high = int(part["n"].min()), int(part["n"].max())
-        note(
-            axes,
-            f"n = {low if low == high else f'{low}–{high}'}; {INTERVAL.replace('the mean', 'the mean difference')}",
-        )
+        note(axes, f"n = {low if low == high else f'{low}–{high}'}; whiskers: 95 % interval")  # two panels: short
+        axes.locator_params(axis="x", nbins=4)
     return figure
 
 
@@ -83,7 +81,7 @@ def _mark(axes, at: int, row: pd.Series, higher: bool) -> None:
 
 @styled
 def changed_answers(table: pd.DataFrame, *, title: str = "Does masking a sentence change the answer?") -> Figure:
-    """Share of answers that change when the top, a random or the lowest sentence is masked.
+    """Share of answers that change when the top, a random or the lowest sentence, or the question, is masked.
 
     Parameters
     ----------
@@ -96,11 +94,12 @@ def changed_answers(table: pd.DataFrame, *, title: str = "Does masking a sentenc
     matplotlib.figure.Figure
     """
     require(table, "masked", "changed", "low", "high", "tokens", "n")
-    figure, axes = new_axes(title, "answers that change (fraction)", "", height=1.9)
+    figure, axes = new_axes(title, "answers that change (fraction)", "", height=2.3)
     for at, row in enumerate(table.itertuples()):
         ends = np.clip([[row.changed - row.low], [row.high - row.changed]], 0, None)
         axes.errorbar(row.changed, at, xerr=ends, ls="", marker="o", ms=6, capsize=2, color="#0072B2")
-    names = [f"{row.masked} sentence\n({row.tokens:.0f} tokens)" for row in table.itertuples()]
+    shown = {"question": "the question"}
+    names = [f"{shown.get(row.masked, f'{row.masked} sentence')}\n({row.tokens:.0f} tokens)" for row in table.itertuples()]
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlim(-0.02, 1.02)

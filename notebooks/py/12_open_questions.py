@@ -191,6 +191,8 @@ for row in verdict.itertuples():
 #
 # What the attribution ranks first, the answer should depend on. The sentence of the input with the highest mean score is masked
 # and the model answers again, from the prompt on; beside it a sentence drawn by lot, and the lowest. Does the answer change?
+# The last sentence, which asks the question, is left out of the ranking: without it any answer may change, and it is often
+# ranked first. What masking it does stands beside the others.
 
 # %%
 again = sorted(samples, key=lambda s: (len(s), s.id))[: settings.causal_samples]
@@ -206,8 +208,8 @@ fig = question_plots.changed_answers(changed)
 run.figure(fig, "questions_causal", "Answers that change when one sentence of the input is masked", n=len(again))
 
 # %%
-for row in changed[changed["masked"] != "top"].itertuples():
-    agrees = "agrees" if row.more_low > 0 else "is not settled"
+for row in changed[changed["masked"].isin(["random", "lowest"])].itertuples():
+    agrees = "agrees" if row.more_low > 0 else "disagrees" if row.more_high < 0 else "is not settled"
     print(f"the top sentence changes {row.more:+.0%} more answers than the {row.masked} one "
           f"[{row.more_low:+.0%}, {row.more_high:+.0%}], n = {row.n}: the check {agrees}")
 top = changed.set_index("masked").loc["top"]
