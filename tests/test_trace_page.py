@@ -51,6 +51,7 @@ def folder(traced, model, tok, tmp_path_factory):
     trace(model, tok, PROMPT, "It is 7261.", reasoning=None).to_html(folder / "direct.html")
     trace(model, tok, TALK, f"Yes. {HOSTILE}").to_html(folder / "hostile.html")
     trace(model, tok, PROMPT, RESPONSE, method=Position()).to_html(folder / "plain.html")
+    trace(model, tok, PROMPT, RESPONSE, output="7261").to_html(folder / "passage.html")
     return folder
 
 
@@ -61,9 +62,10 @@ def embedded(page_text):
 def decoded(row):
     """Scores of a quantised row, as its documentation says, and not as the script does."""
     digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-    codes = [64 * digits.index(a) + digits.index(b) for a, b in re.findall("(.)(.)", row["codes"])]
-    size = [row["max"] * 10 ** (-6 * (2047 - c % 2048) / 2046) if c % 2048 else 0.0 for c in codes]
-    return np.array([-s if c >= 2048 else s for s, c in zip(size, codes, strict=True)])
+    numbers = [[digits.index(letter) for letter in three] for three in re.findall("...", row["codes"])]
+    codes = [4096 * a + 64 * b + c for a, b, c in numbers]
+    size = [row["max"] * 10 ** (-6 * (131071 - c % 131072) / 131070) if c % 131072 else 0.0 for c in codes]
+    return np.array([-s if c >= 131072 else s for s, c in zip(size, codes, strict=True)])
 
 
 # --- what is written ------------------------------------------------------------------------------------------
@@ -74,7 +76,7 @@ def test_quantised_scores_are_close():
     values = torch.tensor(rng.choice([-1, 1], 5000) * 10 ** rng.uniform(-9, 1, 5000))
     found, expected = decoded(quantised(values)), values.numpy()
     large = np.abs(expected) > 1.01e-6 * np.abs(expected).max()
-    np.testing.assert_allclose(found[large], expected[large], rtol=3.5e-3)
+    np.testing.assert_allclose(found[large], expected[large], rtol=6e-5)
     assert (np.abs(found[~large]) <= 1.01e-6 * np.abs(expected).max()).all()
     assert not decoded(quantised(torch.zeros(3))).any() and quantised(torch.zeros(0), 4)["codes"] == ""
 
@@ -87,9 +89,9 @@ def test_the_page_holds_every_hop_of_every_sentence_and_is_small(traced, folder)
     by_span = {tuple(target["span"]): target for target in data["targets"]}
     for target in traced.targets:
         stored = by_span[target.span]
-        np.testing.assert_allclose(decoded(stored["scores"]), target.attribution.scores, rtol=4e-3, atol=1e-7)
+        np.testing.assert_allclose(decoded(stored["scores"]), target.attribution.scores, rtol=6e-5, atol=1e-7)
         for row, hop in zip(stored["hops"], target.attribution.hops, strict=True):
-            np.testing.assert_allclose(decoded(row), hop.scores[: target.span[1]], rtol=4e-3, atol=1e-6)
+            np.testing.assert_allclose(decoded(row), hop.scores[: target.span[1]], rtol=6e-5, atol=1e-6)
             assert not hop.scores[target.span[1] :].any()  # what is left out is zero
     scores = sum(len(row["codes"]) for t in data["targets"] for row in [t["scores"], *t["hops"]])
     assert len(text) < 40_000 + scores + 10 * len(data["tokens"])
@@ -141,31 +143,31 @@ def view(page, name):
 
 
 def agree(page, traced, scores):
-    """The list shows the ten highest of ``scores`` [N] outside the template, up to what rounding can swap."""
+    """The list shows the ten highest of ``scores`` [N] outside the template, in the order of the scores."""
     labels = traced.sample.segments.labels(len(traced.sample))
     size = np.array([abs(float(s)) if name != "context" else 0.0 for s, name in zip(scores, labels, strict=True)])
     listed = page.locator("#top button")
     positions = listed.evaluate_all("all => all.map((b) => Number(b.dataset.of))")
-    close = 0.01 * size.max()
     assert len(set(positions)) == 10
-    assert size[positions] == pytest.approx(np.sort(size)[::-1][:10], abs=close)
+    assert size[positions] == pytest.approx(np.sort(size)[::-1][:10], rel=1e-3)
     for text, i in zip(listed.all_inner_texts(), positions, strict=True):
         token, number = re.fullmatch(r"(?s)(.*) \+?([−\d.]+) (?:%|points)", text).groups()
         assert token == (traced.sample.tokens[i].replace("\n", "⏎").strip() or "␣")
-        assert float(number.replace("−", "-")) == pytest.approx(100 * float(scores[i]), abs=100 * close + 0.06)
+        assert float(number.replace("−", "-")) == pytest.approx(100 * float(scores[i]), abs=0.06)
 
 
-def padded(traced, attribution):
+def importance(traced, attribution):
+    """Of every token [N], as shares of the whole, as the command line prints them."""
     out = torch.zeros(len(traced.sample))
-    out[slice(*traced.sample.segments.prompt)] = attribution.scores
+    out[slice(*traced.sample.segments.prompt)] = attribution.scores / attribution.scores.sum()
     return out
 
 
-def test_it_opens_on_the_whole_answer(browser_page, folder, traced):
+def test_it_opens_on_the_answer(browser_page, folder, traced):
     page = opened(browser_page, folder)
-    assert page.inner_text("#chosen") == "The whole answer · All hops"
+    assert page.inner_text("#chosen") == "The answer O · All hops"
     assert page.get_attribute("#whole", "aria-pressed") == "true"
-    agree(page, traced, padded(traced, traced.attribution))
+    agree(page, traced, importance(traced, traced.attribution))
     assert page.locator("#input .token.top").count() == 10
     assert page.problems == []
 
@@ -176,10 +178,13 @@ def test_a_click_on_any_sentence_shows_what_it_came_from(browser_page, folder, t
     for k, target in enumerate(traced.targets, start=1):
         page.locator(f".sentence[data-k='{k}'] .token").last.click()
         assert page.inner_text("#chosen") == f"Sentence {k} · All hops"
-        agree(page, traced, padded(traced, target.attribution))
+        agree(page, traced, importance(traced, target.attribution))
         assert page.locator(".sentence.chosen").get_attribute("data-k") == str(k)
-        words = page.locator(".sentence.chosen .token").all_inner_texts()
-        assert "".join(words).replace("⏎\n", "\n") == "".join(traced.sample.tokens[slice(*target.span)])
+        words = page.locator(".sentence.chosen").text_content().removeprefix(str(k))  # the button's number
+        assert words.replace("⏎\n", "\n") == "".join(traced.sample.tokens[slice(*target.span)])
+    assert page.locator(".block.chosen").count() == 0
+    page.locator("#whole").click()
+    assert page.locator(".block.chosen .caption").inner_text().startswith("Output O")
     assert page.problems == []
 
 
@@ -196,7 +201,7 @@ def test_hops_and_their_difference(browser_page, folder, traced):
     agree(page, traced, change)
     for name, sign in (("gain", 1), ("loss", -1)):  # two colours, and two kinds of underline
         shown = page.locator(f".text .token.{name}").evaluate_all("all => all.map((t) => Number(t.dataset.i))")
-        assert shown and all(sign * float(change[i]) > -4e-3 * float(hops[0].max()) for i in shown)
+        assert shown and all(sign * float(change[i]) > -1e-4 * float(hops[0].max()) for i in shown)
     line = "(t) => [getComputedStyle(t).textDecorationStyle, getComputedStyle(t).backgroundColor]"
     gains, losses = (page.locator(f".text .token.top.{name}").first.evaluate(line) for name in ("gain", "loss"))
     assert gains[0] == "solid" and losses[0] == "dotted" and gains[1] != losses[1]
@@ -213,8 +218,25 @@ def test_a_sentence_without_reasoning_before_it_has_one_hop(browser_page, folder
     opened(page, folder, "direct")
     assert view(page, "Difference").count() == 0 and page.locator(".block.reasoning").count() == 0
     opened(page, folder, "plain")
-    assert page.inner_text("#chosen") == "The whole answer · Importance" and page.locator(".number").count() == 0
+    assert page.inner_text("#chosen") == "The answer O · Importance" and page.locator(".number").count() == 0
     assert page.problems == []
+
+
+def test_words_beside_the_explained_passage_are_no_template(browser_page, folder):
+    page = opened(browser_page, folder, "passage")
+    blocks = page.locator("#response .block")
+    kinds = [text.split(" · ")[0] for text in blocks.locator(".caption").all_inner_texts()]
+    rest = "rest of response"
+    assert kinds == ["template", "Reasoning T", "template", rest, "Output O", rest, "template"]
+    assert "The number is" in blocks.nth(3).inner_text() and "Bye." in blocks.nth(5).inner_text()
+    assert page.problems == []
+
+
+def test_the_space_before_a_word_is_not_underlined(browser_page, folder, traced):
+    page = opened(browser_page, folder)
+    texts = page.locator(".text .token").evaluate_all("all => all.map((t) => t.textContent)")
+    assert any(token.startswith(" ") and token.strip() for token in traced.sample.tokens)
+    assert not [text for text in texts if text.startswith(" ") and text.strip()]
 
 
 def test_shares_are_those_of_the_library(browser_page, folder, traced):
@@ -235,8 +257,9 @@ def test_hovering_shows_the_score(browser_page, folder, traced):
     page.locator(f"[data-i='{i}']").hover()
     tip = page.inner_text("#tip")
     assert f"token {i} · score" in tip and "rank 1 · user" in tip
-    score = float(re.search(r"score ([\d.e+-]+)", tip)[1])
-    assert score == pytest.approx(float(traced.top(1)["score"].iloc[0]), rel=1e-2)
+    score, share = re.search(r"score ([\d.e+-]+) \(([\d.]+) %\)", tip).groups()
+    assert float(score) == pytest.approx(float(traced.top(1)["score"].iloc[0]), rel=1e-2)
+    assert float(share) == pytest.approx(100 * float(importance(traced, traced.attribution)[i]), abs=0.06)
     page.mouse.move(2, 2)
     assert page.locator("#tip").is_hidden()
 
