@@ -18,6 +18,7 @@ from .locate import Locator
 from .methods import METHODS
 from .models import DTYPES, load_model
 from .report.cells import visible
+from .shares import parts
 from .text import Messages
 from .trace import Trace, trace
 
@@ -204,10 +205,12 @@ def _top_lines(result: Trace, top: int) -> list[str]:
     frame = result.top(top)
     total = float(np.abs(result.attribution.scores.numpy()).sum()) or 1.0
     largest = float(frame["score"].abs().max()) or 1.0
+    own = [part.span for part in parts(result.sample)]  # the template's words would push a message's own aside
     lines = ["rank   score      share  token at             text"]
     for rank, row in enumerate(frame.itertuples(), start=1):
         bar = "█" * round(10 * max(0.0, row.score) / largest)
-        text = _in_context(result.sample.tokens, row.position)
+        start, stop = next(span for span in own if span[0] <= row.position < span[1])
+        text = _in_context(result.sample.tokens[start:stop], row.position - start)
         lines.append(f"{rank:4}  {row.score:9.3g}  {row.score / total:6.1%}  {row.position:8}  {bar:10}  {text}")
     return lines
 
@@ -215,9 +218,9 @@ def _top_lines(result: Trace, top: int) -> list[str]:
 def _in_context(tokens: list[str], i: int, width: int = 24) -> str:
     """A token in brackets between the letters around it: a full stop alone would say nothing."""
     before, after = "".join(tokens[max(0, i - width) : i]), "".join(tokens[i + 1 : i + 1 + width])
-    token = tokens[i].strip(" ")
-    space = " " if tokens[i].startswith(" ") and token else ""
-    texts = (before[-width:] + space, token or tokens[i], after[:width])
+    token = tokens[i].strip(" ") or tokens[i]
+    space = " " * (token != tokens[i] and tokens[i].startswith(" "))
+    texts = (before[-width:] + space, token, after[:width])
     left, middle, right = (visible(text).replace("⏎\n", "⏎") if text else "" for text in texts)
     return f"{left}[{middle or '·'}]{right}"
 

@@ -43,6 +43,7 @@ def test_the_table_and_both_files(folder, capsys):
     stored = json.loads((folder / "out" / "t.json").read_text(encoding="utf-8"))
     jsonschema.validate(stored, schema())
     assert stored["options"]["hops"] == 2 and len(stored["hops"]) == 3
+    assert "<|" not in said.split("rank")[1]  # words around a token are of its own message
     assert "answer: 7261" in said and "share of each hop's mass on the reasoning" in said
     rows = re.findall(r"^ +(\d+) +\S+ +([\d.]+)% +(\d+) ", said, flags=re.M)
     start = stored["segments"]["prompt"][0]

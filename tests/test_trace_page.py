@@ -142,16 +142,18 @@ def view(page, name):
     return page.locator("#views label", has_text=name).locator("input")
 
 
-def agree(page, traced, scores):
-    """The list shows the ten highest of ``scores`` [N] outside the template, in the order of the scores."""
+def agree(page, traced, scores, span=None):
+    """The list has the ten highest of ``scores`` [N] outside template and ``span`` (the answer), in their order."""
     labels = traced.sample.segments.labels(len(traced.sample))
     size = np.array([abs(float(s)) if name != "context" else 0.0 for s, name in zip(scores, labels, strict=True)])
+    size[slice(*(span or traced.sample.segments.output))] = 0  # what draws on itself
     listed = page.locator("#top button")
     positions = listed.evaluate_all("all => all.map((b) => Number(b.dataset.of))")
     assert len(set(positions)) == 10
     assert size[positions] == pytest.approx(np.sort(size)[::-1][:10], rel=1e-3)
-    for text, i in zip(listed.all_inner_texts(), positions, strict=True):
-        token, number = re.fullmatch(r"(?s)(.*) \+?([−\d.]+) (?:%|points)", text).groups()
+    tokens = listed.locator("b").all_inner_texts()
+    for text, token, i in zip(listed.all_inner_texts(), tokens, positions, strict=True):
+        number = re.search(r" \+?([−\d.]+) (?:%|points)$", text)[1]
         assert token == (traced.sample.tokens[i].replace("\n", "⏎").strip() or "␣")
         assert float(number.replace("−", "-")) == pytest.approx(100 * float(scores[i]), abs=0.06)
 
@@ -230,6 +232,17 @@ def test_words_beside_the_explained_passage_are_no_template(browser_page, folder
     assert kinds == ["template", "Reasoning T", "template", rest, "Output O", rest, "template"]
     assert "The number is" in blocks.nth(3).inner_text() and "Bye." in blocks.nth(5).inner_text()
     assert page.problems == []
+
+
+def test_a_mark_is_listed_with_its_neighbours(browser_page, folder, traced):
+    page = opened(browser_page, folder)
+    page.locator("#count").fill("500")
+    tokens, listed = traced.sample.tokens, page.locator("#top button")
+    shown = dict(zip(listed.evaluate_all("all => all.map((b) => b.dataset.of)"), listed.all_inner_texts(), strict=True))
+    i = next(i for i in range(*traced.sample.segments.prompt) if tokens[i] == "." and tokens[i - 1].strip())
+    assert shown[str(i)].startswith(tokens[i - 1].strip() + ". ")
+    j = next(i for i in range(*traced.sample.segments.prompt) if tokens[i].strip().isalnum() and tokens[i - 1].strip())
+    assert shown[str(j)].startswith(tokens[j].strip() + " ")
 
 
 def test_the_space_before_a_word_is_not_underlined(browser_page, folder, traced):

@@ -84,7 +84,7 @@ function colour() {
   const values = (state.values = scoresOf(target, state.view));
   const signed = state.view === "difference" || values.some((value) => value < 0);
   const limit = limitOf(target, state.view, values) || 1;
-  const ranked = [...values.keys()].filter((i) => values[i] && kindOf[i] !== "context"); // NaN and 0 are no scores
+  const ranked = [...values.keys()].filter((i) => values[i] && ranks(i)); // NaN and 0 are no scores
   state.order = ranked.sort((a, b) => Math.abs(values[b]) - Math.abs(values[a]) || a - b);
   state.total = values.reduce((sum, value) => sum + (Math.abs(value) || 0), 0) || 1;
   const marked = new Set(state.order.slice(0, MARKED));
@@ -111,7 +111,8 @@ function drawLegend(limit, signed) {
     return swatch;
   });
   const words = signed ? " · underlined: largest changes (solid gains, dotted loses)" : " · underlined: highest scores";
-  byId("legend").replaceChildren(...swatches, words);
+  const own = state.view === "all" ? "" : "; the passage's own words are not ranked";
+  byId("legend").replaceChildren(...swatches, words, own);
 }
 
 function drawTop() {
@@ -123,7 +124,8 @@ function drawTop() {
     const button = element("button");
     button.type = "button";
     button.dataset.of = i;
-    button.append(element("b", "", plain(i)), ` ${inWords(shareOf(state.values[i]))}`);
+    const [before, after] = beside(i);
+    button.append(element("i", "", before), element("b", "", plain(i)), element("i", "", after), ` ${inWords(shareOf(state.values[i]))}`);
     button.addEventListener("click", () => visit(i));
     const item = element("li");
     item.append(button);

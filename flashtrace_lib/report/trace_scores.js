@@ -42,9 +42,16 @@ function scoresOf(target, view) {
   return later.map((value, i) => value - earlier[i]);
 }
 
-/** Score at which the colour saturates: the 99th percentile outside the template, so that one sink bleaches nothing. */
+/** Whether a token takes part in a ranking: not the template's, nor the chosen passage's own words, which always draw
+ *  on themselves and would hide what they came from. */
+function ranks(i) {
+  const [start, stop] = data.targets[state.target].span;
+  return kindOf[i] !== "context" && !(start <= i && i < stop);
+}
+
+/** Score at which the colour saturates: the 99th percentile of what is ranked, so that one sink bleaches nothing. */
 function saturation(values) {
-  const sizes = [...values].filter((v, i) => !Number.isNaN(v) && kindOf[i] !== "context").map(Math.abs);
+  const sizes = [...values].filter((v, i) => !Number.isNaN(v) && ranks(i)).map(Math.abs);
   sizes.sort((a, b) => a - b);
   if (!sizes.length) return 0;
   return sizes.length < 100 ? sizes[sizes.length - 1] : sizes[Math.floor(0.99 * (sizes.length - 1))];
@@ -68,3 +75,9 @@ function inWords(share) {
 
 const plain = (i) => data.tokens[i].replace(/⏎\n/g, "⏎").trim() || "␣";
 
+/** The words beside a token that has no letter, which alone would say nothing: what stands before, what behind. */
+function beside(i) {
+  if (/[\p{L}\p{N}]/u.test(data.tokens[i])) return ["", ""];
+  const near = (j) => (partOf[j] === partOf[i] ? data.tokens[j].replace(/⏎\n/g, "⏎").trim() : "");
+  return [near(i - 1), data.tokens[i].trim() ? "" : near(i + 1)];
+}
