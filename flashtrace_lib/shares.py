@@ -135,7 +135,11 @@ def shares(sample: Sample, attribution: Attribution, by: str = "message") -> pd.
 
 def cautions(sample: Sample, attribution: Attribution) -> list[str]:
     """Sentences on why these scores may say less than they seem to; empty where nothing stands out."""
-    notes = []
+    notes = [
+        f"Message {number} ({message['role']}) is not in what the model read: its chat template leaves it out."
+        for number, message in enumerate(sample.metadata.get("messages", []), start=1)
+        if message["start"] == message["stop"]
+    ]
     if attribution.hops:
         frame = shares(sample, attribution, by="role").set_index("part")
         template = float(frame["hop 1"].get(TEMPLATE, 0.0))

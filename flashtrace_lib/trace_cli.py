@@ -90,7 +90,9 @@ def _parser() -> argparse.ArgumentParser:
         "--reasoning", default="auto", metavar="PASSAGE", help="what the model thought, in the same way; or none"
     )
     parser.add_argument("--hops", type=int, metavar="K", help="hops back through the reasoning (default: 1)")
-    parser.add_argument("--method", default="flashtrace", choices=list(METHODS), help="default: flashtrace")
+    parser.add_argument(
+        "--method", default="flashtrace", choices=list(METHODS), metavar="NAME", help=f"{', '.join(METHODS)}"
+    )
     parser.add_argument("--top", type=_count, metavar="N", default=15, help="tokens in the table (default: 15)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page to click through")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number")

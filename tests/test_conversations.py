@@ -139,6 +139,12 @@ def test_bad_conversations(model, tok, prompt, response, message):
         trace(model, tok, prompt, response)
 
 
+def test_a_call_that_the_template_leaves_out_is_named(model):
+    deaf = make_tokenizer()  # its template writes no calls of tools
+    notes = trace(model, deaf, AGENT).cautions()
+    assert notes[0] == "Message 3 (assistant) is not in what the model read: its chat template leaves it out."
+
+
 def test_a_refusing_or_forgetful_template_is_named(model):
     refusing = make_tokenizer("{{ raise_exception('roles must alternate') }}")
     with pytest.raises(ValueError, match="refuses this conversation: roles must alternate"):
