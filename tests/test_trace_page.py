@@ -54,7 +54,7 @@ def test_the_page_holds_every_hop_of_every_sentence_and_is_small(traced, folder)
     assert len(text) < 40_000 + scores + 10 * len(data["tokens"])
 
 
-@pytest.mark.parametrize("name", ["t", "direct", "hostile", "plain"])
+@pytest.mark.parametrize("name", ["t", "direct", "hostile", "plain", "token"])
 def test_nothing_is_loaded_from_anywhere(folder, name):
     text = (folder / f"{name}.html").read_text(encoding="utf-8")
     assert "default-src 'none'" in text and not re.search(r"https?://|@import|url\(", text)

@@ -226,6 +226,9 @@ def test_hostile_text_is_text(browser_page, folder):
     assert "⟨U+202E⟩" in shown and page.locator("#input .block.input").count() == 4
     for name in ("1 system", "2 user", "3 assistant", "4 user"):
         assert name in page.inner_text("#shares")
+    opened(page, folder, "token")
+    assert '</script><!-- <img src=x onerror="document.title=1">' in page.inner_text("#input")
+    assert page.title().startswith("flashtrace") and page.locator("img, main script").count() == 0
     assert page.problems == []
 
 

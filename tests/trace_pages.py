@@ -1,9 +1,11 @@
 """Pages of a tiny model to test on: ``from trace_pages import folder, model, tok, traced``."""
 
+from dataclasses import replace
+
 import pytest
 from tiny_chat import PROMPT, RESPONSE, make_chat_model, make_tokenizer
 
-from flashtrace_lib import trace
+from flashtrace_lib import Trace, trace
 from flashtrace_lib.methods import Position
 
 __all__ = ["HOSTILE", "TALK", "folder", "model", "tok", "traced"]
@@ -43,4 +45,7 @@ def folder(traced, model, tok, tmp_path_factory):
     trace(model, tok, TALK, f"Yes. {HOSTILE}").to_html(folder / "hostile.html")
     trace(model, tok, PROMPT, RESPONSE, method=Position()).to_html(folder / "plain.html")
     trace(model, tok, PROMPT, RESPONSE, output="7261").to_html(folder / "passage.html")
+    tokens = list(traced.sample.tokens)
+    tokens[traced.sample.segments.prompt[0]] = HOSTILE  # a single token: some vocabularies hold whole tags
+    Trace(replace(traced.sample, tokens=tokens), traced.attribution).to_html(folder / "token.html")
     return folder
