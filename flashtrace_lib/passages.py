@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 
-from .locate import THINK_CLOSE, THINK_OPEN, CharSpan, sentence_spans
+from .locate import THINK_CLOSE, THINK_OPEN, CharSpan, sentence_spans, strip_span
 from .sample import Sample, Span
 
 
@@ -71,12 +71,16 @@ def _gaps(sample: Sample) -> Iterator[Span]:
 
 def _loose_sentences(tokens: list[str], gap: Span, marks: re.Pattern) -> list[Span]:
     """Sentences between the marks of a passage; a token that holds part of a mark belongs to none."""
-    text = "".join(tokens[slice(*gap)])
-    begins = [0, *accumulate(map(len, tokens[slice(*gap)]))]  # character at which each token of the gap begins
+    tokens = tokens[slice(*gap)]
+    text, ends = "".join(tokens), list(accumulate(map(len, tokens)))
+    # A token stands where its first letter does: the space before a word is no part of the sentence before it.
+    begins = [end - len(token.lstrip() or token) for token, end in zip(tokens, ends, strict=True)]
     edges = [0, *(edge for match in marks.finditer(text) for edge in match.span()), len(text)]
     out = []
     for a, b in zip(edges[::2], edges[1::2], strict=True):
         for start, stop in sentence_spans(text[a:b]):
-            span = gap[0] + bisect_left(begins, a + start), gap[0] + bisect_left(begins, a + stop + 1) - 1
-            out += [span] if span[0] < span[1] else []
+            lower, upper = strip_span(text, (a + start, a + stop))
+            first, last = bisect_left(begins, lower), bisect_left(begins, upper)
+            last -= last > first and ends[last - 1] > b
+            out += [(gap[0] + first, gap[0] + last)] if first < last else []
     return out

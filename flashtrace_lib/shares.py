@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate, groupby
 
 import numpy as np
 import pandas as pd
 
 from .attribution import Attribution
+from .locate import THINK_CLOSE, THINK_OPEN
 from .sample import Sample, Span
 
-TEMPLATE = "template"
+TEMPLATE, REST = "template", "rest of response"
+_THINK = re.compile(f"{re.escape(THINK_OPEN)}|{re.escape(THINK_CLOSE)}")
+_SPECIAL = re.compile(r"<[^<>\s]+>|\[[A-Z_/]+\]")  # a token of its own that reads like this is no word
 # Shares from which a reader should look twice. Judgement, not theory: below them the note would be on every trace.
 ON_TEMPLATE, ON_FIRST, ON_MARKS = 0.5, 0.15, 0.35
 
@@ -25,7 +30,8 @@ class Part:
     name : str
         Such as ``user``, ``2 assistant`` (the second message of a conversation), ``reasoning``, ``template``.
     role : str
-        ``system``, ``user``, ``assistant``, ``tool``, …; ``reasoning``, ``output`` or ``template``.
+        ``system``, ``user``, ``assistant``, ``tool``, …; ``reasoning``, ``output``, ``template``, or ``rest of
+        response`` for words of the response that are neither T nor O.
     kind : {"input", "reasoning", "output", "context"}
         What its tokens count as.
     span : (int, int)
@@ -55,13 +61,28 @@ def parts(sample: Sample) -> list[Part]:
     for part in named:
         if part.span[0] == part.span[1]:
             continue
-        if at < part.span[0]:
-            tiled.append(Part(TEMPLATE, TEMPLATE, "context", (at, part.span[0])))
-        tiled.append(part)
+        tiled += [*_between(sample, (at, part.span[0])), part]
         at = part.span[1]
-    if at < len(sample):
-        tiled.append(Part(TEMPLATE, TEMPLATE, "context", (at, len(sample))))
-    return tiled
+    return [*tiled, *_between(sample, (at, len(sample)))]
+
+
+def _between(sample: Sample, gap: Span) -> Iterator[Part]:
+    """Parts of a gap: the template, and in the response whatever words are neither T nor O."""
+    said = range(max(gap[0], sample.response[0]), gap[1])
+    tokens = [sample.tokens[i] for i in said] if sample.tokens else []
+    begins = [0, *accumulate(map(len, tokens))]
+    marks = [match.span() for match in _THINK.finditer("".join(tokens))]
+    names = [TEMPLATE] * (gap[1] - gap[0] - len(tokens))
+    for token, a, b in zip(tokens, begins, begins[1:], strict=False):
+        if not token.strip():  # white space goes with what stands before it
+            names.append(names[-1] if names else TEMPLATE)
+        else:
+            special = _SPECIAL.fullmatch(token.strip()) or any(a < stop and start < b for start, stop in marks)
+            names.append(TEMPLATE if special else REST)
+    runs = groupby(range(*gap), key=lambda i: (names[i - gap[0]], i >= sample.response[0]))
+    for (name, _), run in runs:
+        start, *others = run
+        yield Part(name, name, "context", (start, start + len(others) + 1))
 
 
 def importance(sample: Sample, attribution: Attribution) -> np.ndarray:
@@ -103,7 +124,7 @@ def shares(sample: Sample, attribution: Attribution, by: str = "message") -> pd.
     rows = []
     for part in parts(sample):
         a, b = part.span
-        row = {"part": part.role if by == "role" or part.role == TEMPLATE else part.name, "tokens": b - a}
+        row = {"part": part.role if by == "role" else part.name, "tokens": b - a}
         row["share"] = float(values[a:b].sum() / total)
         for k, hop in enumerate(attribution.hops, start=1):
             row[f"hop {k}"] = float(hop.scores[a:b].double().sum() / hop.scores.double().sum())
@@ -114,7 +135,11 @@ def shares(sample: Sample, attribution: Attribution, by: str = "message") -> pd.
 
 def cautions(sample: Sample, attribution: Attribution) -> list[str]:
     """Sentences on why these scores may say less than they seem to; empty where nothing stands out."""
-    notes = []
+    notes = [
+        f"Message {number} ({message['role']}) is not in what the model read: its chat template leaves it out."
+        for number, message in enumerate(sample.metadata.get("messages", []), start=1)
+        if message["start"] == message["stop"]
+    ]
     if attribution.hops:
         frame = shares(sample, attribution, by="role").set_index("part")
         template = float(frame["hop 1"].get(TEMPLATE, 0.0))

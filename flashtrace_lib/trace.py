@@ -18,6 +18,7 @@ from .chat import split_transcript
 from .generation import generate
 from .locate import Locator
 from .methods import FlashTrace
+from .models import recipe_of
 from .passages import response_sentences
 from .paths import write_text
 from .report.heatmap import token_heatmap
@@ -53,7 +54,7 @@ class Trace:
     attribution : Attribution
         Importance of the tokens of I for the output.
     model_name : str
-        Name or path of the model.
+        Name of the model, or of its folder.
     targets : list of Target
         The same for every sentence of the response, where they were explained as well.
     """
@@ -226,7 +227,14 @@ def trace(
         spans += response_sentences(sample, tokenizer.all_special_tokens)
     attribution, *others = _attributions(method, model, sample, spans)
     targets = [Target(span, result) for span, result in zip(spans[1:], others, strict=True)]
-    return Trace(sample, attribution, getattr(model.config, "name_or_path", "") or type(model).__name__, targets)
+    return Trace(sample, attribution, _name_of(model), targets)
+
+
+def _name_of(model: torch.nn.Module) -> str:
+    """What `load_model` was asked for, else what the config says; of a folder the last part, since pages get shared."""
+    recipe = recipe_of(model)
+    name = str(recipe.args[0] if recipe else getattr(model.config, "name_or_path", "") or type(model).__name__)
+    return Path(name).resolve().name if Path(name).is_dir() else name
 
 
 def _attributions(method: Method, model: torch.nn.Module, sample: Sample, spans: list[Span]) -> list[Attribution]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from .locate import Locator
 from .methods import METHODS
 from .models import DTYPES, load_model
 from .report.cells import visible
+from .shares import parts
 from .text import Messages
 from .trace import Trace, trace
 
@@ -31,13 +33,11 @@ def main(argv: list[str] | None = None) -> int:
     ValueError
         For whatever is wrong with the files, the model or the passages; the message says what to do.
     """
-    arguments = _parser().parse_args(argv)
+    arguments = _parser().parse_args(argv)  # all that can be wrong is found before the model takes its time to load
     prompt = read_prompt(arguments.prompt)
     response = None if arguments.response is None else read_text(arguments.response, "response")
-    for path in filter(None, (arguments.html, arguments.json)):
-        if path.is_dir():
-            raise ValueError(f"{path} is a folder: give the name of a file in it")
-    method = make_method(arguments.method, arguments.hops)  # before the model takes its time to load
+    _check_targets([path for path in (arguments.html, arguments.json) if path is not None])
+    method = make_method(arguments.method, arguments.hops)
     output, reasoning = locator(arguments.output), locator(arguments.reasoning)
     model, tokenizer = load_model(arguments.model, dtype=arguments.dtype, device_map=arguments.device)
     result = trace(
@@ -47,15 +47,32 @@ def main(argv: list[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a letter still gets its table
     print(report(result, arguments.top))
-    if arguments.json:
-        print(f"JSON: {result.to_json(arguments.json)}")
-    if arguments.html:
-        print(f"page: {result.to_html(arguments.html)}")
+    try:
+        if arguments.json:
+            print(f"JSON: {result.to_json(arguments.json)}")
+        if arguments.html:
+            print(f"page: {result.to_html(arguments.html)}")
+    except OSError as error:
+        raise ValueError(f"cannot write {error.filename}: {error.strerror}") from error
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as every other error of this command."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}; {self.prog} --help lists the options")
+
+
+def _count(text: str) -> int:
+    """A whole number of at least 1."""
+    if not re.fullmatch(r"\+?0*[1-9]\d*", text):
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python -m flashtrace_lib trace",
         description="Explain which words of a prompt a model's answer rests on.",
     )
@@ -72,17 +89,33 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--reasoning", default="auto", metavar="PASSAGE", help="what the model thought, in the same way; or none"
     )
-    parser.add_argument("--hops", type=int, help="hops back through the reasoning (default: 1)")
-    parser.add_argument("--method", default="flashtrace", choices=list(METHODS), help="default: flashtrace")
-    parser.add_argument("--top", type=int, default=15, help="tokens in the table (default: 15)")
+    parser.add_argument("--hops", type=int, metavar="K", help="hops back through the reasoning (default: 1)")
+    parser.add_argument(
+        "--method", default="flashtrace", choices=list(METHODS), metavar="NAME", help=f"{', '.join(METHODS)}"
+    )
+    parser.add_argument("--top", type=_count, metavar="N", default=15, help="tokens in the table (default: 15)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page to click through")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number")
     parser.add_argument("--system", metavar="TEXT", help="system message")
     parser.add_argument("--no-template", action="store_true", help="no chat template: the model goes on with the text")
-    parser.add_argument("--max-new-tokens", type=int, default=512, help="longest answer to write (default: 512)")
+    parser.add_argument(
+        "--max-new-tokens", type=_count, default=512, metavar="N", help="longest answer to write (default: 512)"
+    )
     parser.add_argument("--dtype", default="float32", choices=DTYPES, help="of the weights (default: float32)")
     parser.add_argument("--device", metavar="MAP", help="cuda, auto, … (default: the CPU)")
     return parser
+
+
+def _check_targets(files: list[Path]) -> None:
+    """ValueError where a file cannot be written, or two results would go into one."""
+    for path in files:
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder: give the name of a file in it")
+        above = next(folder for folder in path.absolute().parents if folder.exists())
+        if not (above.is_dir() and os.access(above, os.W_OK)):
+            raise ValueError(f"cannot write {path}: {above} is {'not writable' if above.is_dir() else 'no folder'}")
+    if len({path.absolute() for path in files}) < len(files):
+        raise ValueError(f"--html and --json both name {files[0]}: give two files")
 
 
 def read_text(name: str, what: str) -> str:
@@ -153,7 +186,8 @@ def make_method(name: str, hops: int | None) -> Method:
 def report(result: Trace, top: int = 15) -> str:
     """The answer, the top tokens, who the scores belong to, and what to beware of, as plain text."""
     answer = " ".join(visible(result.answer).replace("⏎\n", " ").split())
-    passes = f"{len(result.targets)} sentences explained as well" if result.targets else "the whole answer only"
+    count = len(result.targets)
+    passes = f"{count} sentence{'s' * (count > 1)} explained as well" if count else "the whole answer only"
     lines = [
         f"{result.attribution.method} · {result.model_name} · {len(result.sample)} tokens · {passes}",
         f"answer: {answer if len(answer) <= 200 else answer[:199] + '…'}",
@@ -169,16 +203,28 @@ def report(result: Trace, top: int = 15) -> str:
 
 
 def _top_lines(result: Trace, top: int) -> list[str]:
-    """One line a token; the token comes last, so that no letter can shift a column."""
+    """One line a token, with the words around it; they come last, so that no letter can shift a column."""
     frame = result.top(top)
     total = float(np.abs(result.attribution.scores.numpy()).sum()) or 1.0
     largest = float(frame["score"].abs().max()) or 1.0
+    own = [part.span for part in parts(result.sample)]  # the template's words would push a message's own aside
     lines = ["rank   score      share  token at             text"]
     for rank, row in enumerate(frame.itertuples(), start=1):
         bar = "█" * round(10 * max(0.0, row.score) / largest)
-        text = visible(row.token).replace("⏎\n", "⏎")
+        start, stop = next(span for span in own if span[0] <= row.position < span[1])
+        text = _in_context(result.sample.tokens[start:stop], row.position - start)
         lines.append(f"{rank:4}  {row.score:9.3g}  {row.score / total:6.1%}  {row.position:8}  {bar:10}  {text}")
     return lines
+
+
+def _in_context(tokens: list[str], i: int, width: int = 24) -> str:
+    """A token in brackets between the letters around it: a full stop alone would say nothing."""
+    before, after = "".join(tokens[max(0, i - width) : i]), "".join(tokens[i + 1 : i + 1 + width])
+    token = tokens[i].strip(" ") or tokens[i]
+    space = " " * (token != tokens[i] and tokens[i].startswith(" "))
+    texts = (before[-width:] + space, token, after[:width])
+    left, middle, right = (visible(text).replace("⏎\n", "⏎") if text else "" for text in texts)
+    return f"{left}[{middle or '·'}]{right}"
 
 
 def _share_lines(result: Trace) -> list[str]:

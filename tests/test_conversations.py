@@ -101,6 +101,17 @@ def test_the_template_between_messages_is_never_ranked(model, tok):
     assert "assistant" in result._repr_html_()
 
 
+def test_words_that_are_neither_reasoning_nor_output_are_the_rest(model, tok):
+    sample = build_sample(tok, PROMPT, RESPONSE, output="7261", whole=True)
+    found = [(part.role, "".join(sample.tokens[slice(*part.span)]).strip()) for part in parts(sample)[2:]]
+    assert [text for role, text in found if role == "rest of response"] == ["The number is", ". Bye."]
+    assert ("template", "</think>") in found and found[-1] == ("template", "<|end|>")
+    assert [part.role for part in parts(build_sample(tok, PROMPT, RESPONSE))].count("rest of response") == 0
+    boxed = build_sample(tok, PROMPT, "It is \\boxed{7} <b>.")  # angle brackets that no special token spells
+    rest = [part.span for part in parts(boxed) if part.role == "rest of response"]
+    assert ["".join(boxed.tokens[slice(*span)]).strip() for span in rest][-1] == "<b>."
+
+
 def test_one_message_is_the_prompt_as_before(model, tok):
     result = trace(model, tok, PROMPT, RESPONSE)
     plain = build_sample(tok, PROMPT, RESPONSE)
@@ -128,6 +139,12 @@ def test_bad_conversations(model, tok, prompt, response, message):
         trace(model, tok, prompt, response)
 
 
+def test_a_call_that_the_template_leaves_out_is_named(model):
+    deaf = make_tokenizer()  # its template writes no calls of tools
+    notes = trace(model, deaf, AGENT).cautions()
+    assert notes[0] == "Message 3 (assistant) is not in what the model read: its chat template leaves it out."
+
+
 def test_a_refusing_or_forgetful_template_is_named(model):
     refusing = make_tokenizer("{{ raise_exception('roles must alternate') }}")
     with pytest.raises(ValueError, match="refuses this conversation: roles must alternate"):
@@ -151,6 +168,14 @@ def test_sentences_cover_what_the_response_says_and_no_mark(tok):
     sample = build_sample(tok, PROMPT, response, output="Surely.", whole=True)
     texts = ["".join(sample.tokens[slice(*span)]).strip() for span in response_sentences(sample, ["<|end|>"])]
     assert texts == ["One two.", "Three.", "It is 7261.", "Surely.", "Bye."]
+
+
+def test_a_sentence_begins_with_its_first_word(tok):
+    sample = build_sample(tok, PROMPT, "One. Two three. The box is \\boxed{7}. The end. Bye.")
+    starts = ["".join(sample.tokens[start:stop]).split()[0] for start, stop in response_sentences(sample, ["<|end|>"])]
+    assert starts[:2] == ["One.", "Two"] and starts[-2:] == ["The", "Bye."]
+    spans = response_sentences(sample, ["<|end|>"])
+    assert all(sample.tokens[start].strip() for start, _ in spans)
 
 
 def test_sentences_are_explained_as_by_themselves(model, tok):

@@ -6,6 +6,7 @@ import torch
 from tiny_chat import EVIDENCE, PROMPT, RESPONSE, TEMPLATE, make_chat_model, make_tokenizer
 from tokenizers import pre_tokenizers
 
+from flashtrace_lib import load_model
 from flashtrace_lib.attribution import Attribution, Method
 from flashtrace_lib.chat import render_prompt
 from flashtrace_lib.locate import find_boxed, locate_segments, sentence_spans
@@ -287,6 +288,19 @@ def test_trace_rejects_bad_counts(model, tok):
         trace(model, tok, PROMPT, max_new_tokens=0)
     with pytest.raises(ValueError, match="at least 1"):
         trace(model, tok, PROMPT, response=RESPONSE, method=Uniform()).top(0)
+
+
+def test_the_model_has_the_name_it_was_loaded_by(tok, tmp_path):
+    saved = make_chat_model(tok)
+    (tmp_path / "my model").mkdir()
+    saved.save_pretrained(tmp_path / "my model")
+    tok.save_pretrained(tmp_path / "my model")
+    loaded, tokenizer = load_model(str(tmp_path / "my model"))
+    assert trace(loaded, tokenizer, PROMPT, RESPONSE).model_name == "my model"  # nobody's folders get into a page
+    saved.config._name_or_path = "some/model"
+    assert trace(saved, tok, PROMPT, RESPONSE).model_name == "some/model"
+    saved.config._name_or_path = ""
+    assert trace(saved, tok, PROMPT, RESPONSE).model_name == "LlamaForCausalLM"
 
 
 def test_slow_tokenizers_are_refused():

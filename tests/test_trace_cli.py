@@ -43,6 +43,7 @@ def test_the_table_and_both_files(folder, capsys):
     stored = json.loads((folder / "out" / "t.json").read_text(encoding="utf-8"))
     jsonschema.validate(stored, schema())
     assert stored["options"]["hops"] == 2 and len(stored["hops"]) == 3
+    assert "<|" not in said.split("rank")[1]  # words around a token are of its own message
     assert "answer: 7261" in said and "share of each hop's mass on the reasoning" in said
     rows = re.findall(r"^ +(\d+) +\S+ +([\d.]+)% +(\d+) ", said, flags=re.M)
     start = stored["segments"]["prompt"][0]
@@ -87,6 +88,14 @@ def test_standard_input(folder, capsys, monkeypatch):
         (["--prompt", "prompt.txt", "--hops", "-1"], "at least 0"),
         (["--prompt", "prompt.txt", "--response", "response.txt", "--output", "Paris"], "'Paris' does not occur"),
         (["--prompt", "talk.json", "--response", "response.txt"], "drop one of them"),
+        ([], "the following arguments are required: --prompt"),
+        (["--prompt", "prompt.txt", "--dtype", "int3"], "--dtype: invalid choice: 'int3'"),
+        (["--prompt", "prompt.txt", "--colour"], "unrecognized arguments: --colour"),
+        (["--prompt", "prompt.txt", "--top", "0"], "--top: must be a whole number of at least 1, got '0'"),
+        (["--prompt", "prompt.txt", "--max-new-tokens", "some"], "must be a whole number"),
+        (["--prompt", "prompt.txt", "--html", "prompt.txt/t.html"], "prompt.txt is no folder"),
+        (["--prompt", "prompt.txt", "--html", "t", "--json", "./t"], "both name t"),
+        (["--prompt", "odd.json"], "the content of a user message is no text"),
     ],
 )
 def test_errors_say_what_to_do(folder, capsys, arguments, message):
@@ -94,10 +103,28 @@ def test_errors_say_what_to_do(folder, capsys, arguments, message):
     (folder / "latin.txt").write_bytes(b"caf\xe9")
     (folder / "bad.json").write_text("[{]")
     (folder / "none.json").write_text('{"messages": []}')
+    (folder / "odd.json").write_text('[{"role": "user", "content": 7}]')
     assert run(*arguments) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: ") and re.search(message, error) and "Traceback" not in error
+    assert error.startswith("error: ") and re.search(message, error) and error.count("\n") == 1
     assert not list(folder.glob("*.html"))
+
+
+def test_a_file_that_cannot_be_written_is_named(folder, capsys, monkeypatch):
+    def full(self, path):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(trace_cli.Trace, "to_html", full)
+    assert run("--prompt", "prompt.txt", "--response", "response.txt", "--html", "t.html") == 2
+    assert capsys.readouterr().err == "error: cannot write t.html: No space left on device\n"
+
+
+def test_a_token_is_shown_between_its_neighbours():
+    tokens = ["The", " blue", " key", "\n", "opens", " ", "."]
+    shown = [trace_cli._in_context(tokens, i) for i in range(len(tokens))]
+    assert shown[0] == "[The] blue key⏎opens ." and shown[2] == "The blue [key]⏎opens ."
+    assert shown[3] == "The blue key[⏎]opens ." and shown[5] == "The blue key⏎opens[ ]."
+    assert trace_cli._in_context(["x" * 30, "y", "z" * 30], 1) == "x" * 24 + "[y]" + "z" * 24
 
 
 def test_passages_as_the_shell_names_them():

@@ -1,4 +1,4 @@
-"""The page of a trace: its numbers, its safety, and what a reader's clicks and keys do, in a real browser."""
+"""The page of a trace as it is written: its numbers, its colours, and that it loads nothing."""
 
 # ruff: noqa: F811
 import json
@@ -7,51 +7,12 @@ import re
 import numpy as np
 import pytest
 import torch
-from browser import browser, browser_page  # noqa: F401 - fixtures
 from test_heatmap import luminance
-from tiny_chat import PROMPT, RESPONSE, make_chat_model, make_tokenizer
+from trace_pages import folder, model, tok, traced  # noqa: F401 - fixtures
 
-from flashtrace_lib import trace
-from flashtrace_lib.methods import Position
 from flashtrace_lib.report import trace_page as pages
 from flashtrace_lib.report.cells import colour_of
 from flashtrace_lib.report.trace_page import quantised
-
-HOSTILE = (
-    '<script>document.title="owned"</script> </script><!-- <img src=x onerror="document.title=1"> '
-    "\" ' & &lt; `${1}` \u202e\u2028 $title"
-)
-TALK = [
-    {"role": "system", "content": "Be kind."},
-    {"role": "user", "content": f"Is it 7261? {HOSTILE}"},
-    {"role": "assistant", "content": HOSTILE},
-    {"role": "user", "content": "Say it again."},
-]
-
-
-@pytest.fixture(scope="module")
-def tok():
-    return make_tokenizer()
-
-
-@pytest.fixture(scope="module")
-def model(tok):
-    return make_chat_model(tok, max_position_embeddings=2048)
-
-
-@pytest.fixture(scope="module")
-def traced(model, tok):
-    return trace(model, tok, PROMPT, RESPONSE, hops=2)
-
-
-@pytest.fixture(scope="module")
-def folder(traced, model, tok, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pages")
-    traced.to_html(folder / "t.html")
-    trace(model, tok, PROMPT, "It is 7261.", reasoning=None).to_html(folder / "direct.html")
-    trace(model, tok, TALK, f"Yes. {HOSTILE}").to_html(folder / "hostile.html")
-    trace(model, tok, PROMPT, RESPONSE, method=Position()).to_html(folder / "plain.html")
-    return folder
 
 
 def embedded(page_text):
@@ -61,12 +22,10 @@ def embedded(page_text):
 def decoded(row):
     """Scores of a quantised row, as its documentation says, and not as the script does."""
     digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-    codes = [64 * digits.index(a) + digits.index(b) for a, b in re.findall("(.)(.)", row["codes"])]
-    size = [row["max"] * 10 ** (-6 * (2047 - c % 2048) / 2046) if c % 2048 else 0.0 for c in codes]
-    return np.array([-s if c >= 2048 else s for s, c in zip(size, codes, strict=True)])
-
-
-# --- what is written ------------------------------------------------------------------------------------------
+    numbers = [[digits.index(letter) for letter in three] for three in re.findall("...", row["codes"])]
+    codes = [4096 * a + 64 * b + c for a, b, c in numbers]
+    size = [row["max"] * 10 ** (-6 * (131071 - c % 131072) / 131070) if c % 131072 else 0.0 for c in codes]
+    return np.array([-s if c >= 131072 else s for s, c in zip(size, codes, strict=True)])
 
 
 def test_quantised_scores_are_close():
@@ -74,7 +33,7 @@ def test_quantised_scores_are_close():
     values = torch.tensor(rng.choice([-1, 1], 5000) * 10 ** rng.uniform(-9, 1, 5000))
     found, expected = decoded(quantised(values)), values.numpy()
     large = np.abs(expected) > 1.01e-6 * np.abs(expected).max()
-    np.testing.assert_allclose(found[large], expected[large], rtol=3.5e-3)
+    np.testing.assert_allclose(found[large], expected[large], rtol=6e-5)
     assert (np.abs(found[~large]) <= 1.01e-6 * np.abs(expected).max()).all()
     assert not decoded(quantised(torch.zeros(3))).any() and quantised(torch.zeros(0), 4)["codes"] == ""
 
@@ -87,15 +46,15 @@ def test_the_page_holds_every_hop_of_every_sentence_and_is_small(traced, folder)
     by_span = {tuple(target["span"]): target for target in data["targets"]}
     for target in traced.targets:
         stored = by_span[target.span]
-        np.testing.assert_allclose(decoded(stored["scores"]), target.attribution.scores, rtol=4e-3, atol=1e-7)
+        np.testing.assert_allclose(decoded(stored["scores"]), target.attribution.scores, rtol=6e-5, atol=1e-7)
         for row, hop in zip(stored["hops"], target.attribution.hops, strict=True):
-            np.testing.assert_allclose(decoded(row), hop.scores[: target.span[1]], rtol=4e-3, atol=1e-6)
+            np.testing.assert_allclose(decoded(row), hop.scores[: target.span[1]], rtol=6e-5, atol=1e-6)
             assert not hop.scores[target.span[1] :].any()  # what is left out is zero
     scores = sum(len(row["codes"]) for t in data["targets"] for row in [t["scores"], *t["hops"]])
     assert len(text) < 40_000 + scores + 10 * len(data["tokens"])
 
 
-@pytest.mark.parametrize("name", ["t", "direct", "hostile", "plain"])
+@pytest.mark.parametrize("name", ["t", "direct", "hostile", "plain", "token"])
 def test_nothing_is_loaded_from_anywhere(folder, name):
     text = (folder / f"{name}.html").read_text(encoding="utf-8")
     assert "default-src 'none'" in text and not re.search(r"https?://|@import|url\(", text)
@@ -124,205 +83,3 @@ def test_colours_keep_their_contrast_and_are_those_of_the_heatmaps():
     for name, (value, signed) in {"heat": (1, False), "gain": (1, True), "loss": (-1, True)}.items():
         expected = colour_of(value, 1.0, signed)
         assert [round(255 * c) for c in rgb(themes[0], name)] == [int(expected[i : i + 2], 16) for i in (1, 3, 5)]
-
-
-# --- in a browser ---------------------------------------------------------------------------------------------
-
-
-def opened(page, folder, name="t"):
-    page.goto((folder / f"{name}.html").as_uri())
-    page.set_default_timeout(10_000)
-    return page
-
-
-def view(page, name):
-    """The radio button of a view."""
-    return page.locator("#views label", has_text=name).locator("input")
-
-
-def agree(page, traced, scores):
-    """The list shows the ten highest of ``scores`` [N] outside the template, up to what rounding can swap."""
-    labels = traced.sample.segments.labels(len(traced.sample))
-    size = np.array([abs(float(s)) if name != "context" else 0.0 for s, name in zip(scores, labels, strict=True)])
-    listed = page.locator("#top button")
-    positions = listed.evaluate_all("all => all.map((b) => Number(b.dataset.of))")
-    close = 0.01 * size.max()
-    assert len(set(positions)) == 10
-    assert size[positions] == pytest.approx(np.sort(size)[::-1][:10], abs=close)
-    for text, i in zip(listed.all_inner_texts(), positions, strict=True):
-        token, number = re.fullmatch(r"(?s)(.*) \+?([−\d.]+) (?:%|points)", text).groups()
-        assert token == (traced.sample.tokens[i].replace("\n", "⏎").strip() or "␣")
-        assert float(number.replace("−", "-")) == pytest.approx(100 * float(scores[i]), abs=100 * close + 0.06)
-
-
-def padded(traced, attribution):
-    out = torch.zeros(len(traced.sample))
-    out[slice(*traced.sample.segments.prompt)] = attribution.scores
-    return out
-
-
-def test_it_opens_on_the_whole_answer(browser_page, folder, traced):
-    page = opened(browser_page, folder)
-    assert page.inner_text("#chosen") == "The whole answer · All hops"
-    assert page.get_attribute("#whole", "aria-pressed") == "true"
-    agree(page, traced, padded(traced, traced.attribution))
-    assert page.locator("#input .token.top").count() == 10
-    assert page.problems == []
-
-
-def test_a_click_on_any_sentence_shows_what_it_came_from(browser_page, folder, traced):
-    page = opened(browser_page, folder)
-    assert page.locator(".sentence").count() == len(traced.targets) == 4
-    for k, target in enumerate(traced.targets, start=1):
-        page.locator(f".sentence[data-k='{k}'] .token").last.click()
-        assert page.inner_text("#chosen") == f"Sentence {k} · All hops"
-        agree(page, traced, padded(traced, target.attribution))
-        assert page.locator(".sentence.chosen").get_attribute("data-k") == str(k)
-        words = page.locator(".sentence.chosen .token").all_inner_texts()
-        assert "".join(words).replace("⏎\n", "\n") == "".join(traced.sample.tokens[slice(*target.span)])
-    assert page.problems == []
-
-
-def test_hops_and_their_difference(browser_page, folder, traced):
-    page = opened(browser_page, folder)
-    hops = [hop.scores for hop in traced.attribution.hops]
-    for k, scores in enumerate(hops):
-        view(page, f"Hop {k + 1}").check()
-        agree(page, traced, scores)
-    view(page, "Difference").check()
-    agree(page, traced, hops[1] - hops[0])
-    page.locator("#later").select_option("Hop 3")
-    change = hops[2] - hops[0]
-    agree(page, traced, change)
-    for name, sign in (("gain", 1), ("loss", -1)):  # two colours, and two kinds of underline
-        shown = page.locator(f".text .token.{name}").evaluate_all("all => all.map((t) => Number(t.dataset.i))")
-        assert shown and all(sign * float(change[i]) > -4e-3 * float(hops[0].max()) for i in shown)
-    line = "(t) => [getComputedStyle(t).textDecorationStyle, getComputedStyle(t).backgroundColor]"
-    gains, losses = (page.locator(f".text .token.top.{name}").first.evaluate(line) for name in ("gain", "loss"))
-    assert gains[0] == "solid" and losses[0] == "dotted" and gains[1] != losses[1]
-    assert "solid gains" in page.inner_text("#legend")
-    assert page.problems == []
-
-
-def test_a_sentence_without_reasoning_before_it_has_one_hop(browser_page, folder):
-    page = opened(browser_page, folder)
-    view(page, "Hop 3").check()
-    page.locator(".number").first.click()
-    assert view(page, "Hop 1").is_enabled() and view(page, "Hop 2").is_disabled()
-    assert view(page, "Difference").is_disabled() and view(page, "All hops").is_checked()
-    opened(page, folder, "direct")
-    assert view(page, "Difference").count() == 0 and page.locator(".block.reasoning").count() == 0
-    opened(page, folder, "plain")
-    assert page.inner_text("#chosen") == "The whole answer · Importance" and page.locator(".number").count() == 0
-    assert page.problems == []
-
-
-def test_shares_are_those_of_the_library(browser_page, folder, traced):
-    page = opened(browser_page, folder)
-    view(page, "Hop 2").check()
-    rows = [row.split("\t") for row in page.locator("#shares tbody tr").all_inner_texts()]
-    expected = traced.shares().set_index("part")["hop 2"]
-    names = {"user": "user", "Reasoning T": "reasoning", "Output O": "output", "template": "template"}
-    assert {row[0] for row in rows} == set(names)
-    for name, _, share, *_ in rows:
-        if share != "–":
-            assert float(share.removesuffix(" %")) == pytest.approx(100 * expected[names[name]], abs=0.3)
-
-
-def test_hovering_shows_the_score(browser_page, folder, traced):
-    page = opened(browser_page, folder)
-    i = int(traced.top(1)["position"].iloc[0])
-    page.locator(f"[data-i='{i}']").hover()
-    tip = page.inner_text("#tip")
-    assert f"token {i} · score" in tip and "rank 1 · user" in tip
-    score = float(re.search(r"score ([\d.e+-]+)", tip)[1])
-    assert score == pytest.approx(float(traced.top(1)["score"].iloc[0]), rel=1e-2)
-    page.mouse.move(2, 2)
-    assert page.locator("#tip").is_hidden()
-
-
-def test_everything_works_from_the_keyboard(browser_page, folder, traced):
-    page = opened(browser_page, folder)
-    page.locator("#whole").focus()
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "1"
-    for key in ("ArrowDown", "ArrowRight", "ArrowUp", "ArrowDown", "Enter"):
-        page.keyboard.press(key)
-    assert page.inner_text("#chosen") == "Sentence 3 · All hops"
-    page.keyboard.press("End")
-    assert page.evaluate("document.activeElement.textContent") == "4"
-    page.locator("[name=view]:checked").focus()
-    page.keyboard.press("ArrowRight")
-    assert page.inner_text("#chosen") == "Sentence 3 · Hop 1"
-    page.locator("#input .token[tabindex='0']").focus()
-    page.keyboard.press("ArrowRight")
-    start = traced.sample.segments.prompt[0]
-    assert f"token {start + 1} ·" in page.inner_text("#tip")
-    page.keyboard.press("ArrowDown")  # the next underlined word
-    assert page.evaluate("document.activeElement.classList.contains('top')")
-    assert "rank" in page.evaluate("document.activeElement.getAttribute('aria-label')")
-    page.keyboard.press("Escape")
-    assert page.locator("#tip").is_hidden()
-    last = traced.targets[-1].span
-    page.locator(f"[data-i='{last[0]}']").focus()
-    page.keyboard.press("Enter")
-    assert page.inner_text("#chosen").startswith("Sentence 4")
-    unnamed = "all => all.filter((e) => !(e.labels?.length || e.textContent.trim() || e.ariaLabel)).length"
-    assert page.locator("button, input, select").evaluate_all(unnamed) == 0
-    assert page.problems == []
-
-
-def test_finding_words(browser_page, folder):
-    page = opened(browser_page, folder)
-    page.get_by_label("Text to find").fill("7261")
-    assert page.inner_text("#found") == "3 found"
-    page.keyboard.press("Enter")
-    page.keyboard.press("Enter")
-    assert page.inner_text("#found") == "2 of 3"
-    assert "".join(page.locator(".token.here").all_inner_texts()).strip(" .") == "7261"
-    page.get_by_label("Previous match").click()
-    assert page.inner_text("#found") == "1 of 3"
-    page.get_by_label("Text to find").fill("LATE. the Secret")  # over a line break, in other letters
-    assert page.inner_text("#found") == "1 found"
-    page.get_by_label("Text to find").fill("(.*[")
-    assert page.inner_text("#found") == "0 found" and page.locator(".token.found").count() == 0
-    assert page.problems == []
-
-
-def test_copying_the_top(browser_page, folder, traced):
-    page = opened(browser_page, folder)
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.locator("#count").fill("3")
-    page.get_by_role("button", name="Copy").click()
-    page.wait_for_function("document.getElementById('copied').textContent")
-    rows = [line.split("\t") for line in page.evaluate("navigator.clipboard.readText()").split("\n")]
-    assert rows[0] == ["rank", "token", "position", "score", "part"] and len(rows) == 4
-    assert [int(row[2]) for row in rows[1:]] == traced.top(3)["position"].tolist()
-    assert [float(row[3]) for row in rows[1:]] == pytest.approx(traced.top(3)["score"].tolist(), rel=1e-2)
-    assert page.inner_text("#copied") == "3 copied" and page.problems == []
-
-
-def test_hostile_text_is_text(browser_page, folder):
-    page = opened(browser_page, folder, "hostile")
-    shown = page.inner_text("#input") + page.inner_text("#response")
-    assert shown.count('<script>document.title="owned"</script>') == 3
-    assert shown.count('<img src=x onerror="document.title=1">') == 3 and "`${1}`" in shown and "&lt;" in shown
-    assert page.title().startswith("flashtrace") and page.locator("img, main script").count() == 0
-    assert "⟨U+202E⟩" in shown and page.locator("#input .block.input").count() == 4
-    for name in ("1 system", "2 user", "3 assistant", "4 user"):
-        assert name in page.inner_text("#shares")
-    assert page.problems == []
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1400])
-def test_readable_at_every_width_and_in_both_schemes(browser_page, folder, width, scheme):
-    browser_page.emulate_media(color_scheme=scheme)
-    browser_page.set_viewport_size({"width": width, "height": 900})
-    for name in ("t", "hostile"):
-        page = opened(browser_page, folder, name)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width  # nothing to scroll sideways for
-        small = "all => all.filter((e) => e.textContent.trim() && parseFloat(getComputedStyle(e).fontSize) < 11).length"
-        assert page.locator("main *").evaluate_all(small) == 0
-    ink = page.locator("body").evaluate("(e) => getComputedStyle(e).color")
-    assert (ink == "rgb(240, 240, 240)") == (scheme == "dark")

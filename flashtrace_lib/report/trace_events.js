@@ -4,7 +4,7 @@
 
 function describe(i) {
   const value = state.values[i], rank = state.order.indexOf(i) + 1;
-  const score = Number.isNaN(value) ? "not scored in this view" : `score ${value.toPrecision(3)} (${inWords(value)})`;
+  const score = Number.isNaN(value) ? "not scored in this view" : `${state.view === "difference" ? "change" : "score"} ${value.toPrecision(3)} (${inWords(shareOf(value))})`;
   return `“${plain(i)}” · token ${i} · ${score}${rank ? ` · rank ${rank}` : ""} · ${partOf[i].name}`;
 }
 

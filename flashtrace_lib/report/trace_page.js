@@ -9,8 +9,8 @@ function element(name, className, text) {
   return made;
 }
 
-function tokenElement(i) {
-  const span = element("span", "token", data.tokens[i]);
+function tokenElement(i, text) {
+  const span = element("span", "token", text);
   span.dataset.i = i;
   span.tabIndex = -1;
   spans[i] = span;
@@ -44,7 +44,9 @@ function drawText() {
       ownerOf[i] = holder === block ? 0 : Number(holder.dataset.k);
       kindOf[i] = part.kind;
       partOf[i] = part;
-      holder.append(tokenElement(i));
+      // The space before a word stands outside its colour and underline; a token of nothing else keeps it.
+      const space = data.tokens[i].trim() ? data.tokens[i].match(/^[ ]*/)[0] : "";
+      holder.append(space, tokenElement(i, data.tokens[i].slice(space.length)));
     }
     byId(part.span[0] < data.response[0] ? "input" : "response").append(block);
   }
@@ -70,11 +72,9 @@ function choose(k) {
   for (const sentence of document.querySelectorAll(".sentence")) {
     sentence.classList.toggle("chosen", Number(sentence.dataset.k) === k);
   }
-  spans.forEach((span, i) => span.classList.toggle("whole-answer", k === 0 && inside(i, data.targets[0].span)));
+  document.querySelector(".block.output").classList.toggle("chosen", k === 0);
   colour();
 }
-
-const inside = (i, [start, stop]) => start <= i && i < stop;
 
 /** Colours, underlines, captions, list and table for the chosen target and view. */
 function colour() {
@@ -84,7 +84,7 @@ function colour() {
   const values = (state.values = scoresOf(target, state.view));
   const signed = state.view === "difference" || values.some((value) => value < 0);
   const limit = limitOf(target, state.view, values) || 1;
-  const ranked = [...values.keys()].filter((i) => values[i] && kindOf[i] !== "context"); // NaN and 0 are no scores
+  const ranked = [...values.keys()].filter((i) => values[i] && ranks(i)); // NaN and 0 are no scores
   state.order = ranked.sort((a, b) => Math.abs(values[b]) - Math.abs(values[a]) || a - b);
   state.total = values.reduce((sum, value) => sum + (Math.abs(value) || 0), 0) || 1;
   const marked = new Set(state.order.slice(0, MARKED));
@@ -106,16 +106,17 @@ function colour() {
 function drawLegend(limit, signed) {
   const marks = signed ? [-1, -0.5, 0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1];
   const swatches = marks.map((mark) => {
-    const swatch = element("span", `swatch token ${mark < 0 ? "loss" : signed ? "gain" : ""}`, inWords(mark * limit));
+    const swatch = element("span", `swatch token ${mark < 0 ? "loss" : signed ? "gain" : ""}`, inWords(shareOf(mark * limit)));
     swatch.style.setProperty("--s", Math.abs(mark));
     return swatch;
   });
   const words = signed ? " · underlined: largest changes (solid gains, dotted loses)" : " · underlined: highest scores";
-  byId("legend").replaceChildren(...swatches, words);
+  const own = state.view === "all" ? "" : "; the passage's own words are not ranked";
+  byId("legend").replaceChildren(...swatches, words, own);
 }
 
 function drawTop() {
-  const name = state.target ? `Sentence ${state.target}` : "The whole answer";
+  const name = state.target ? `Sentence ${state.target}` : "The answer O";
   const label = document.querySelector("[name=view]:checked").parentElement.textContent.trim();
   byId("chosen").textContent = `${name} · ${label}${state.order.length ? "" : ": no score above zero"}`;
   byId("notes").replaceChildren(...data.targets[state.target].notes.map((note) => element("li", "", note)));
@@ -123,7 +124,8 @@ function drawTop() {
     const button = element("button");
     button.type = "button";
     button.dataset.of = i;
-    button.append(element("b", "", plain(i)), ` ${inWords(state.values[i])}`);
+    const [before, after] = beside(i);
+    button.append(element("i", "", before), element("b", "", plain(i)), element("i", "", after), ` ${inWords(shareOf(state.values[i]))}`);
     button.addEventListener("click", () => visit(i));
     const item = element("li");
     item.append(button);

@@ -12,7 +12,7 @@ const MARKED = 10; // tokens underlined in the text
 const N = data.tokens.length;
 const kindOf = new Array(N), partOf = new Array(N), ownerOf = new Array(N).fill(0); // ownerOf: the token's sentence
 const spans = []; // the element of each token
-const buttons = []; // the number of each sentence; buttons[0] is "the whole answer"
+const buttons = []; // the number of each sentence; buttons[0] is "the answer"
 const state = { target: 0, view: "all", values: new Float64Array(N), order: [], total: 1, found: [], at: -1, tip: 0 };
 
 // --- scores -----------------------------------------------------------------------------------------------------
@@ -20,15 +20,15 @@ const state = { target: 0, view: "all", values: new Float64Array(N), order: [], 
 const ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const DIGIT = Object.fromEntries([...ALPHABET].map((letter, value) => [letter, value]));
 
-/** Scores of a row over all N tokens, NaN where it has none. Two letters a score: a sign and 2047 steps on a
+/** Scores of a row over all N tokens, NaN where it has none. Three letters a score: a sign and 131071 steps on a
  *  logarithmic scale from a millionth of the row's largest score up to it. */
 function decode(row) {
-  const out = new Float64Array(N).fill(NaN);
-  for (let i = 0; i < row.codes.length / 2; i++) {
-    const code = 64 * DIGIT[row.codes[2 * i]] + DIGIT[row.codes[2 * i + 1]];
-    const step = code % 2048;
-    const size = step ? row.max * 10 ** (-6 * (2047 - step) / 2046) : 0;
-    out[row.from + i] = code < 2048 ? size : -size;
+  const out = new Float64Array(N).fill(NaN), { codes } = row;
+  for (let i = 0; i < codes.length / 3; i++) {
+    const code = 4096 * DIGIT[codes[3 * i]] + 64 * DIGIT[codes[3 * i + 1]] + DIGIT[codes[3 * i + 2]];
+    const step = code % 131072;
+    const size = step ? row.max * 10 ** (-6 * (131071 - step) / 131070) : 0;
+    out[row.from + i] = code < 131072 ? size : -size;
   }
   return out;
 }
@@ -42,9 +42,16 @@ function scoresOf(target, view) {
   return later.map((value, i) => value - earlier[i]);
 }
 
-/** Score at which the colour saturates: the 99th percentile outside the template, so that one sink bleaches nothing. */
+/** Whether a token takes part in a ranking: not the template's, nor the chosen passage's own words, which always draw
+ *  on themselves and would hide what they came from. */
+function ranks(i) {
+  const [start, stop] = data.targets[state.target].span;
+  return kindOf[i] !== "context" && !(start <= i && i < stop);
+}
+
+/** Score at which the colour saturates: the 99th percentile of what is ranked, so that one sink bleaches nothing. */
 function saturation(values) {
-  const sizes = [...values].filter((v, i) => !Number.isNaN(v) && kindOf[i] !== "context").map(Math.abs);
+  const sizes = [...values].filter((v, i) => !Number.isNaN(v) && ranks(i)).map(Math.abs);
   sizes.sort((a, b) => a - b);
   if (!sizes.length) return 0;
   return sizes.length < 100 ? sizes[sizes.length - 1] : sizes[Math.floor(0.99 * (sizes.length - 1))];
@@ -56,6 +63,9 @@ function limitOf(target, view, values) {
   return Math.max(...rows.map(saturation));
 }
 
+/** A score as a part of the whole: of the input's importance, or of a hop's mass, which sums to 1 with the template. */
+const shareOf = (score) => (state.view === "all" ? score / state.total : score);
+
 /** A share in words: per cent, or in a difference the points that it changed by. */
 function inWords(share) {
   const change = state.view === "difference";
@@ -65,3 +75,9 @@ function inWords(share) {
 
 const plain = (i) => data.tokens[i].replace(/⏎\n/g, "⏎").trim() || "␣";
 
+/** The words beside a token that has no letter, which alone would say nothing: what stands before, what behind. */
+function beside(i) {
+  if (/[\p{L}\p{N}]/u.test(data.tokens[i])) return ["", ""];
+  const near = (j) => (partOf[j] === partOf[i] ? data.tokens[j].replace(/⏎\n/g, "⏎").trim() : "");
+  return [near(i - 1), data.tokens[i].trim() ? "" : near(i + 1)];
+}

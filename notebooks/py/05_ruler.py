@@ -182,7 +182,7 @@ print("flagged samples:", flags.to_dict(), "of", frame["sample"].nunique())
 # Reasons why these numbers need not agree with the paper's, in the order in which we think they matter:
 #
 # * **The model.** 135 million parameters instead of eight billion, taught to quote the evidence line by line before it
-#   answers (`00_embedded_reasoner`). Its reasoning is short and names every fact; the paper's wanders.
+#   answers (`14_embedded_reasoner`). Its reasoning is short and names every fact; the paper's wanders.
 # * **Shorter contexts.** The prompts of the default profile have 256 or 384 tokens, the paper's 1024. There the evidence is
 #   more than a tenth of the input in most cells, so that the recovery rate is capped (see the caps above); R-precision is
 #   not. A tenth of the input is only a few sentences.

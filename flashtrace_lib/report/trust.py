@@ -1,0 +1,81 @@
+"""How far heatmaps can be trusted, in sentences made from the stored tables of a profile: no number is typed in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from .. import paths
+
+TASKS = {"ruler": "RULER and HotpotQA", "math": "mathematics", "morehopqa": "MoreHopQA"}
+METHOD = "flashtrace"
+
+
+def measured(profile: str, method: str = METHOD) -> list[str]:
+    """What the book measured of a method, as sentences with 95 % intervals; empty where nothing is stored yet.
+
+    Parameters
+    ----------
+    profile : str
+        Whose tables are read, ``figures/<profile>/``.
+    method : str
+        Registered name.
+    """
+    return [*_against_lot(profile, method), *_of_hops(profile, method), *_on_the_question(profile, method)]
+
+
+def _against_lot(profile: str, method: str) -> Iterator[str]:
+    """Deletion and recovery, against a ranking of the same tokens by lot."""
+    for task, name in TASKS.items():
+        for row in _rows(profile, f"{task}_against_random", method):
+            verdict = {method: "more", "random": "less"}.get(row.better, "no more")
+            says = {
+                "rise": f"deleting its top words hurts the answer {verdict} than deleting by lot (RISE",
+                "recovery": f"its top tenth holds {verdict} of the evidence than a tenth by lot (recovery",
+            }
+            if row.metric in says:
+                numbers = f"{row.difference:+.2f} {_interval(row.low, row.high)}, n = {row.n}"
+                yield f"{name}: {says[row.metric]} {numbers})."
+
+
+def _of_hops(profile: str, method: str) -> Iterator[str]:
+    """What one recursive hop adds; the table is FlashTrace's."""
+    rows = _table(profile, "recursion_recovery") if method == METHOD else []
+    for row in rows:
+        if row.K == 1:
+            verdict = "more" if row.gain_low > 0 else "less" if row.gain_high < 0 else "no more"
+            numbers = f"{row.gain:+.2f} {_interval(row.gain_low, row.gain_high)}, n = {row.n}"
+            yield f"One hop back through the reasoning finds {verdict} of the evidence than none (recovery {numbers})."
+
+
+def _on_the_question(profile: str, method: str) -> Iterator[str]:
+    """How much of the score the question takes, which every prompt has."""
+    for task, name in TASKS.items():
+        for row in _rows(profile, f"{task}_question_share", method):
+            interval = _interval(100 * row.low, 100 * row.high, digits=0)
+            yield (
+                f"{name}: {row.mass:.0%} of the score {interval} lies on the question, "
+                f"which has {row.tokens:.0%} of the words (n = {row.n})."
+            )
+
+
+def _interval(low: float, high: float, digits: int = 2) -> str:
+    return f"[{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def _rows(profile: str, name: str, method: str) -> list:
+    """Rows of one method."""
+    return [row for row in _table(profile, name) if row.method == method]
+
+
+def _table(profile: str, name: str) -> list:
+    """Rows of a stored table, empty where there is none.
+
+    Where figures are sent elsewhere, as by the tests, the checkout's own stand in.
+    """
+    for folder in (paths.figures_dir(profile), paths.root() / "figures" / profile):
+        path = folder / f"{name}.csv"
+        if path.is_file():
+            return list(pd.read_csv(path).itertuples(index=False))
+    return []
