@@ -1,4 +1,4 @@
-"""The command line: ``python -m flashtrace_lib book | notebooks | audit | trace | bench | efficiency | estimate``."""
+"""The command line: ``python -m flashtrace_lib book | notebooks | audit | claims | trace | bench | …``."""
 
 from __future__ import annotations
 
@@ -65,6 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument("--seed", type=int, default=0, help="chooses the rows (default: 0)")
     audit.set_defaults(run=_audit)
 
+    claimed = commands.add_parser("claims", help="judge the paper's claims by the stored results; writes the page")
+    claimed.set_defaults(run=_claims)
+
     bench = commands.add_parser("bench", add_help=False, help="measure time and memory against a forward pass")
     bench.set_defaults(run=_bench)
 
@@ -116,6 +119,16 @@ def _audit(arguments: argparse.Namespace, rest: list[str]) -> int:
         rows += book_audit.audit_profile(profile, model, tokenizer, arguments.k, arguments.seed)
     print(book_audit.report(rows))
     return int(not all(row["agrees"] for row in rows))
+
+
+def _claims(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from .report import claim_summary, claims
+
+    judged = claims.judge_all()
+    written = [*claims.write(judged), claim_summary.write_readme(judged)]
+    print(claims.count_table(judged).to_string(index=False))
+    print("written:", ", ".join(map(str, written)))
+    return 0
 
 
 def _bench(arguments: argparse.Namespace, rest: list[str]) -> int:

@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from .. import paths
+from ..profiles import load_profile, profile_names
 from .claim_rules import Finding, Missing
 
 LONG = ("method", "cell", "metric", "mean", "low", "high", "n")
 PAIRED = ("metric", "difference", "low", "high", "n")
 
+PAIRS = "claims_paired"  # made of the stored records each time (`claim_tables.paired_with_all`), not read from its file
+
 # Every table that a claim reads: its file is figures/<profile>/<name>.csv. One that does not exist yet makes the claims
-# that need it read "no results yet"; they are judged as soon as it is there.
+# that need it read "not measured"; they are judged as soon as it is there.
 FILES: dict[str, tuple[str, ...]] = {
     "fig1a_trend": ("method", "hop", "rho", "n", "share"),
     "fig1b_change": ("method", *PAIRED),
@@ -32,21 +35,24 @@ FILES: dict[str, tuple[str, ...]] = {
     "table3_rollout": LONG,
     "table3_seconds": ("method", "median", "low", "high", "n"),
     "table4_aider": LONG,
-    "table8_paired": ("cell", *PAIRED),
     "table8_unfiltered": LONG,
-    "claims_paired": ("table", "cell", "method", *PAIRED),
-    "claims_mass": ("store", "quantity", "difference", "low", "high", "n"),
+    PAIRS: ("table", "cell", "method", *PAIRED),
     # The sweep of time and memory (`efficiency_tables`)
     "fig4_measurements": ("axis", "method", "length", "n_input", "n_generated", "outcome", "ratio", "peak_gib"),
     "table6_complexity": ("method", "axis", "quantity", "exponent", "low", "high", "points"),
     "table9_savings": ("tokens", "memory_saved", "latency_added"),
     "efficiency_headline": ("method", "n_generated", "speedup", "kind"),
-    "fig4e_pareto": ("method", "front"),
-    # The second model, and the ablations
+    "fig4e_pareto": ("method", "ratio", "mas", "low", "high"),
+    # The second model, the ablations and the open questions
     "table5_paired": ("cell", "against", *PAIRED),  # FlashTrace minus the method of the column against
     "table7_hops": LONG,
     "table7_ruler": ("cell", *PAIRED),  # FlashTrace minus its own hop 0
+    "table10_last_token": LONG,
+    "fig7_mass_shift": ("data", "quantity", "hop", "mean", "low", "high", "change", "change_low", "change_high", "n"),
     "appendix_m_paired": ("method", *PAIRED),  # other ways to make the target minus the sum
+    "questions_ranked": ("choice", *PAIRED),  # the other reading of an open choice minus the paper's
+    "questions_best": PAIRED,  # FlashTrace.best() minus the paper's setting, on samples that did not choose it
+    "questions_causal": ("masked", "more", "more_low", "more_high", "n"),
 }
 
 
@@ -75,6 +81,8 @@ class Evidence:
         """
         if name not in FILES:
             raise ValueError(f"no table {name!r} is read for a claim; known are {', '.join(FILES)}")
+        if name == PAIRS and name not in self._read:
+            self._read[name] = self._pairs()
         if name not in self._read:
             # Where the figures are sent elsewhere, as by the tests, the checkout's own stand in.
             folders = (paths.figures_dir(self.profile), paths.root() / "figures" / self.profile)
@@ -89,6 +97,21 @@ class Evidence:
                 raise ValueError(f"{path} has no rows: run the notebook that writes it again")
             self._read[name] = frame
         return self._read[name]
+
+    def setting(self, method: str) -> str:
+        """Options of a method that the profile changes, as ``name value``; empty for a profile that is not known."""
+        if self.profile not in profile_names():
+            return ""
+        options = load_profile(self.profile).method_options.get(method, {})
+        return ", ".join(f"{name} {value}" for name, value in options.items())
+
+    def _pairs(self) -> pd.DataFrame:
+        from .claim_tables import paired_with_all  # here, because it reads the printed tables by this class
+
+        table, left_out = paired_with_all(self.profile)
+        if table.empty:
+            raise Missing("; ".join(left_out))
+        return table
 
     def rows(self, name: str, **where: object) -> pd.DataFrame:
         """Rows of a table whose columns have these values; ValueError for a column that it lacks."""
