@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import Any
 
 import yaml
@@ -112,11 +113,14 @@ def _audit(arguments: argparse.Namespace, rest: list[str]) -> int:
     from .models import load_model
     from .profiles import load_profile
 
+    if arguments.k < 0:
+        raise ValueError(f"-k is {arguments.k}: give the number of rows of every table, 0 for the files alone")
     profile = load_profile(arguments.profile)
     rows = [*book_audit.audit_files(profile), *book_audit.audit_notebooks()]
     if arguments.k > 0:
         model, tokenizer = load_model(profile.model, dtype=profile.dtype, device_map=profile.device_map)
-        rows += book_audit.audit_profile(profile, model, tokenizer, arguments.k, arguments.seed)
+        tell = partial(print, file=sys.stderr, flush=True)
+        rows += book_audit.audit_profile(profile, model, tokenizer, arguments.k, arguments.seed, tell=tell)
     print(book_audit.report(rows))
     return int(not all(row["agrees"] for row in rows))
 

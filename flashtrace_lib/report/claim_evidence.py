@@ -89,7 +89,10 @@ class Evidence:
             path = next((f / f"{name}.csv" for f in folders if (f / f"{name}.csv").is_file()), None)
             if path is None:
                 raise Missing(f"{name}.csv")
-            frame = pd.read_csv(path, keep_default_na=False, na_values=[""])
+            try:
+                frame = pd.read_csv(path, keep_default_na=False, na_values=[""])
+            except ValueError as error:  # no text, no table, empty
+                raise ValueError(f"{path} is damaged ({error}): run the notebook that writes it again") from error
             lacking = [column for column in FILES[name] if column not in frame]
             if lacking:
                 raise ValueError(f"{path} lacks the columns {lacking}: run the notebook that writes it again")
