@@ -173,7 +173,10 @@ def _column(name: str, value: Any) -> pa.Array:
     if isinstance(value, np.ndarray) and value.ndim > 1:
         return _column(name, list(value))
     try:
-        return pa.array([value])
+        column = pa.array([value])
+        if "struct<" in str(column.type):
+            raise pa.ArrowInvalid("it holds dicts, which go in as JSON text")
+        return column
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise ValueError(f"column {name} cannot be stored ({error}): use numbers, text or lists of them") from error
 

@@ -25,7 +25,7 @@ from flashtrace_lib.tasks.standins import standin_records
 from flashtrace_lib.trace import Trace
 from flashtrace_lib.trace_file import from_dict
 
-MANY = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+MANY = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 NASTY = st.sampled_from(["", "\u200b", "\u202eabc", "שלום", "\r\n", "\x00", "\ud7ff", "🦜" * 3, "x" * 100_000, "'\"\\"])
 TEXT = NASTY | st.text(max_size=20)
 JSON = st.recursive(
@@ -106,6 +106,13 @@ def test_a_damaged_part_is_missing_or_right(tmp_path, damage):
         assert store.get("a") in (None, before) and ("a" in store) == (store.get("a") is not None)
 
 
+def same(found, value):
+    """Equal, a nan to a nan; a list of whole numbers and others may come back as floats."""
+    if isinstance(value, list):
+        return len(found) == len(value) and all(map(same, found, value))
+    return found == value or (value != value and found != found)
+
+
 @MANY
 @given(st.text(max_size=10), JSON)
 def test_what_is_put_is_got_back_or_refused(tmp_path, key, value):
@@ -118,7 +125,7 @@ def test_what_is_put_is_got_back_or_refused(tmp_path, key, value):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = Store(store.path).get(key)
-    assert repr(found["value"]) == repr(value) or found["value"] == pytest.approx(value, nan_ok=True)
+    assert same(found["value"], value)
 
 
 @MANY

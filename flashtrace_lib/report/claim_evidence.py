@@ -137,13 +137,13 @@ class Evidence:
 
     def difference(self, label: str, name: str, *, paper: float = math.nan, **where: object) -> Finding:
         """A paired difference."""
-        row = self.row(name, **where)
-        return Finding(label, *_numbers(name, row, ("difference", "low", "high")), int(row["n"]), paper)
+        *numbers, n = _numbers(name, self.row(name, **where), ("difference", "low", "high", "n"))
+        return Finding(label, *numbers, int(n), paper)
 
     def mean(self, label: str, name: str, *, paper: float = math.nan, **where: object) -> Finding:
         """A mean with its interval."""
-        row = self.row(name, **where)
-        return Finding(label, *_numbers(name, row, ("mean", "low", "high")), int(row["n"]), paper)
+        *numbers, n = _numbers(name, self.row(name, **where), ("mean", "low", "high", "n"))
+        return Finding(label, *numbers, int(n), paper)
 
     def number(self, name: str, column: str, **where: object) -> float:
         """One number of the one row with these values."""
@@ -151,8 +151,11 @@ class Evidence:
 
 
 def _numbers(name: str, row: pd.Series, columns: tuple[str, ...]) -> list[float]:
-    """Columns of a row as floats; ValueError that names the table where one is no number."""
+    """Columns of a row as floats; ValueError that names the table where one is no number, or n is none."""
     try:
-        return [float(row[column]) for column in columns]
+        numbers = [float(row[column]) for column in columns]
     except (TypeError, ValueError):
         raise ValueError(f"table {name}: {[row[column] for column in columns]} are not numbers") from None
+    if "n" in columns and not numbers[columns.index("n")].is_integer():
+        raise ValueError(f"table {name}: n is {row['n']}, no number of samples")
+    return numbers
