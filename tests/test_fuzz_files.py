@@ -25,7 +25,7 @@ from flashtrace_lib.tasks.standins import standin_records
 from flashtrace_lib.trace import Trace
 from flashtrace_lib.trace_file import from_dict
 
-MANY = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+MANY = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 NASTY = st.sampled_from(["", "\u200b", "\u202eabc", "שלום", "\r\n", "\x00", "\ud7ff", "🦜" * 3, "x" * 100_000, "'\"\\"])
 TEXT = NASTY | st.text(max_size=20)
 JSON = st.recursive(

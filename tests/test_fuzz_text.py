@@ -20,7 +20,7 @@ from flashtrace_lib.tasks.scoring import SCORERS, score
 from flashtrace_lib.text import build_sample, decode_with_offsets, tokenise
 from flashtrace_lib.trace_cli import locator, read_prompt, read_text
 
-MANY = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+MANY = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 # What breaks positions: marks without width, right-to-left words and their controls, joined emoji, combining accents,
 # letters that grow when their case changes, line ends of other systems, the marks that the library itself looks for.
 PIECES = st.sampled_from([
