@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -82,4 +83,7 @@ def rebuild_method(name: str, options: dict[str, Any], tokenizer: Any = None) ->
         return OnCode(rebuild_method(options["method"], options["options"], tokenizer), options["target"])
     if name not in METHODS:
         raise ValueError(f"no method {name!r} here; known are {', '.join(sorted(METHODS))}, {OnCode.name}")
-    return build_method(name, options, tokenizer)
+    # What a subclass has settled for itself is among its options, and no argument of its own.
+    settled = {f.name: f.default for f in fields(METHODS[name]) if not f.init}
+    given = {key: value for key, value in options.items() if key not in settled or settled[key] != value}
+    return build_method(name, given, tokenizer)

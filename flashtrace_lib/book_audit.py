@@ -8,7 +8,8 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,10 +46,13 @@ def audit_files(profile: Profile) -> list[dict[str, Any]]:
     path = paths.results_dir(profile.name) / "manifest.json"
     if not path.is_file():
         return [_row(FILES, "manifest.json", "is there", "", "missing: run the book", False)]
-    manifest = json.loads(path.read_text(encoding="utf-8"))
-    rows = compare_hashes(manifest["outputs"], paths.hash_tree(paths.figures_dir(profile.name)), "figures")
+    try:
+        manifest = paths.read_json(path)
+    except ValueError as error:
+        return [_row(FILES, "manifest.json", "can be read", "", str(error), False)]
+    rows = compare_hashes(manifest.get("outputs", {}), paths.hash_tree(paths.figures_dir(profile.name)), "figures")
     for name, hashes in data_hashes(profile).items():
-        rows += compare_hashes(manifest["data"].get(name, {}), hashes, name)
+        rows += compare_hashes(manifest.get("data", {}).get(name, {}), hashes, name)
     return rows
 
 
@@ -77,6 +81,7 @@ def audit_profile(
     k: int = 1,
     seed: int = 0,
     samples: Mapping[str, Sample] | None = None,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> list[dict[str, Any]]:
     """``k`` rows of every stored table of results, chosen at random, computed again from nothing.
 
@@ -94,6 +99,8 @@ def audit_profile(
         How many rows, and what chooses them.
     samples : mapping of str to Sample, optional
         By `fingerprints.sample_fingerprint`. Default: `audit_sources.rebuild_samples`.
+    tell : callable, optional
+        Takes a line after every store: an audit may take long.
 
     Returns
     -------
@@ -105,11 +112,15 @@ def audit_profile(
     with _copied(folder):
         known, failed = (samples, []) if samples is not None else rebuild_samples(Run(profile), model, tokenizer)
         rows += [_row(RESULTS, name, "samples are rebuilt", "", error, False) for name, error in failed]
+        tell(f"{len(known)} samples rebuilt")
         for path in sorted(paths.results_dir(profile.name).glob("*.parquet")):
+            before, started = len(rows), time.perf_counter()
             try:
                 rows += _audit_store(path, profile, model, tokenizer, known, k, random.Random(f"{seed} {path.stem}"))
             except ValueError as error:  # a damaged file, a method that is unknown here
                 rows.append(_row(RESULTS, path.stem, "can be read", "", str(error), False))
+            agree = "agrees" if all(row["agrees"] for row in rows[before:]) else "DISAGREES"
+            tell(f"{path.stem}: {agree} ({time.perf_counter() - started:.0f} s)")
     return rows
 
 

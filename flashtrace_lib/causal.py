@@ -1,8 +1,8 @@
 """One causal check: mask the sentence that an attribution ranks first, and let the model answer again.
 
-A deletion curve asks how probable the old answer still is. This asks whether the model would give another one, and sets
-beside it what masking a sentence drawn by lot, and the one ranked last, does. The last sentence of the input, which asks
-the question, is not among them: without it any answer may change. What masking it does is told apart.
+A deletion curve asks how probable the old answer still is. This asks whether the model would give another one, and
+sets beside it what masking a sentence drawn by lot, and the one ranked last, does. The last sentence of the input,
+which asks the question, is not among them: without it any answer may change. What masking it does is told apart.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def maskings(sample: Sample, scores: torch.Tensor, seed: int = 0) -> dict[str, S
     Returns
     -------
     dict of str to (int, int)
-        ``top``, ``random`` and ``lowest``, three different token ranges before the last sentence, and that: ``question``.
+        ``top``, ``random`` and ``lowest``, three different token ranges before the last sentence; ``question``, that.
 
     Raises
     ------

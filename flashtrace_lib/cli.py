@@ -1,9 +1,10 @@
-"""The command line: ``python -m flashtrace_lib book | notebooks | audit | trace | bench | efficiency | estimate``."""
+"""The command line: ``python -m flashtrace_lib book | notebooks | audit | claims | trace | bench | …``."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import Any
 
 import yaml
@@ -65,6 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument("--seed", type=int, default=0, help="chooses the rows (default: 0)")
     audit.set_defaults(run=_audit)
 
+    claimed = commands.add_parser("claims", help="judge the paper's claims by the stored results; writes the page")
+    claimed.set_defaults(run=_claims)
+
     bench = commands.add_parser("bench", add_help=False, help="measure time and memory against a forward pass")
     bench.set_defaults(run=_bench)
 
@@ -109,13 +113,26 @@ def _audit(arguments: argparse.Namespace, rest: list[str]) -> int:
     from .models import load_model
     from .profiles import load_profile
 
+    if arguments.k < 0:
+        raise ValueError(f"-k is {arguments.k}: give the number of rows of every table, 0 for the files alone")
     profile = load_profile(arguments.profile)
     rows = [*book_audit.audit_files(profile), *book_audit.audit_notebooks()]
     if arguments.k > 0:
         model, tokenizer = load_model(profile.model, dtype=profile.dtype, device_map=profile.device_map)
-        rows += book_audit.audit_profile(profile, model, tokenizer, arguments.k, arguments.seed)
+        tell = partial(print, file=sys.stderr, flush=True)
+        rows += book_audit.audit_profile(profile, model, tokenizer, arguments.k, arguments.seed, tell=tell)
     print(book_audit.report(rows))
     return int(not all(row["agrees"] for row in rows))
+
+
+def _claims(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from .report import claim_summary, claims
+
+    judged = claims.judge_all()
+    written = [*claims.write(judged), claim_summary.write_readme(judged)]
+    print(claims.count_table(judged).to_string(index=False))
+    print("written:", ", ".join(map(str, written)))
+    return 0
 
 
 def _bench(arguments: argparse.Namespace, rest: list[str]) -> int:

@@ -115,6 +115,7 @@ class Scorer:
         self.note = "the model's own dtype"
         self.n_contexts = 0
         self._reduced: nn.Module | None = None
+        self._in_dtype: dict[str, Scorer] = {}
         self._undecided = precision == "auto"
         self._ends: dict[tuple[str, int, str], float] = {}  # (context, tokens masked, dtype) -> log-probability
 
@@ -142,6 +143,15 @@ class Scorer:
         if settings["reduced"]:
             scorer._reduced = _bfloat16_copy(model)
         return scorer
+
+    def in_dtype(self, dtype: str) -> Scorer:
+        """A scorer of this precision that has decided for ``dtype``: to compute a stored curve again as it was."""
+        if dtype not in self._in_dtype:
+            reduced = dtype == "bfloat16" and self.precision == "auto" and _cpu_float32(self.model)
+            note = f"{dtype}: as stored"
+            settings = self.settings() | {"note": note, "_undecided": False, "reduced": reduced}
+            self._in_dtype[dtype] = Scorer.from_settings(self.model, settings)
+        return self._in_dtype[dtype]
 
     def curve(self, sample: Sample, scores, steps: int = 20) -> DeletionCurve:
         """Deletion curve of ``scores`` on ``sample``; see `deletion_curve`."""

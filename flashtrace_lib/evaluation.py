@@ -107,7 +107,7 @@ def audit(
 
     The scores are computed again from the model and the sample. The curve is computed again for the stored
     scores where those agree, so that two nearly tied tokens that swap ranks on another machine are no false
-    alarm, and for the new scores where they do not.
+    alarm, and for the new scores where they do not; in the arithmetic in which it is stored.
 
     Parameters
     ----------
@@ -152,7 +152,9 @@ def _recompute(recorder: Recorder, method: Method, sample: Sample, record: Recor
     fresh = recorder.attribution(method, sample) | labels(sample)
     if has_curve(record):
         scores = record["scores"] if _agree("scores", record, fresh) else fresh["scores"]
+        decided, recorder.scorer = recorder.scorer, recorder.scorer.in_dtype(record["curve_dtype"])
         fresh |= recorder.curve(sample, scores)
+        recorder.scorer = decided
     return fresh
 
 

@@ -47,7 +47,7 @@ def write_manifest(
     Path
     """
     path = paths.results_dir(profile.name) / "manifest.json"
-    earlier = json.loads(path.read_text(encoding="utf-8"))["notebooks"] if path.is_file() else {}
+    earlier = paths.read_json(path).get("notebooks", {}) if path.is_file() else {}
     manifest = {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "profile": profile.to_dict(),
@@ -131,7 +131,7 @@ def record_model(profile: str, name: str, facts: dict[str, Any]) -> None:
 def read_models(profile: str) -> dict[str, dict[str, Any]]:
     """Models that the notebooks of a profile have loaded, by name."""
     path = paths.results_dir(profile) / "models.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return paths.read_json(path) if path.is_file() else {}
 
 
 def _git(*arguments: str) -> str | None:

@@ -8,11 +8,13 @@ Everything stands under the checkout unless the environment says otherwise: ``FL
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 _MARKER = "flashtrace_lib/__init__.py"  # stands in a checkout beside pyproject.toml, and in no installed copy
 
@@ -105,6 +107,17 @@ def write_text(path: Path | str, text: str) -> None:
     """Write a UTF-8 text file atomically."""
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def read_json(path: Path | str) -> dict[str, Any]:
+    """The object in a JSON file of the book; ValueError that names the file where it holds none."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, brackets without end
+        raise ValueError(f"{path} is damaged ({error}): restore it from version control") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged (no JSON object): restore it from version control")
+    return found
 
 
 def sha256(path: Path | str) -> str:

@@ -27,6 +27,7 @@ __all__ = [
     "sample_fingerprint", "save_samples", "to_json",
 ]  # fmt: skip
 
+_SCHEMA_KEY = b"flashtrace.columns"  # files from before it was written are read without that check
 KEY_PATTERN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,119}")  # a key is a file name
 
 
@@ -172,15 +173,24 @@ def _column(name: str, value: Any) -> pa.Array:
     if isinstance(value, np.ndarray) and value.ndim > 1:
         return _column(name, list(value))
     try:
-        return pa.array([value])
+        column = pa.array([value])
+        if "struct<" in str(column.type):
+            raise pa.ArrowInvalid("it holds dicts, which go in as JSON text")
+        return column
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise ValueError(f"column {name} cannot be stored ({error}): use numbers, text or lists of them") from error
 
 
 def _write_atomic(table: pa.Table, path: Path) -> None:
-    """Write with page checksums; readers see the old file or the new one."""
+    """Write with checksums of pages and columns; readers see the old file or the new one."""
+    table = table.replace_schema_metadata({_SCHEMA_KEY: _schema_hash(table)})
     with atomic_path(path) as temporary:
         pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+
+
+def _schema_hash(table: pa.Table) -> bytes:
+    """Digest of the names and types of a table's columns; what arrow calls the values of a list changes on the way."""
+    return fingerprint([[field.name, re.sub(r"\w+: ", "", str(field.type))] for field in table.schema]).encode()
 
 
 def _read(path: Path) -> pa.Table:
@@ -188,9 +198,12 @@ def _read(path: Path) -> pa.Table:
     try:
         with open(path, "rb") as file:
             table = pq.read_table(file, page_checksum_verification=True)
+            stored = (table.schema.metadata or {}).get(_SCHEMA_KEY)
+            if stored is not None and stored != _schema_hash(table):  # pages have checksums, the footer has none
+                raise OSError("its columns are not those that were written")
     except FileNotFoundError:
         raise
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise StoreError(
             f"{path} is damaged or not a parquet file ({error}): restore it from version control, "
             "or delete it to have it computed again"
@@ -238,7 +251,10 @@ def load_samples(path: str | os.PathLike) -> list[Sample]:
     missing = set(_SAMPLE_SCHEMA.names) - set(table.column_names)
     if missing:
         raise StoreError(f"{path} lacks the columns {sorted(missing)}: it does not hold samples")
-    return [_row_sample(row) for row in table.to_pylist()]
+    try:
+        return [_row_sample(row) for row in table.to_pylist()]
+    except (TypeError, ValueError) as error:  # empty fields, other types, spans that do not fit the ids
+        raise StoreError(f"{path} holds something that is no sample ({error}): make the samples again") from error
 
 
 def _sample_row(sample: Sample) -> dict[str, Any]:

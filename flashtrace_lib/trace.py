@@ -112,7 +112,7 @@ class Trace:
         """Read what `to_json` wrote; ValueError where it is no trace, or a damaged one."""
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
-        except ValueError as error:  # neither UTF-8 nor JSON
+        except (ValueError, RecursionError) as error:  # neither UTF-8 nor JSON, or brackets without end
             raise ValueError(f"{path} is no JSON file: {error}") from error
         sample, attribution, model_name, targets = trace_file.from_dict(data)
         return cls(sample, attribution, model_name, [Target(*target) for target in targets])

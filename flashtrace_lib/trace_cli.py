@@ -138,7 +138,7 @@ def read_prompt(name: str) -> str | Messages:
         return text
     try:
         data = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{name} is no JSON: {error}; give a plain text another suffix") from error
     messages = data.get("messages") if isinstance(data, dict) else data
     if not isinstance(messages, list) or not messages:

@@ -63,10 +63,13 @@ def from_dict(data: Any) -> tuple[Sample, Attribution, str, list[tuple[Span, Att
             mask_token_id=data["mask_token_id"],
             metadata={"messages": data["messages"]} if data["messages"] else {},
         )
+        odd = next((token for token in sample.tokens or [] if not isinstance(token, str)), None)
+        if odd is not None or not isinstance(data["model"], str):
+            raise TypeError(f"{data['model'] if odd is None else odd!r} is no text")
         attribution = _attribution(data, sample, data)
         targets = [(tuple(t["span"]), _attribution(t, sample.with_output(t["span"]), data)) for t in data["targets"]]
         return sample, attribution, data["model"], targets
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
         raise ValueError(f"the trace is damaged: {type(error).__name__} {error}") from error
 
 
@@ -95,8 +98,13 @@ def _attribution(data: dict[str, Any], sample: Sample, whole: dict[str, Any]) ->
     for name, (found, expected) in lengths.items():
         if found != expected:
             raise ValueError(f"the trace is damaged: {found} {name} where {expected} belong")
+    scores = torch.tensor(data["scores"])
+    if not all(values.isfinite().all() for hop in hops for values in (hop.scores, hop.weights)) or not (
+        scores.isfinite().all() and torch.tensor(data["flow"]).isfinite().all()
+    ):
+        raise ValueError("the trace is damaged: some scores are not finite")
     metadata = {"options": whole["options"], **data["metadata"]}
-    return Attribution(torch.tensor(data["scores"]), whole["method"], data["seconds"], hops, data["flow"], metadata)
+    return Attribution(scores, whole["method"], data["seconds"], hops, data["flow"], metadata)
 
 
 def _numbers(values: torch.Tensor) -> list[float]:

@@ -174,7 +174,10 @@ def test_methods_are_rebuilt_from_their_options():
         assert audit_sources.rebuild_method(name, json.loads(json.dumps(kind().options()))).name == name
     on_code = OnCode(FlashTrace(hops=2), "last_line")
     again = audit_sources.rebuild_method("on_code", json.loads(json.dumps(on_code.options())))
-    assert again == on_code
+    assert again.options() == on_code.options() and again.method.hops == 2
+    assert audit_sources.rebuild_method("last_token", {"aggregation": "last", "hops": 2}).hops == 2
+    with pytest.raises(ValueError, match="no option aggregation"):
+        audit_sources.rebuild_method("last_token", {"aggregation": "sum"})
     with pytest.raises(ValueError, match="no method 'lime'"):
         audit_sources.rebuild_method("lime", {})
 

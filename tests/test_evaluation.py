@@ -328,3 +328,19 @@ def test_bad_input_is_named(model, samples):
     with pytest.raises(ValueError, match="mask_token_id") as caught:
         run([Embedding()], samples, model)
     assert "while evaluating embedding on sample tiny-0" in caught.value.__notes__
+
+
+def test_an_audit_computes_curves_in_the_arithmetic_they_are_stored_in(tmp_path, monkeypatch):
+    """The first curve decides between float32 and bfloat16, and an audit's first curve is another one."""
+    monkeypatch.setattr("flashtrace_lib.deletion._native_bfloat16", lambda: True)
+    model, samples = tiny_model(), [tiny_sample(seed=seed) for seed in range(3)]
+    for tolerance, dtype in ((-1.0, "float32"), (9.0, "bfloat16")):
+        store = Store(tmp_path / dtype)
+        scorer = Scorer(model, precision="auto", tolerance=tolerance)
+        evaluate([Embedding()], samples, model, store=store, steps=4, scorer=scorer, progress=False)
+        assert dtype in set(store.records()["curve_dtype"])  # curves before the one that decides are float32
+        for opposite in (-1.0, 9.0):
+            again = Scorer(model, precision="auto", tolerance=opposite)
+            checked = audit([Embedding()], samples, model, store, k=3, steps=4, scorer=again)
+            gaps = checked[checked["quantity"] == "log_probs"]
+            assert len(gaps) == 3 and checked["agrees"].all() and (gaps["difference"] < 1e-6).all()

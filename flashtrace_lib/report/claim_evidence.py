@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from .. import paths
+from ..profiles import load_profile, profile_names
 from .claim_rules import Finding, Missing
 
 LONG = ("method", "cell", "metric", "mean", "low", "high", "n")
 PAIRED = ("metric", "difference", "low", "high", "n")
 
+PAIRS = "claims_paired"  # made of the stored records each time (`claim_tables.paired_with_all`), not read from its file
+
 # Every table that a claim reads: its file is figures/<profile>/<name>.csv. One that does not exist yet makes the claims
-# that need it read "no results yet"; they are judged as soon as it is there.
+# that need it read "not measured"; they are judged as soon as it is there.
 FILES: dict[str, tuple[str, ...]] = {
     "fig1a_trend": ("method", "hop", "rho", "n", "share"),
     "fig1b_change": ("method", *PAIRED),
@@ -32,21 +35,24 @@ FILES: dict[str, tuple[str, ...]] = {
     "table3_rollout": LONG,
     "table3_seconds": ("method", "median", "low", "high", "n"),
     "table4_aider": LONG,
-    "table8_paired": ("cell", *PAIRED),
     "table8_unfiltered": LONG,
-    "claims_paired": ("table", "cell", "method", *PAIRED),
-    "claims_mass": ("store", "quantity", "difference", "low", "high", "n"),
+    PAIRS: ("table", "cell", "method", *PAIRED),
     # The sweep of time and memory (`efficiency_tables`)
     "fig4_measurements": ("axis", "method", "length", "n_input", "n_generated", "outcome", "ratio", "peak_gib"),
     "table6_complexity": ("method", "axis", "quantity", "exponent", "low", "high", "points"),
     "table9_savings": ("tokens", "memory_saved", "latency_added"),
     "efficiency_headline": ("method", "n_generated", "speedup", "kind"),
-    "fig4e_pareto": ("method", "front"),
-    # The second model, and the ablations
+    "fig4e_pareto": ("method", "ratio", "mas", "low", "high"),
+    # The second model, the ablations and the open questions
     "table5_paired": ("cell", "against", *PAIRED),  # FlashTrace minus the method of the column against
     "table7_hops": LONG,
     "table7_ruler": ("cell", *PAIRED),  # FlashTrace minus its own hop 0
+    "table10_last_token": LONG,
+    "fig7_mass_shift": ("data", "quantity", "hop", "mean", "low", "high", "change", "change_low", "change_high", "n"),
     "appendix_m_paired": ("method", *PAIRED),  # other ways to make the target minus the sum
+    "questions_ranked": ("choice", *PAIRED),  # the other reading of an open choice minus the paper's
+    "questions_best": PAIRED,  # FlashTrace.best() minus the paper's setting, on samples that did not choose it
+    "questions_causal": ("masked", "more", "more_low", "more_high", "n"),
 }
 
 
@@ -75,13 +81,18 @@ class Evidence:
         """
         if name not in FILES:
             raise ValueError(f"no table {name!r} is read for a claim; known are {', '.join(FILES)}")
+        if name == PAIRS and name not in self._read:
+            self._read[name] = self._pairs()
         if name not in self._read:
             # Where the figures are sent elsewhere, as by the tests, the checkout's own stand in.
             folders = (paths.figures_dir(self.profile), paths.root() / "figures" / self.profile)
             path = next((f / f"{name}.csv" for f in folders if (f / f"{name}.csv").is_file()), None)
             if path is None:
                 raise Missing(f"{name}.csv")
-            frame = pd.read_csv(path, keep_default_na=False, na_values=[""])
+            try:
+                frame = pd.read_csv(path, keep_default_na=False, na_values=[""])
+            except ValueError as error:  # no text, no table, empty
+                raise ValueError(f"{path} is damaged ({error}): run the notebook that writes it again") from error
             lacking = [column for column in FILES[name] if column not in frame]
             if lacking:
                 raise ValueError(f"{path} lacks the columns {lacking}: run the notebook that writes it again")
@@ -89,6 +100,21 @@ class Evidence:
                 raise ValueError(f"{path} has no rows: run the notebook that writes it again")
             self._read[name] = frame
         return self._read[name]
+
+    def setting(self, method: str) -> str:
+        """Options of a method that the profile changes, as ``name value``; empty for a profile that is not known."""
+        if self.profile not in profile_names():
+            return ""
+        options = load_profile(self.profile).method_options.get(method, {})
+        return ", ".join(f"{name} {value}" for name, value in options.items())
+
+    def _pairs(self) -> pd.DataFrame:
+        from .claim_tables import paired_with_all  # here, because it reads the printed tables by this class
+
+        table, left_out = paired_with_all(self.profile)
+        if table.empty:
+            raise Missing("; ".join(left_out))
+        return table
 
     def rows(self, name: str, **where: object) -> pd.DataFrame:
         """Rows of a table whose columns have these values; ValueError for a column that it lacks."""
@@ -111,13 +137,13 @@ class Evidence:
 
     def difference(self, label: str, name: str, *, paper: float = math.nan, **where: object) -> Finding:
         """A paired difference."""
-        row = self.row(name, **where)
-        return Finding(label, *_numbers(name, row, ("difference", "low", "high")), int(row["n"]), paper)
+        *numbers, n = _numbers(name, self.row(name, **where), ("difference", "low", "high", "n"))
+        return Finding(label, *numbers, int(n), paper)
 
     def mean(self, label: str, name: str, *, paper: float = math.nan, **where: object) -> Finding:
         """A mean with its interval."""
-        row = self.row(name, **where)
-        return Finding(label, *_numbers(name, row, ("mean", "low", "high")), int(row["n"]), paper)
+        *numbers, n = _numbers(name, self.row(name, **where), ("mean", "low", "high", "n"))
+        return Finding(label, *numbers, int(n), paper)
 
     def number(self, name: str, column: str, **where: object) -> float:
         """One number of the one row with these values."""
@@ -125,8 +151,11 @@ class Evidence:
 
 
 def _numbers(name: str, row: pd.Series, columns: tuple[str, ...]) -> list[float]:
-    """Columns of a row as floats; ValueError that names the table where one is no number."""
+    """Columns of a row as floats; ValueError that names the table where one is no number, or n is none."""
     try:
-        return [float(row[column]) for column in columns]
+        numbers = [float(row[column]) for column in columns]
     except (TypeError, ValueError):
         raise ValueError(f"table {name}: {[row[column] for column in columns]} are not numbers") from None
+    if "n" in columns and not numbers[columns.index("n")].is_integer():
+        raise ValueError(f"table {name}: n is {row['n']}, no number of samples")
+    return numbers

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any
 
 REPRODUCED, PARTLY, FAILED = "reproduced", "partly reproduced", "not reproduced"
-UNTESTABLE, MISSING = "not testable at this scale", "no results yet"
-VERDICTS = (REPRODUCED, PARTLY, FAILED, UNTESTABLE, MISSING)
-MIN_SAMPLES = 4  # a bootstrap interval of fewer samples is hardly more than their range
+UNDECIDED, UNTESTABLE, MISSING = "undecided", "not testable at this scale", "not measured"
+VERDICTS = (REPRODUCED, PARTLY, FAILED, UNDECIDED, UNTESTABLE, MISSING)
+# Five samples have one sign by chance in one case of sixteen, six in one of thirty-two: below six, a bootstrap interval
+# that leaves out 0 says less than its 95 %.
+MIN_SAMPLES = 6
+LEVEL = 0.012  # a change that counts as none: what the paper itself calls a match (Table 3)
 
 
 class Missing(Exception):
@@ -53,6 +56,11 @@ class Finding:
             raise ValueError(f"{self.name}: [{self.low}, {self.high}] is no interval")
 
     @property
+    def counts(self) -> bool:
+        """Whether a verdict may rest on it: a mean over samples needs enough of them, and an interval."""
+        return self.n is None or (self.n >= MIN_SAMPLES and not math.isnan(self.low))
+
+    @property
     def bounds(self) -> tuple[float, float]:
         """The interval, or the number itself where it has none."""
         return (self.value, self.value) if math.isnan(self.low) else (self.low, self.high)
@@ -74,28 +82,32 @@ class Rule:
     text : str
         The rule in words; it is printed beside the verdicts.
     holds : callable, optional
-        Finding -> bool. All of them: reproduced; some: partly; none: not reproduced.
+        Finding -> bool: the claim holds over the whole interval. All of them: reproduced; some: partly.
+    refuted : callable, optional
+        Finding -> bool: the opposite holds over the whole interval. Where none holds, one of these decides between not
+        reproduced and undecided.
     series : callable, optional
         Findings in order -> verdict, for a rule about all of them together.
     scale : float
-        A finding that fails at a smaller scale refutes nothing.
+        Findings of a smaller scale may show that a claim holds, and never that it does not.
     hopeless : bool
         Whether nothing that could be measured here decides.
     """
 
     text: str
     holds: Callable[[Finding], bool] | None = None
+    refuted: Callable[[Finding], bool] | None = None
     series: Callable[[Sequence[Finding]], str] | None = None
     scale: float = 0.0
     hopeless: bool = False
 
     def verdict(self, findings: Sequence[Finding]) -> str:
-        """One of ``VERDICTS``. Findings of fewer than ``MIN_SAMPLES`` samples do not count."""
+        """One of ``VERDICTS``; findings that do not count (`Finding.counts`) are left out."""
         if self.hopeless:
             return UNTESTABLE
         if not findings:
             return MISSING
-        counted = [finding for finding in findings if finding.n is None or finding.n >= MIN_SAMPLES]
+        counted = [finding for finding in findings if finding.counts]
         if not counted or (self.series is not None and len(counted) < len(findings)):
             return UNTESTABLE
         if self.series is not None:
@@ -105,68 +117,77 @@ class Rule:
             return REPRODUCED
         if held:
             return PARTLY
-        return UNTESTABLE if all(finding.scale < self.scale for finding in counted) else FAILED
+        reached = [finding for finding in counted if finding.scale >= self.scale]
+        if not reached:
+            return UNTESTABLE
+        return FAILED if any(self.refuted(finding) for finding in reached) else UNDECIDED
 
 
 def above_zero(what: str = "the difference") -> Rule:
     """The interval lies above 0."""
-    return Rule(f"the 95 % interval of {what} lies above 0", lambda f: f.bounds[0] > 0)
+    text = f"the 95 % interval of {what} lies above 0"
+    return Rule(text, lambda f: f.bounds[0] > 0, lambda f: f.bounds[1] <= 0)
 
 
 def below_zero(what: str = "the difference") -> Rule:
     """The interval lies below 0."""
-    return Rule(f"the 95 % interval of {what} lies below 0", lambda f: f.bounds[1] < 0)
+    text = f"the 95 % interval of {what} lies below 0"
+    return Rule(text, lambda f: f.bounds[1] < 0, lambda f: f.bounds[0] >= 0)
 
 
-def holds_zero() -> Rule:
-    """The interval of a difference holds 0: no difference was found."""
-    return Rule("the 95 % interval of the difference holds 0", lambda f: f.bounds[0] <= 0 <= f.bounds[1])
-
-
-def at_least(bound: float, what: str = "the number", scale: float = 0.0) -> Rule:
+def at_least(bound: float, what: str = "the number") -> Rule:
     """The number, and its whole interval where it has one, is at least ``bound``."""
-    return Rule(f"{what} is at least {bound:g}{_from(scale)}", lambda f: f.bounds[0] >= bound, scale=scale)
+    text = f"{what} is at least {bound:g} over all of its interval"
+    return Rule(text, lambda f: f.bounds[0] >= bound, lambda f: f.bounds[1] < bound)
 
 
-def at_most(bound: float, what: str = "the number", scale: float = 0.0) -> Rule:
+def at_most(bound: float, what: str = "the number") -> Rule:
     """The number, and its whole interval where it has one, is at most ``bound``."""
-    return Rule(f"{what} is at most {bound:g}{_from(scale)}", lambda f: f.bounds[1] <= bound, scale=scale)
-
-
-def reaches_down_to(bound: float, what: str) -> Rule:
-    """The number, or the lower end of its interval, is at most ``bound``: a greater one is not shown."""
-    return Rule(f"{what}, or the lower end of its interval, is at most {bound:g}", lambda f: f.bounds[0] <= bound)
+    text = f"{what} is at most {bound:g} over all of its interval"
+    return Rule(text, lambda f: f.bounds[1] <= bound, lambda f: f.bounds[0] > bound)
 
 
 def at_least_the_papers(what: str = "the number", scale: float = 0.0) -> Rule:
-    """The number is at least the paper's."""
-    return Rule(f"{what} is at least the paper's{_from(scale)}", lambda f: f.value >= f.paper, scale=scale)
+    """The number, and its whole interval where it has one, is at least the paper's."""
+    text = f"{what} is at least the paper's over all of its interval{_from(scale)}"
+    return Rule(text, lambda f: f.bounds[0] >= f.paper, lambda f: f.bounds[1] < f.paper, scale=scale)
 
 
 def at_most_the_papers(what: str = "the number", scale: float = 0.0) -> Rule:
-    """The number is at most the paper's."""
-    return Rule(f"{what} is at most the paper's{_from(scale)}", lambda f: f.value <= f.paper, scale=scale)
+    """The number, and its whole interval where it has one, is at most the paper's."""
+    text = f"{what} is at most the paper's over all of its interval{_from(scale)}"
+    return Rule(text, lambda f: f.bounds[1] <= f.paper, lambda f: f.bounds[0] > f.paper, scale=scale)
 
 
 def equals_the_papers(tolerance: float = 1e-9) -> Rule:
-    """The number is the paper's."""
-    return Rule("the number is the paper's", lambda f: abs(f.value - f.paper) <= tolerance)
+    """The number is the paper's; for what is counted or computed, not estimated."""
+    return Rule("the number is the paper's", lambda f: abs(f.value - f.paper) <= tolerance,
+                lambda f: abs(f.value - f.paper) > tolerance)  # fmt: skip
+
+
+def within(margin: float = LEVEL, what: str = "the difference") -> Rule:
+    """The whole interval lies close to 0; one that merely holds 0 shows no agreement."""
+    return Rule(f"the 95 % interval of {what} lies within ±{margin:g}",
+                lambda f: -margin <= f.bounds[0] and f.bounds[1] <= margin,
+                lambda f: f.bounds[0] > margin or f.bounds[1] < -margin)  # fmt: skip
 
 
 def rising() -> Rule:
     """A series rises from one to the next; partly where only its end lies above its beginning."""
-    return Rule("rises from each to the next; partly: the last lies above the first", series=_rising)
+    text = "each interval lies above the one before; partly: the last above the first"
+    return Rule(text, series=_rising)
 
 
 def falling() -> Rule:
     """A series falls from one to the next; partly where only its end lies below its beginning."""
-    text = "falls from each to the next; partly: the last lies below the first"
+    text = "each interval lies below the one before; partly: the last below the first"
     return Rule(text, series=lambda findings: _rising(findings[::-1]))
 
 
-def level() -> Rule:
-    """A series stays level: every two intervals overlap."""
-    return Rule("every two intervals of the series overlap", series=_level)
+def level(margin: float = LEVEL) -> Rule:
+    """A series stays level. Intervals that overlap do not show that: all of them must lie close together."""
+    text = f"all intervals lie within {margin:g} of each other; refuted where two do not overlap"
+    return Rule(text, series=lambda findings: _level(findings, margin))
 
 
 def untestable(reason: str) -> Rule:
@@ -177,17 +198,22 @@ def untestable(reason: str) -> Rule:
 def _rising(findings: Sequence[Finding]) -> str:
     if len(findings) < 2:
         return UNTESTABLE
-    if all(b.value > a.value for a, b in pairwise(findings)):
+    first, last = findings[0].bounds, findings[-1].bounds
+    if all(b.bounds[0] > a.bounds[1] for a, b in pairwise(findings)):
         return REPRODUCED
-    return PARTLY if findings[-1].value > findings[0].value else FAILED
+    if last[0] > first[1]:
+        return PARTLY
+    return FAILED if last[1] <= first[0] else UNDECIDED
 
 
-def _level(findings: Sequence[Finding]) -> str:
+def _level(findings: Sequence[Finding], margin: float) -> str:
     if len(findings) < 2:
         return UNTESTABLE
-    apart = any(a.bounds[1] < b.bounds[0] or b.bounds[1] < a.bounds[0] for a, b in combinations(findings, 2))
-    return FAILED if apart else REPRODUCED
+    lows, highs = zip(*(finding.bounds for finding in findings), strict=True)
+    if max(highs) - min(lows) <= margin:
+        return REPRODUCED
+    return FAILED if max(lows) > min(highs) else UNDECIDED
 
 
 def _from(scale: float) -> str:
-    return f" (refuted only by measurements from {scale:g} tokens on)" if scale else ""
+    return f" (refuted only from {scale:g} tokens on)" if scale else ""

@@ -1,8 +1,6 @@
-"""Two tables that the claims need beside those of the notebooks, from stored records alone, without a model."""
+"""FlashTrace against every other method, sample by sample: from stored records alone, without a model."""
 
 from __future__ import annotations
-
-import json
 
 import numpy as np
 import pandas as pd
@@ -11,7 +9,6 @@ from .. import paths
 from ..experiments import against
 from ..frames import frame_from_records, summarise
 from ..groups import in_groups
-from ..metrics import bootstrap_interval
 from ..store import Store
 from .claim_evidence import Evidence
 from .claim_rules import Missing
@@ -19,9 +16,11 @@ from .claim_rules import Missing
 METRICS = ("recovery", "r_precision", "rise", "mas")
 # Store of raw records -> the table made of it, which says which records count.
 TABLES = {"ruler": "table1_ruler", "math": "table2_math", "morehopqa": "table2_morehopqa", "aider": "table4_aider"}
-MORE = (("morehopqa", "table3_rollout"), ("morehopqa", "table7_hops"))  # further tables of those stores
+# Further tables of those stores, and of one that is grouped over its lengths.
+MORE = (("morehopqa", "table3_rollout"), ("morehopqa", "table7_hops"), ("ruler", "table10_last_token"),
+        ("hotpotqa_long", "table8_unfiltered"))  # fmt: skip
+GROUPED = ("table1_ruler", "table8_unfiltered")
 SAME = {"flashtrace_k1": "flashtrace"}  # one result under two names
-DEEP = {"recursion": "flashtrace_k3", "morehopqa": "flashtrace_k3"}  # where several hops are stored
 _AGREE = 1e-5  # relative: the tables keep six digits
 
 
@@ -62,7 +61,7 @@ def paired_with_all(profile: str) -> tuple[pd.DataFrame, list[str]]:
         whole = kept == set(frame["cell"])
         frame = frame[frame["cell"].isin(kept)]
         if kept:
-            parts.append(_differences(frame, name, grouped=whole and store == "ruler"))
+            parts.append(_differences(frame, name, grouped=whole and name in GROUPED))
     columns = ["table", "cell", "method", "metric", "difference", "low", "high", "n"]
     return (pd.concat(parts)[columns].reset_index(drop=True) if parts else pd.DataFrame(columns=columns)), left_out
 
@@ -97,45 +96,3 @@ def _differences(frame: pd.DataFrame, name: str, grouped: bool) -> pd.DataFrame:
     table = against(frame, "flashtrace", by=("metric", "cell"))  # the others minus FlashTrace
     table = table.assign(difference=-table["difference"], low=-table["high"], high=-table["low"], table=name)
     return table[table["n"] > 0]
-
-
-def mass_shift(profile: str) -> pd.DataFrame:
-    """How FlashTrace's mass moves from hop 0 to hop 1 (section 4.3, Fig. 7), from the stored hops.
-
-    Returns
-    -------
-    pandas.DataFrame
-        ``store, quantity, difference, low, high, n``. Quantities: ``reasoning`` and ``input``, the share of the mass on
-        T and on I at hop 1 minus that at hop 0; ``reasoning of both``, T's share of the mass on I and T, likewise (what
-        lies on O and on the template is left out); ``place``, the mean position of the mass within T (0 its beginning,
-        1 its end), likewise; ``reasoning over input``, the share on T minus that on I, at hop 0. Samples without T are
-        left out.
-    """
-    rows = []
-    for store, method in DEEP.items():
-        path = paths.results_dir(profile) / f"{store}.parquet"
-        records = Store(path).records() if path.is_file() else pd.DataFrame({"method": []})
-        shifts = [_shift(record) for record in records[records["method"] == method].to_dict("records")]
-        for quantity, values in pd.DataFrame([shift for shift in shifts if shift]).items():
-            low, high = bootstrap_interval(values.to_numpy())
-            rows.append({"store": store, "quantity": quantity, "difference": values.mean(), "low": low, "high": high,
-                         "n": len(values)})  # fmt: skip
-    return pd.DataFrame(rows, columns=["store", "quantity", "difference", "low", "high", "n"])
-
-
-def _shift(record: dict) -> dict[str, float]:
-    """The quantities of `mass_shift` of one record; none where it has no second hop."""
-    if len(record["hop_scores"]) < 2 or not record["n_reasoning"]:
-        return {}
-    first, second = json.loads(record["method_metadata"])["mass"][:2]
-    start, stop = record["hop_targets"][1]  # hop 1 explains T
-    inside = [np.asarray(hop)[start:stop] for hop in record["hop_scores"][:2]]
-    places = [float(mass @ np.linspace(0, 1, stop - start) / max(mass.sum(), 1e-30)) for mass in inside]
-    of_both = [hop["reasoning"] / max(hop["reasoning"] + hop["prompt"], 1e-30) for hop in (first, second)]
-    return {
-        "reasoning of both": of_both[1] - of_both[0],
-        "reasoning": second["reasoning"] - first["reasoning"],
-        "input": second["prompt"] - first["prompt"],
-        "place": places[1] - places[0],
-        "reasoning over input": first["reasoning"] - first["prompt"],
-    }

@@ -6,6 +6,7 @@ No model is needed: verdicts follow from the stored tables alone. A claim that f
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -14,14 +15,17 @@ from typing import Any
 import pandas as pd
 
 from .. import paths
-from ..profiles import profile_names
+from ..profiles import load_profile, profile_names
 from .claim_evidence import Evidence
 from .claim_list import CLAIMS
 from .claim_rules import MIN_SAMPLES, MISSING, VERDICTS, Missing
 from .claim_types import Claim
 from .output import Saved
+from .style import method_style
 
+OWN = "the paper"  # stands for a profile where a claim is judged by what the paper itself prints
 NO_EVIDENCE = ("smoke",)  # profiles that check that the book runs
+_MODELS = {"embedded": "SmolLM2-135M-Instruct with the book's adapter", "embedded-base": "SmolLM2-135M-Instruct"}
 _MANY = 4  # findings that a cell of the table shows in full
 
 
@@ -30,21 +34,32 @@ def profiles_with_tables() -> list[str]:
     return [name for name in profile_names() if name not in NO_EVIDENCE and paths.figures_dir(name).is_dir()]
 
 
-def judge(claim: Claim, profile: str = "") -> dict[str, Any]:
+def judge(claim: Claim, profile: str = "", evidence: Evidence | None = None) -> dict[str, Any]:
     """Verdict on one claim, JSON-ready.
+
+    Parameters
+    ----------
+    claim : Claim
+    profile : str
+    evidence : Evidence, optional
+        The profile's, where it has been read before.
 
     Returns
     -------
     dict
         ``verdict``, ``missing`` (the result that is not there yet, else ``""``) and ``findings``: each a `Finding` as
-        a dict, with ``holds``, None where the rule is about all of them together.
+        a dict, with ``counts`` and ``holds``, which is None where the rule is about all of them together.
     """
     try:
-        findings, missing = claim.findings(Evidence(profile)), ""
+        findings, missing = claim.findings(evidence or Evidence(profile)), ""
     except Missing as error:
         findings, missing = [], str(error)
     verdict = claim.rule.verdict(findings)
-    shown = [f.to_dict() | {"holds": None if claim.rule.holds is None else claim.rule.holds(f)} for f in findings]
+    one_by_one = claim.rule.holds is not None
+    shown = [
+        f.to_dict() | {"counts": f.counts, "holds": (f.counts and claim.rule.holds(f)) if one_by_one else None}
+        for f in findings
+    ]
     return {"verdict": verdict, "missing": missing, "findings": shown}
 
 
@@ -61,21 +76,22 @@ def judge_all(profiles: Iterable[str] | None = None, claims: Iterable[Claim] = C
     -------
     list of dict
         One a claim: ``key, claim, where, paper, notebook, rule, note`` and ``verdicts``, a dict of profile to what
-        `judge` returns; under ``"paper"`` for a claim that is judged by what the paper itself prints.
+        `judge` returns; under ``OWN`` for a claim that is judged by what the paper itself prints.
     """
-    profiles = list(profiles_with_tables() if profiles is None else profiles)
+    evidence = {name: Evidence(name) for name in (profiles_with_tables() if profiles is None else profiles)}
     return [
         {
             "key": claim.key, "claim": claim.text, "where": claim.where, "paper": claim.paper,
             "notebook": claim.notebook, "rule": claim.rule.text, "note": claim.note,
-            "verdicts": {"paper": judge(claim)} if claim.of_the_paper else {p: judge(claim, p) for p in profiles},
+            "verdicts": {OWN: judge(claim)} if claim.of_the_paper
+            else {name: judge(claim, name, found) for name, found in evidence.items()},
         }
         for claim in claims
     ]  # fmt: skip
 
 
 def count_table(judged: list[dict[str, Any]]) -> pd.DataFrame:
-    """Number of claims of each verdict, a row a profile (``paper``: what the paper says about itself)."""
+    """Number of claims of each verdict, a row a profile (``OWN``: what the paper says about itself)."""
     counts: dict[str, Counter] = {}
     for claim in judged:
         for profile, found in claim["verdicts"].items():
@@ -118,13 +134,15 @@ def markdown(judged: list[dict[str, Any]]) -> str:
     rule_of = {text: f"R{i}" for i, text in enumerate(dict.fromkeys(c["rule"] for c in judged), 1)}
     blocks = [
         "# Claims of the paper, and what was found",
-        "Every verdict is computed from the stored tables by the rule that stands beside it (R1, R2, …, at the end). "
+        "Every verdict is computed from the stored results by the rule that stands beside it (R1, R2, …, at the end). "
         "*Ours* is FlashTrace minus the method named, with its 95 % interval, unless it says otherwise; RISE and MAS "
-        f"are better when lower. Numbers of fewer than {MIN_SAMPLES} samples are shown and not judged.",
-        _table(counts.columns, counts.itertuples(index=False)),
+        f"are better when lower. Means of fewer than {MIN_SAMPLES} samples are shown and not judged. Seconds and "
+        "memory are medians of a few runs on one machine, without an interval. A verdict is about this model, these "
+        "lengths and these samples; it speaks against the paper on Qwen3-8B only where the numbers are its own.",
+        table(counts.columns, counts.itertuples(index=False)),
     ]
     for profile in counts["profile"]:
-        title = "The paper and its published code" if profile == "paper" else f"Profile {profile}"
+        title = "The paper and its published code" if profile == OWN else f"Profile {profile}"
         rows = []
         for number, claim in enumerate(judged, 1):
             if profile in claim["verdicts"]:
@@ -132,12 +150,26 @@ def markdown(judged: list[dict[str, Any]]) -> str:
                 link = f"[{name[:2]}](../notebooks/{name}.ipynb)"
                 rows.append([number, claim["claim"], f"{claim['where']}: {claim['paper']}", _ours(found, claim),
                              f"**{found['verdict']}** ({rule_of[claim['rule']]})", link])  # fmt: skip
-        blocks += [f"## {title}", _table(["", "claim", "paper", "ours", "verdict", "notebook"], rows)]
+        columns = ["", "claim", "paper", "ours", "verdict", "notebook"]
+        blocks += [f"## {title}", *setting(profile), table(columns, rows)]
     blocks += ["## Rules", "\n".join(f"* {name}: {text}" for text, name in rule_of.items())]
     blocks.append(
-        "Where a rule is about single numbers: all of them, *reproduced*; some, *partly*; none, *not reproduced*."
+        "Where a rule is about single numbers: all of them, *reproduced*; some, *partly*; none, *not reproduced* if "
+        "the opposite holds of one over its whole interval, else *undecided*."
     )
     return "\n\n".join(blocks) + "\n"
+
+
+def setting(profile: str) -> list[str]:
+    """What differs from the paper's setting under a profile, in a sentence; nothing for what is no known profile."""
+    if profile not in profile_names():
+        return []
+    known, label = load_profile(profile), method_style
+    methods = [f"{label(name).label} with {', '.join(f'{k} {v}' for k, v in options.items())}"
+               for name, options in known.method_options.items()]  # fmt: skip
+    model = _MODELS.get(known.model, f"`{known.model}`")
+    changed = f", but {', '.join(methods)}" if methods else ""
+    return [f"The model is {model}; the paper's is Qwen3-8B. Methods run with the library's defaults{changed}."]
 
 
 def _ours(found: dict[str, Any], claim: dict[str, Any]) -> str:
@@ -148,24 +180,29 @@ def _ours(found: dict[str, Any], claim: dict[str, Any]) -> str:
         return f"– ({claim['rule']})"
     shown, head = found["findings"], []
     if len(shown) > _MANY and shown[0]["holds"] is not None:
-        failing = sorted((f for f in shown if not f["holds"]), key=lambda f: -abs(f["value"]))[:_MANY]
+        failing = sorted((f for f in shown if not f["holds"]), key=lambda f: -abs(f["value"] or 0))[:_MANY]
         held = sum(f["holds"] for f in shown)
         head = [f"{held} of {len(shown)} hold; {'the largest that do not' if failing else 'the closest'}:"]
-        shown = failing or [min(shown, key=lambda f: abs(f["value"]))]
+        shown = failing or [min(shown, key=lambda f: math.inf if f["value"] is None else abs(f["value"]))]
     note = [f"*{claim['note']}*"] if claim["note"] else []
     return "<br>".join([*head, *map(entry, shown), *note])
 
 
 def entry(finding: dict[str, Any]) -> str:
-    """``name: value [low, high], n = 10``; a minus sign where there is one."""
-    text = f"{finding['name']}: {finding['value']:.3g}"
-    if finding["low"] is not None:
-        text += f" [{finding['low']:.3g}, {finding['high']:.3g}]"
+    """``name: value [low, high], n = 10``; a minus sign where there is one, ∞ for what has no bound."""
+    text = f"{finding['name']}: {_number(finding['value'])}"
+    if finding["low"] is not None and (finding["low"], finding["high"]) != (finding["value"],) * 2:
+        text += f" [{_number(finding['low'])}, {_number(finding['high'])}]"
     text += f", n = {finding['n']}" if finding["n"] is not None else ""
-    return re.sub(r"(?<!\w)-(?=\d)", "−", text)
+    return text if finding["counts"] else f"{text} (not judged)"
 
 
-def _table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+def _number(value: float | None) -> str:
+    return "∞" if value is None else re.sub("^-", "−", f"{value:.3g}")
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """A table in Markdown."""
     columns = list(columns)
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)

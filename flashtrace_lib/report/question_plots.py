@@ -98,8 +98,8 @@ def changed_answers(table: pd.DataFrame, *, title: str = "Does masking a sentenc
     for at, row in enumerate(table.itertuples()):
         ends = np.clip([[row.changed - row.low], [row.high - row.changed]], 0, None)
         axes.errorbar(row.changed, at, xerr=ends, ls="", marker="o", ms=6, capsize=2, color="#0072B2")
-    shown = {"question": "the question"}
-    names = [f"{shown.get(row.masked, f'{row.masked} sentence')}\n({row.tokens:.0f} tokens)" for row in table.itertuples()]
+    shown = {name: "the question" if name == "question" else f"{name} sentence" for name in table["masked"]}
+    names = [f"{shown[row.masked]}\n({row.tokens:.0f} tokens)" for row in table.itertuples()]
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlim(-0.02, 1.02)

@@ -18,6 +18,7 @@ Record = Mapping[str, Any]
 
 _BOX_REQUEST = "\n\nThink step by step and put the final answer into \\boxed{}."
 _MARK = re.compile(r"<<[^>]*>>")  # GSM8K's calculator marks
+_TEXTS = ("question", "answer", "problem", "solution")  # fields that are text in every data set
 _QA = "Answer the question based on the given documents. Only give me the answer and do not output any other words."
 _EDIT = (
     "\n####\n\nUse the above instructions to modify the supplied files: {file}\n"
@@ -175,6 +176,9 @@ def _fields(record: Record, id: str, *names: str) -> list[Any]:
     missing = [name for name in names if record.get(name) in (None, "")]
     if missing:
         raise ValueError(f"record {id} lacks {', '.join(missing)}: it has {', '.join(record)}")
+    odd = [name for name in names if name in _TEXTS and not isinstance(record[name], str)]
+    if odd:
+        raise ValueError(f"record {id}: {', '.join(odd)} must be text, got {type(record[odd[0]]).__name__}")
     return [record[name] for name in names]
 
 

@@ -259,7 +259,7 @@ def read_records(path: Path) -> list[Record]:
 def _parsed(text: str, where: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{where} is no JSON: {error}") from None
 
 
@@ -286,6 +286,6 @@ def _made(make: Callable[[Record, str], Any], kind: str, record: Record, index: 
     name = next((str(record[key]) for key in _ID if record.get(key)), f"{kind}-{index}")
     try:
         return make(record, name)
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:  # a field of another type
         what = str(error) if isinstance(error, ValueError) else f"{type(error).__name__} at {error}"
         raise ValueError(f"{where}, record {index} ({name}): {what}") from error

@@ -1,0 +1,103 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Claims: what holds, and what does not
+#
+# The chapters before this one measure; here the paper's claims, from the abstract to the appendix, stand beside what was
+# measured, one row each. A verdict is not an opinion: every claim has a *rule*, such as "the 95 % interval of the paired
+# difference lies below 0", and the verdict follows from the stored tables by that rule. It reads
+#
+# * **reproduced**: the rule holds of every number of the claim, over the whole of its interval;
+# * **partly reproduced**: of some of them;
+# * **not reproduced**: of none, and of one the opposite holds over its whole interval;
+# * **undecided**: the intervals hold both;
+# * **not testable at this scale**: fewer than six samples, shorter contexts than the claim speaks of, other hardware;
+# * **not measured**: what it needs has not been generated under this profile.
+#
+# "Not reproduced" says what was found with this model, these lengths and these samples. It refutes the paper for
+# Qwen3-8B only where the numbers are the paper's own (the last section).
+
+# %% tags=["parameters"]
+profile = "laptop"
+
+# %%
+import json
+
+from flashtrace_lib import paths
+from flashtrace_lib.report import claim_tables, claims, output
+
+run = output.start(profile)
+run.versions()
+
+# %% [markdown]
+# ## Against every method
+#
+# The chapters compare FlashTrace with IFR and with chance. Claims are about every baseline; so FlashTrace minus every other
+# method, on the same samples, from the stored records. A cell counts only where its records give the printed means.
+
+# %%
+paired, left_out = claim_tables.paired_with_all(run.profile.name)
+if len(paired):
+    run.table(paired, "claims_paired", "FlashTrace minus every other method, on the same samples")
+print(len(paired), "differences; left out:", "; ".join(left_out) or "nothing")
+
+# %% [markdown]
+# ## The verdicts
+
+# %%
+judged = claims.judge_all([run.profile.name])
+print(*claims.setting(run.profile.name))
+counts = claims.count_table(judged)
+counts.style.hide(axis="index").set_uuid("counts")
+
+# %%
+shown = claims.verdict_table(judged, run.profile.name)
+shown.style.hide(axis="index").set_uuid("claims")
+
+# %% [markdown]
+# ## Where the paper disagrees with itself
+#
+# Some claims can be held against the paper's own numbers, or against the code and the traces that its authors published; no
+# model is needed. The floor of MAS as appendix F prints it follows in one line: with the cumulative share $c_k \ge k / K$ of
+# scores in descending order, $f_k + |f_k - c_k| \ge c_k$, so that its mean is at least $(K + 1) / 2K = 0.525$ for $K = 20$.
+
+# %%
+claims.verdict_table(judged, claims.OWN).style.hide(axis="index").set_uuid("paper")
+
+# %% [markdown]
+# ## The page of claims
+#
+# `figures/claims.md` and `figures/claims.json` hold the verdicts of all profiles that have results, with every rule; README
+# shows the first of them. `python -m flashtrace_lib claims` writes all three.
+
+# %%
+written = claims.write() if run.profile.name not in claims.NO_EVIDENCE else ()
+print(written or "a profile that only checks: no page")
+
+# %% [markdown]
+# ## What does not hold
+
+# %%
+for row in shown[shown["verdict"] == "not reproduced"].itertuples():
+    print(f"{row.claim} ({row.paper.partition(':')[0]}; {row.notebook})")
+
+# %% [markdown]
+# ## Audit
+#
+# The verdicts once more, from the files as they are on disk, and the differences once more from the stored records; and the
+# page that has been written says the same.
+
+# %% tags=["audit"]
+again = claims.judge_all([run.profile.name])
+differences, _ = claim_tables.paired_with_all(run.profile.name)
+page = json.loads((paths.figures_root() / "claims.json").read_text()) if written else judged
+on_page = [claim["verdicts"].get(run.profile.name, claim["verdicts"].get(claims.OWN)) for claim in page]
+agree = again == judged and differences.equals(paired) and on_page == [next(iter(c["verdicts"].values())) for c in judged]
+assert agree
+print("all agree:", agree)
