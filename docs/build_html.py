@@ -11,7 +11,10 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-PAGES = ("*.md", "notebooks/*.ipynb", "data/adapter/README.md", "figures/*/*.png")
+PAGES = (
+    "*.md", "CITATION.cff", "notebooks/*.ipynb", "data/adapter/README.md", "figures/*.md", "figures/*/*.png",
+    "figures/badges/*.svg", "flashtrace_lib/schemas/*.json",
+)  # fmt: skip
 
 
 def stage(target: Path) -> None:

@@ -126,10 +126,10 @@ def _audit(arguments: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _claims(arguments: argparse.Namespace, rest: list[str]) -> int:
-    from .report import claim_summary, claims
+    from .report import badges, claim_summary, claims
 
     judged = claims.judge_all()
-    written = [*claims.write(judged), claim_summary.write_readme(judged)]
+    written = [*claims.write(judged), *badges.write(judged), claim_summary.write_readme(judged)]
     print(claims.count_table(judged).to_string(index=False))
     print("written:", ", ".join(map(str, written)))
     return 0

@@ -89,7 +89,8 @@ def problems(text: str) -> list[str]:
         found += [] if "://" in link or (ROOT / link).exists() else [f"link to {link}"]
     for span in re.findall(r"(?<!`)(`{1,2})(?!`)(.+?)\1", prose):
         found += _span(span[1].strip())
-    return [problem for problem in found if problem.removeprefix("name ") not in made]  # an example defines names
+    made |= set(re.findall(r"--(?:prompt|response|html|json) ([\w.]+)", text))  # files of the reader
+    return [problem for problem in found if problem.partition(" ")[2] not in made]  # an example defines names
 
 
 def _span(text: str) -> list[str]:
