@@ -58,7 +58,8 @@ def chance(table: str, metrics: tuple[str, ...]) -> Callable[[Evidence], list[Fi
         if table.startswith("ruler"):
             _needs_ruler(e)
         differences = [e.difference(metric, table, method="flashtrace", metric=metric) for metric in metrics]
-        return [f if f.name == "recovery" else Finding(f.name, -f.value, -f.high, -f.low, f.n) for f in differences]
+        return [f if f.name == "recovery" else Finding(f"{f.name}, turned round", -f.value, -f.high, -f.low, f.n)
+                for f in differences]  # fmt: skip
 
     return found  # fmt: skip
 
