@@ -54,7 +54,7 @@ def model_scatter(frame: pd.DataFrame, metrics: list[str], *, first: str, second
     figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold")
     about = f"a point: the mean of a cell, n = {counts} samples; dotted: equal"
     figure.legend(
-        *panels[0].get_legend_handles_labels(), ncols=min(6, len(methods)), loc="outside lower center", title=about,
-        title_fontsize=6.5,
+        *panels[0].get_legend_handles_labels(), ncols=min(6, len(methods)), loc="outside lower left", title=about,
+        alignment="left", title_fontsize=6.5,
     )  # fmt: skip
     return figure
