@@ -130,10 +130,15 @@ def test_bad_summaries():
 # --- style ----------------------------------------------------------------------------------------------------
 
 
-def test_every_method_looks_different():
-    looks = [(s.colour, s.marker, str(s.line)) for s in style.METHOD_STYLES.values()]
-    for part in zip(*looks, strict=True):
-        assert len(set(part)) == len(looks)  # colour, marker and line each tell all methods apart
+def test_methods_of_one_figure_look_different():
+    hops = {f"flashtrace_k{k}" for k in range(4)}
+    targets = {"sentence", "rising", "falling"}  # drawn beside these alone:
+    together = [set(style.METHOD_STYLES) - hops - targets, hops, targets | {"flashtrace", "last_token", "mean_pooling"}]
+    for names in together:
+        looks = [(s.colour, s.marker, str(s.line)) for s in map(style.METHOD_STYLES.get, names)]
+        for part in zip(*looks, strict=True):
+            assert len(set(part)) == len(looks)  # colour, marker and line each tell all methods apart
+    assert len({s.marker for s in style.METHOD_STYLES.values()}) == len(style.METHOD_STYLES)
     assert style.method_style("mine") == style.method_style("mine")
     assert style.method_style("mine").label == "mine"
 
