@@ -140,4 +140,5 @@ def wilson_interval(successes: int, n: int, z: float = 1.959964) -> tuple[float,
         raise ValueError(f"{successes} of {n} is no share")
     share, extra = successes / n, z * z / n
     centre, half = share + extra / 2, z * np.sqrt(share * (1 - share) / n + extra / (4 * n))
-    return float((centre - half) / (1 + extra)), float((centre + half) / (1 + extra))
+    low, high = (centre - half) / (1 + extra), (centre + half) / (1 + extra)
+    return max(0.0, float(low)), min(1.0, float(high))  # rounding may leave the range by 1e-17

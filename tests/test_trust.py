@@ -54,6 +54,20 @@ def test_hops_and_the_question(folder):
     assert "no more of the evidence" in measured("laptop")[0]
 
 
+def test_structure_and_the_causal_check(folder):
+    row = {"hop": 0, "kind": "punctuation", "mean": 0.052, "low": 0.047, "high": 0.057, "n": 32, "tokens": 0.11}
+    write(folder, "appendix_n_structure", row, row | {"hop": 1})
+    asked = {"masked": "top", "changed": 0.5, "more": None, "more_low": None, "more_high": None, "n": 6}
+    lot = {"masked": "random", "changed": 0.25, "more": 0.25, "more_low": -0.1, "more_high": 0.6}
+    write(folder, "questions_causal", asked, asked | lot)
+    assert measured("laptop") == [
+        "5.2% of the first hop's mass [4.7, 5.7] lies on punctuation, 11.0% of the tokens (n = 32).",
+        "Without the sentence ranked first, the question aside, 50% of the answers change, without one drawn by "
+        "lot 25% (difference +25 points [-10, 60], n = 6).",
+    ]
+    assert measured("laptop", "ifr") == []
+
+
 def test_the_book_has_its_numbers():
     said = measured("laptop")
     assert {text.split(":")[0] for text in said} >= {"RULER and HotpotQA", "mathematics", "MoreHopQA"}

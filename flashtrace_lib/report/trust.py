@@ -10,6 +10,7 @@ from .. import paths
 
 TASKS = {"ruler": "RULER and HotpotQA", "math": "mathematics", "morehopqa": "MoreHopQA"}
 METHOD = "flashtrace"
+_STRUCTURE = {"first token": "the first token", "template": "the template", "connective": "function words"}
 
 
 def measured(profile: str, method: str = METHOD) -> list[str]:
@@ -22,7 +23,8 @@ def measured(profile: str, method: str = METHOD) -> list[str]:
     method : str
         Registered name.
     """
-    return [*_against_lot(profile, method), *_of_hops(profile, method), *_on_the_question(profile, method)]
+    parts = (_against_lot, _of_hops, _on_the_question, _on_structure, _causal)
+    return [text for part in parts for text in part(profile, method)]
 
 
 def _against_lot(profile: str, method: str) -> Iterator[str]:
@@ -58,6 +60,29 @@ def _on_the_question(profile: str, method: str) -> Iterator[str]:
                 f"{name}: {row.mass:.0%} of the score {interval} lies on the question, "
                 f"which has {row.tokens:.0%} of the words (n = {row.n})."
             )
+
+
+def _on_structure(profile: str, method: str) -> Iterator[str]:
+    """How much of the first hop lies on tokens that carry no meaning (appendix N); the table is FlashTrace's."""
+    for row in _table(profile, "appendix_n_structure") if method == METHOD else []:
+        if row.hop == 0:
+            interval = _interval(100 * row.low, 100 * row.high, digits=1)
+            yield (
+                f"{row.mean:.1%} of the first hop's mass {interval} lies on {_STRUCTURE.get(row.kind, row.kind)}, "
+                f"{row.tokens:.1%} of the tokens (n = {row.n})."
+            )
+
+
+def _causal(profile: str, method: str) -> Iterator[str]:
+    """Whether the answer changes without the sentence that is ranked first; the table is FlashTrace's."""
+    rows = {row.masked: row for row in _table(profile, "questions_causal")} if method == METHOD else {}
+    if {"top", "random"} <= set(rows):
+        top, drawn = rows["top"], rows["random"]
+        yield (
+            f"Without the sentence ranked first, the question aside, {top.changed:.0%} of the answers change, without "
+            f"one drawn by lot {drawn.changed:.0%} (difference {100 * drawn.more:+.0f} points "
+            f"{_interval(100 * drawn.more_low, 100 * drawn.more_high, digits=0)}, n = {top.n})."
+        )
 
 
 def _interval(low: float, high: float, digits: int = 2) -> str:
