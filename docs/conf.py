@@ -20,7 +20,7 @@ copyright = "FlashTrace book authors, MIT licence"
 version = release = __version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
-include_patterns = ["index.md", "api.rst", "C*.md", "data/adapter/README.md", "notebooks/*.ipynb"]
+include_patterns = ["index.md", "api.rst", "C*.md", "data/adapter/README.md", "figures/claims.md", "notebooks/*.ipynb"]
 
 # Notebooks show what is stored in them; warnings of their text are errors like all others.
 nb_execution_mode = "off"
