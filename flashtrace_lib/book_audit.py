@@ -19,6 +19,7 @@ import pandas as pd
 import torch
 
 from . import efficiency, efficiency_audit, paths, reasoning
+from .audit_measures import audit_measures
 from .audit_sources import rebuild_method, rebuild_samples
 from .deletion import Scorer
 from .evaluation import audit as audit_records
@@ -146,7 +147,8 @@ def _audit_store(
         return _audit_sweep(store, profile, model, k)
     if "seconds" in records:
         return [*(_positive(path.stem, r) for r in chosen), *printed_times(path.stem, records, profile.name)]
-    raise ValueError(f"{path.name} holds neither results, responses nor times ({', '.join(records.columns)})")
+    checks = audit_measures(store, profile, model, tokenizer, known.values(), k, chance)
+    return [_row(RESULTS, *check) for check in checks]
 
 
 def _audit_results(

@@ -71,6 +71,20 @@ def kept_shares(model: torch.nn.Module, sample: Sample, hops: Sequence[Hop]) -> 
     ]  # fmt: skip
 
 
+def record_key(model_key: str, sample: Sample, hops: int) -> str:
+    """Key of a sample's record, of the model with the fingerprint ``model_key``."""
+    return fingerprint({"model": model_key, "sample": sample_fingerprint(sample), "hops": hops})
+
+
+def measured(model: torch.nn.Module, sample: Sample, hops: int) -> dict[str, list]:
+    """A record: ``kept``, a list a hop of a number a layer; ``n_target`` and ``independent``, a number a hop."""
+    found = FlashTrace(hops=hops).attribute(model, sample).hops
+    return {
+        "kept": kept_shares(model, sample, found), "n_target": [len(hop.weights) for hop in found],
+        "independent": [independent_share(hop.weights) for hop in found],
+    }  # fmt: skip
+
+
 def cancellation(run: Run, model: torch.nn.Module, samples: Iterable[Sample]) -> pd.DataFrame:
     """What the sums that FlashTrace takes keep: one row a sample, hop and layer; measured once and stored.
 
@@ -83,14 +97,9 @@ def cancellation(run: Run, model: torch.nn.Module, samples: Iterable[Sample]) ->
     """
     store, model_key, rows = Store(run.store("cancellation")), model_fingerprint(model), []
     for sample in tqdm(list(samples), desc="cancellation"):
-        key = fingerprint({"model": model_key, "sample": sample_fingerprint(sample), "hops": run.profile.hops})
+        key = record_key(model_key, sample, run.profile.hops)
         if key not in store:
-            hops = FlashTrace(hops=run.profile.hops).attribute(model, sample).hops
-            store.put(
-                key,
-                {"kept": kept_shares(model, sample, hops), "n_target": [len(hop.weights) for hop in hops],
-                 "independent": [independent_share(hop.weights) for hop in hops]},
-            )  # fmt: skip
+            store.put(key, measured(model, sample, run.profile.hops))
         record = store.get(key)
         named = {"sample": sample.id, "cell": str(sample.metadata.get("cell", ""))}
         spans = zip(record["kept"], record["independent"], record["n_target"], strict=True)

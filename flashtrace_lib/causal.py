@@ -77,11 +77,10 @@ def causal_frame(
     """
     model_key, rows = model_fingerprint(model), []
     for sample in tqdm(list(samples), desc="masked answers"):
-        parts = {"version": _RECORD_VERSION, "model": model_key, "sample": sample_fingerprint(sample), "seed": seed}
-        key = fingerprint(parts | {"method": [type(method).__qualname__, method.name, method.options()]})
+        key = record_key(model_key, sample, method, seed)
         record = store.get(key)
         if record is None:
-            record = _masked_answers(model, tokenizer, sample, method, seed)
+            record = masked_answers(model, tokenizer, sample, method, seed)
             store.put(key, record)
         for i, masked in enumerate(MASKED):
             rows.append(
@@ -92,8 +91,14 @@ def causal_frame(
     return pd.DataFrame(rows)
 
 
-def _masked_answers(model: torch.nn.Module, tokenizer: Any, sample: Sample, method: Method, seed: int) -> dict:
-    """One batch of prompts of equal length: a mask token stands for every masked one."""
+def record_key(model_key: str, sample: Sample, method: Method, seed: int) -> str:
+    """Key of a sample's record, of the model with the fingerprint ``model_key``."""
+    parts = {"version": _RECORD_VERSION, "model": model_key, "sample": sample_fingerprint(sample), "seed": seed}
+    return fingerprint(parts | {"method": [type(method).__qualname__, method.name, method.options()]})
+
+
+def masked_answers(model: torch.nn.Module, tokenizer: Any, sample: Sample, method: Method, seed: int) -> dict:
+    """A sample's record, from one batch of prompts of equal length: a mask token stands for every masked one."""
     spans = maskings(sample, method.attribute(model, sample).scores, seed)
     prompts, tokens, gold = [], [], []
     for masked in MASKED:
