@@ -45,12 +45,12 @@ def family_states(model: nn.Module, input_ids: torch.Tensor) -> list[dict[str, t
         calls = stack.enter_context(_module_calls(model))
         model(input_ids[None], use_cache=False)
     stacks: dict[str, dict[int, dict]] = {}
-    for module, value, maps in attended:
+    for module, value, maps, out in attended:
         found = re.fullmatch(r"(.*\.)(\d+)(\..*)", names[module])
         if not found or int(found[2]) in stacks.get(found[1], {}):
             raise Unexplained(f"{names[module]} is no attention of a stack of layers, or attends twice")
         layer = model.get_submodule(found[1] + found[2])
-        stacks.setdefault(found[1], {})[int(found[2])] = _layer_state(layer, module, value[0], maps[0], calls)
+        stacks.setdefault(found[1], {})[int(found[2])] = _layer_state(layer, module, value[0], _weights(value[0], maps[0], out[0]), calls)
     if len(stacks) != 1:
         raise Unexplained(f"attention stands in {len(stacks)} stacks of layers")
     ((prefix, states),) = stacks.items()
@@ -85,14 +85,14 @@ def family_scores(model: nn.Module, sample) -> list[torch.Tensor]:
 
 
 @contextmanager
-def _eager_calls(model: nn.Module) -> Iterator[list[tuple[nn.Module, torch.Tensor, torch.Tensor]]]:
-    """Every call of a family's own eager attention: module, values [1, H_kv, N, c], maps [1, H, N, N]."""
+def _eager_calls(model: nn.Module) -> Iterator[list[tuple[nn.Module, torch.Tensor, torch.Tensor, torch.Tensor]]]:
+    """Calls of a family's own eager attention: module, values [1, H_kv, N, c], maps [1, H, N, N], out [1, N, H, c]."""
     calls = []
 
     def recording(original):
         def eager(module, query, key, value, *args, **kwargs):
             out, maps = original(module, query, key, value, *args, **kwargs)
-            calls.append((module, value, maps))
+            calls.append((module, value, maps, out))
             return out, maps
 
         return eager
@@ -133,10 +133,25 @@ def _module_calls(model: nn.Module) -> Iterator[dict[nn.Module, list]]:
             handle.remove()
 
 
+def _weights(value: torch.Tensor, maps: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """Attention weights [H, N, N] that make ``out`` of the values; a sink may scale a row of the returned maps."""
+    mixed = _mixed(value, maps)  # [N, H, c]
+    scale = (out * mixed).sum(-1) / mixed.square().sum(-1)  # [N, H]
+    if out.shape != mixed.shape or not _close(scale[..., None] * mixed, out):
+        raise Unexplained("the output of attention is not a weighted sum of values")
+    return maps * scale.T[..., None]
+
+
+def _mixed(value: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
+    """Σ_j α_hij v_hj, shape [N, H, c]."""
+    return torch.einsum("hij,hjc->ihc", maps, value.repeat_interleave(len(maps) // len(value), 0))
+
+
 def _layer_state(layer, attention, value, maps, calls) -> dict:
     """The quantities of one layer; every one is checked against the numbers of the forward pass."""
-    group = len(maps) // len(value)
-    mixed = torch.einsum("hij,hjc->ihc", maps, value.repeat_interleave(group, 0)).flatten(1)  # [N, H * c]
+    if layer not in calls:
+        raise Unexplained("a layer reads something else than states [1, N, d]")
+    mixed = _mixed(value, maps).flatten(1)  # [N, H * c]
     inside = [(m, call) for m in attention.modules() for call in calls.get(m, []) if isinstance(m, nn.Linear)]
     projections = [(m, call) for m, call in inside if _close(call[1], mixed)]
     if len(projections) != 1:
