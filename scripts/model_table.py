@@ -210,9 +210,9 @@ def _time_limit(seconds: int) -> Iterator[None]:
 
 
 def essence(error: Exception) -> str:
-    """The first sentence of a refusal, without the family's name and without measured numbers."""
-    text = re.sub(r"^unsupported architecture( '[^']*')?: ", "", " ".join(str(error).split()))
-    text = re.sub(r" \([^()]*\d[^()]*\)", "", text)
+    """The first sentence of a refusal, without the family's name and without what was measured: gap and worst layer."""
+    text = re.sub(r"^unsupported architecture:? ('[^']*'(: |, ))?", "", " ".join(str(error).split()))
+    text = re.sub(r" \([^()]*\bgap\b[^()]*\)", "", re.sub(r"^in layer \d+ ", "", text))
     return re.split(r"(?<=[a-z)'])\. ", text)[0].rstrip(".")
 
 

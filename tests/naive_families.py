@@ -49,8 +49,8 @@ def family_states(model: nn.Module, input_ids: torch.Tensor) -> list[dict[str, t
         found = re.fullmatch(r"(.*\.)(\d+)(\..*)", names[module])
         if not found or int(found[2]) in stacks.get(found[1], {}):
             raise Unexplained(f"{names[module]} is no attention of a stack of layers, or attends twice")
-        layer = model.get_submodule(found[1] + found[2])
-        stacks.setdefault(found[1], {})[int(found[2])] = _layer_state(layer, module, value[0], _weights(value[0], maps[0], out[0]), calls)
+        layer, weights = model.get_submodule(found[1] + found[2]), _weights(value[0], maps[0], out[0])
+        stacks.setdefault(found[1], {})[int(found[2])] = _layer_state(layer, module, value[0], weights, calls)
     if len(stacks) != 1:
         raise Unexplained(f"attention stands in {len(stacks)} stacks of layers")
     ((prefix, states),) = stacks.items()

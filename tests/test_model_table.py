@@ -105,5 +105,7 @@ def test_differences_name_what_changed():
 
 
 def test_the_essence_of_a_refusal_has_no_measured_number():
-    error = ValueError("unsupported architecture 'x': layer 1 is off (gap 0.12, allowed 0.01). Attribution is refused.")
-    assert table.essence(error) == "layer 1 is off"
+    message = "unsupported architecture 'x': in layer 1 it does not add up (relative gap 0.12, allowed 0.01). Refused."
+    assert table.essence(ValueError(message)) == "it does not add up"
+    message = "unsupported architecture: 'x', layer 2, passes 'indices' to its attention (24 tokens)"
+    assert table.essence(ValueError(message)) == "layer 2, passes 'indices' to its attention (24 tokens)"

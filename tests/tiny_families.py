@@ -124,6 +124,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "hunyuan_v1_dense": {"head_dim": 16},
     "hunyuan_v1_moe": {"head_dim": 16},
     "hunyuan_vl": {"text_config": {"head_dim": 16}},
+    "internlm3": {"qkv_bias": True},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "lfm2": {**_CONV, "full_attn_idxs": None},
     "lfm2_moe": {**_CONV, "num_dense_layers": 1},
@@ -243,6 +244,10 @@ def _shrunk(kind: type[PreTrainedConfig], overrides: dict[str, Any]) -> PreTrain
         kinds = ["full_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"]
         small |= {"layer_types": kinds[: small["num_hidden_layers"]], "sliding_window": 6}
         small |= {"use_sliding_window": True} if "use_sliding_window" in names else {}
+    elif "sliding_window" in names and "layer_types" not in names:
+        small["sliding_window"] = 6
+    if values.get("attention_bias") is False:
+        small["attention_bias"] = True
     small |= {k: value for k, value in overrides.items() if not isinstance(values.get(k), PreTrainedConfig)}
     return kind(**small)
 
