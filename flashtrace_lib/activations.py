@@ -19,12 +19,14 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from .architecture import LayerParts, decoder_layers
-from .rows import attention_rows, softcapped_attention
+from .architecture import LayerParts, decoder_layers, family
+from .attention import check_call
+from .rows import attention_in_blocks, attention_rows
 from .sample import Span
 from .scoring_model import evaluating
 
-IMPLEMENTATION = "flashtrace_capture"
+# transformers looks for "flash" in these names and takes such an implementation for a kernel without masks
+IMPLEMENTATION = "attribution_capture"
 
 # attention module -> what to do with its q, k, v; an entry lives only while `capture` runs on that model
 _RECORDERS: WeakKeyDictionary[nn.Module, Callable[..., None]] = WeakKeyDictionary()
@@ -54,6 +56,8 @@ class LayerActivations:
         Factor on q·k.
     softcap : float or None
         Soft-cap on the scaled scores (Gemma-2).
+    sinks : torch.Tensor, shape [H], or None
+        Logits that take mass in the softmax and have no value (gpt-oss): the rows sum to less than 1.
     maps : torch.FloatTensor, shape [H, N, N], or None
         All attention maps, with ``attention="cached"``.
     fused : bool
@@ -71,8 +75,23 @@ class LayerActivations:
     mask: torch.Tensor | None = None
     scaling: float = 1.0
     softcap: float | None = None
+    sinks: torch.Tensor | None = None
     maps: torch.Tensor | None = None
     fused: bool = False
+
+    @property
+    def n_heads(self) -> int:
+        """H, query heads."""
+        return len(self.q if self.maps is None else self.maps)
+
+    def value_bias(self) -> torch.Tensor | None:
+        """b_V by key/value head, float32, shape [H_kv, 1, head_dim]; None where values have no bias."""
+        bias = self.parts.value_bias()
+        return None if bias is None else bias.view(len(self.v), 1, -1)
+
+    def has_fused_kernel(self) -> bool:
+        """Whether a fused kernel can sum the columns: none knows a soft-cap or sinks."""
+        return self.softcap is None and self.sinks is None
 
 
 @dataclass
@@ -86,11 +105,14 @@ class Activations:
         Token range of the kept rows, M = stop - start.
     n_tokens : int
         N, length of the context.
+    logits : torch.Tensor, shape [N, V], or None
+        What the model predicted; kept only for the check of the pass itself.
     """
 
     layers: list[LayerActivations]
     rows: Span
     n_tokens: int
+    logits: torch.Tensor | None = None
 
 
 class _Arena:
@@ -126,15 +148,14 @@ def _capture_attention(
     **kwargs,
 ) -> tuple[torch.Tensor, None]:
     """Attention function registered with transformers: record, then attend as sdpa does."""
-    if s_aux is not None:
-        raise ValueError("unsupported architecture: attention sinks (s_aux) are not part of the decomposition")
+    check_call(module, query, attention_mask, kwargs)
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     record = _RECORDERS.get(module)
     if record is not None:
-        record(query, key, value, attention_mask, scaling, softcap)
-    if softcap is None:
+        record(query, key, value, attention_mask, scaling=scaling, softcap=softcap, sinks=s_aux)
+    if softcap is None and s_aux is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
-    return softcapped_attention(query, key, value, attention_mask, scaling, softcap), None
+    return attention_in_blocks(query, key, value, attention_mask, scaling, softcap, s_aux), None
 
 
 AttentionInterface.register(IMPLEMENTATION, _capture_attention)
@@ -149,6 +170,7 @@ def capture(
     *,
     attention: str = "recompute",
     keep_mid: bool = False,
+    keep_logits: bool = False,
 ) -> Activations:
     """Run the model once and keep what attribution of the rows ``rows`` needs.
 
@@ -161,12 +183,18 @@ def capture(
     attention : {"recompute", "fused", "cached"}
         Keep queries, to recompute attention rows from or to sum their columns through a fused kernel; or keep the
         attention maps of all rows (algorithm 1 as printed).
-    keep_mid : bool
-        Keep x_mid as well, for the identity check.
+    keep_mid, keep_logits : bool
+        Keep x_mid, and the logits of all positions, as well: for the checks of `decomposition`.
 
     Returns
     -------
     Activations
+
+    Raises
+    ------
+    ValueError
+        If the model's attention is of a kind that the decomposition does not know, or some layer did not attend
+        once from every token to every token before it.
     """
     layers = [LayerActivations(parts) for parts in decoder_layers(model)]
     keep = _Arena(len(layers)).keep
@@ -176,14 +204,24 @@ def capture(
         setattr(layer, name, keep(name, x))
 
     recorders = [_recorder(layer, rows, attention, keep) for layer in layers]
+    n = len(input_ids)
+    # A tensor: for a number, models whose last layers share keys run these on that many rows alone (Gemma-4).
+    wanted = torch.arange(0 if keep_logits else n - 1, n)
     with listening(model, layers, recorders, lambda x: x[0, start:stop], file, keep_mid=keep_mid):
-        model(input_ids[None].to(model.device), use_cache=False, logits_to_keep=1)
+        out = model(input_ids[None].to(model.device), use_cache=False, logits_to_keep=wanted)
     for layer in layers:
-        if layer.k is None:
-            raise ValueError(
-                f"unsupported architecture: layer {layer.parts.index} did not call the attention interface"
-            )
-    return Activations(layers, rows, len(input_ids))
+        _check_pass(layer, n, rows, family(model))
+    return Activations(layers, rows, n, out.logits[0] if keep_logits else None)
+
+
+def _check_pass(layer: LayerActivations, n: int, rows: Span, kind: str) -> None:
+    """ValueError unless the layer attended, and over the whole context."""
+    where = f"unsupported architecture {kind!r}: layer {layer.parts.index}"
+    if layer.k is None:
+        raise ValueError(f"{where} did not call the attention interface")
+    kept = rows[1] - rows[0]
+    if layer.k.shape[1] != n or len(layer.x_in) != kept or (layer.maps is None and layer.q.shape[1] != kept):
+        raise ValueError(f"{where} attended from other positions, or to other keys, than the {n} tokens it was given")
 
 
 @contextmanager
@@ -201,7 +239,8 @@ def listening(
     Parameters
     ----------
     recorders : list of callable
-        One a layer, called with query, key, value, attention mask, scaling and soft-cap of every pass.
+        One a layer, called with query, key, value and attention mask of every pass, and with its ``scaling``,
+        ``softcap`` and ``sinks``.
     select : callable
         Hidden states [1, m, d] -> those of the rows to keep.
     file : callable
@@ -229,14 +268,16 @@ def _recorder(layer: LayerActivations, rows: Span, attention: str, keep: Callabl
     """Build the function that files q, k, v of one layer."""
     start, stop = rows
 
-    def record(query, key, value, attention_mask, scaling, softcap) -> None:
-        layer.scaling, layer.softcap = scaling, softcap
+    def record(query, key, value, attention_mask, **how) -> None:
+        if layer.k is not None:
+            raise ValueError(f"unsupported architecture: layer {layer.parts.index} attends more than once in a pass")
+        layer.scaling, layer.softcap, layer.sinks = how["scaling"], how["softcap"], how["sinks"]
         layer.k, layer.v = keep("k", key[0]), keep("v", value[0])  # [H_kv, N, head_dim]
         if attention == "cached":
             mask = None if attention_mask is None else attention_mask[0, 0]
-            layer.maps = attention_rows(query[0], key[0], 0, scaling=scaling, softcap=softcap, mask=mask)
+            layer.maps = attention_rows(query[0], key[0], 0, mask=mask, **how)
             return
-        layer.fused = attention == "fused" and softcap is None  # no fused kernel knows the soft-cap
+        layer.fused = attention == "fused" and layer.has_fused_kernel()
         layer.q = keep("q", query[0, :, start:stop])  # [H, M, head_dim]
         layer.mask = None if attention_mask is None else attention_mask[0, 0, start:stop]
 

@@ -1,16 +1,20 @@
 """Where the parts of a decoder layer are: attention, output projection, norms (appendix A.1).
 
-Every supported decoder computes ``x_mid = x_in + N(Attention(x_in) W_O + b_O)``, where N is the identity
-(Llama, Qwen, Mistral) or a post-attention RMSNorm (Gemma-2/3, OLMo-2). Whatever else a model does is found out by
-the identity check of `decomposition`, never assumed away.
+Every supported decoder computes ``x_mid = x_in + m · N(Attention(x_in) W_O + b_O)``, where N is the identity
+(Llama, Qwen, Mistral) or a post-attention RMSNorm (Gemma-2/3, OLMo-2), and m is 1 or the family's residual multiplier
+(Granite). Whatever else a model does is found out by the checks of `decomposition`, never assumed away.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
+
+PLAIN_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)  # of weights that can be read as they are
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class LayerParts:
         N above, where the family has one.
     mid : nn.Module
         The module whose input is x_mid.
+    multiplier : float
+        m above, the factor on what attention adds to the residual stream.
     """
 
     index: int
@@ -39,16 +45,12 @@ class LayerParts:
     o_proj: nn.Linear
     post_norm: nn.Module | None
     mid: nn.Module
+    multiplier: float = 1.0
 
     @property
     def device(self) -> torch.device:
         """Where the layer's weights lie: a model may be spread over several devices."""
         return self.o_proj.weight.device
-
-    @property
-    def head_dim(self) -> int:
-        """Width of one attention head."""
-        return int(self.attention.head_dim)
 
     def gain(self) -> torch.Tensor | None:
         """Element-wise gain g of the post-attention norm, up to a constant, shape [d]; None without one.
@@ -63,22 +65,25 @@ class LayerParts:
         return self.post_norm.forward(ones)[0].float()  # not __call__: hooks on the norm must not see this probe
 
     def projection(self) -> torch.Tensor:
-        """W_O by input channel with the norm's gain folded in, float32, shape [H * head_dim, d]."""
-        weight = self.o_proj.weight.T.float()  # [H * head_dim, d]; a view where the model is float32
-        gain = self.gain()
-        return weight if gain is None else weight * gain
+        """W_O by input channel with the norm's gain and m folded in, float32, shape [H * head_dim, d]."""
+        return self._scaled(self.o_proj.weight.T.float())  # [H * head_dim, d]; a view where the model is float32
 
     def bias(self) -> torch.Tensor | None:
-        """b_O with the norm's gain folded in, float32, shape [d]."""
-        if self.o_proj.bias is None:
-            return None
+        """b_O with the norm's gain and m folded in, float32, shape [d]."""
+        return None if self.o_proj.bias is None else self._scaled(self.o_proj.bias.float())
+
+    def _scaled(self, out: torch.Tensor) -> torch.Tensor:
+        """Outputs [..., d] of W_O as they enter the residual stream, but for the norm's row scale."""
         gain = self.gain()
-        return self.o_proj.bias.float() if gain is None else self.o_proj.bias.float() * gain
+        out = out if gain is None else out * gain
+        return out if self.multiplier == 1 else out * self.multiplier
 
     def value_bias(self) -> torch.Tensor | None:
-        """b_V by key/value head, float32, shape [H_kv, 1, head_dim]; None where values have no bias."""
+        """b_V by channel, float32, shape [H_kv * head_dim]; None where values have no bias."""
         bias = getattr(getattr(self.attention, "v_proj", None), "bias", None)
-        return None if bias is None else bias.float().view(-1, 1, self.head_dim)
+        if bias is not None and (hasattr(self.attention, "v_norm") or getattr(self.attention, "v_scale", 1.0) != 1):
+            raise ValueError(f"layer {self.index} changes its values after their bias: use value_bias='included'")
+        return None if bias is None else bias.float()
 
     def row_scale(self, attention_out: torch.Tensor, normed: torch.Tensor) -> torch.Tensor:
         """Scale r_i with N(o_i) = r_i · g ⊙ o_i, fitted from both sides of the norm.
@@ -97,11 +102,12 @@ class LayerParts:
 
 
 def decoder_layers(model: nn.Module) -> list[LayerParts]:
-    """Locate the decoder layers of ``model``.
+    """Locate every decoder layer of ``model``.
 
     Parameters
     ----------
     model : transformers.PreTrainedModel
+        Or a PEFT wrapper of one. Of a multimodal model, the text decoder is taken.
 
     Returns
     -------
@@ -111,31 +117,96 @@ def decoder_layers(model: nn.Module) -> list[LayerParts]:
     Raises
     ------
     ValueError
-        If the model has no layers of the supported form.
+        If the model has no layers of the supported form, if any layer of its stack is of another form, or if a W_O
+        cannot be read; the message names family, layer and reason.
     """
-    found = [m for m in model.modules() if hasattr(getattr(m, "self_attn", None), "o_proj")]
-    parts = [_parts(index, layer) for index, layer in enumerate(found)]
-    if not parts:
-        kind = getattr(getattr(model, "config", None), "model_type", type(model).__name__)
+    kind = family(model)
+    stacks = [m for m in _decoder(model).modules() if isinstance(m, nn.ModuleList) and any(map(_located, m))]
+    if not stacks:
         raise ValueError(
             f"unsupported architecture {kind!r}: no decoder layer with self_attn.o_proj. Supported are the "
             "Llama-like decoders (Llama, Qwen2, Qwen3, Mistral, Gemma-2/3, OLMo-2 and kin)"
         )
-    return parts
-
-
-def _parts(index: int, layer: nn.Module) -> LayerParts:
-    """Sort the norms of one layer into post-attention norm and the module that reads x_mid."""
-    attention = layer.self_attn
-    if hasattr(layer, "pre_feedforward_layernorm"):  # Gemma-2/3: norms on both sides of each block
-        post_norm, mid = layer.post_attention_layernorm, layer.pre_feedforward_layernorm
-    elif not hasattr(layer, "input_layernorm") and hasattr(layer, "post_attention_layernorm"):  # OLMo-2: after only
-        post_norm, mid = layer.post_attention_layernorm, layer.mlp
-    elif hasattr(layer, "post_attention_layernorm"):  # Llama's name for the norm before the MLP
-        post_norm, mid = None, layer.post_attention_layernorm
-    else:
+    if len(stacks) > 1:
         raise ValueError(
-            f"unsupported architecture: layer {index} ({type(layer).__name__}) has no post_attention_layernorm, "
-            "so the state after attention cannot be located"
+            f"unsupported architecture {kind!r}: its attention layers stand in {len(stacks)} stacks, and scores add up "
+            "over the layers of one"
         )
-    return LayerParts(index, layer, attention, attention.o_proj, post_norm, mid)
+    stack = stacks[0]
+    _check_stack(model, stack, kind)
+    return [_parts(index, layer, kind) for index, layer in enumerate(stack)]
+
+
+def family(model: nn.Module) -> str:
+    """Name of the model's family, as its configuration has it."""
+    return getattr(getattr(model, "config", None), "model_type", type(model).__name__)
+
+
+def _decoder(model: nn.Module) -> nn.Module:
+    """The text decoder of a model: an image or audio encoder beside it has attention of its own."""
+    decoder = model.get_decoder() if hasattr(model, "get_decoder") else None
+    return model if decoder is None else decoder
+
+
+def _located(layer: nn.Module) -> bool:
+    return hasattr(getattr(layer, "self_attn", None), "o_proj")
+
+
+def _check_stack(model: nn.Module, stack: Sequence[nn.Module], kind: str) -> None:
+    """ValueError unless each layer that the model counts is one whose attention was located."""
+    missing = {i: type(layer).__name__ for i, layer in enumerate(stack) if not _located(layer)}
+    if missing:
+        raise ValueError(
+            f"unsupported architecture {kind!r}: layers {list(missing)} of {len(stack)} "
+            f"({', '.join(sorted(set(missing.values())))}) have no self_attn.o_proj, so what they move between "
+            "positions (a recurrence, a convolution) would be missing from the scores"
+        )
+    config = getattr(model, "config", None)
+    declared = getattr(config.get_text_config(), "num_hidden_layers", None) if config is not None else None
+    if declared is not None and declared != len(stack):
+        raise ValueError(
+            f"unsupported architecture {kind!r}: {len(stack)} decoder layers were located, but its configuration "
+            f"counts {declared}"
+        )
+
+
+def _parts(index: int, layer: nn.Module, kind: str) -> LayerParts:
+    """Sort the norms of one layer into post-attention norm and the module that reads x_mid."""
+    names = ("post_self_attn_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "input_layernorm")
+    own, post, before_mlp, first = (getattr(layer, name, None) for name in names)
+    if own is not None:  # GLM-4: a norm of its own after attention, and Llama's name for the one before the MLP
+        post_norm, mid = own, post
+    elif before_mlp is not None:  # Gemma-2/3: norms on both sides of each block
+        post_norm, mid = post, before_mlp
+    elif first is None and post is not None:  # OLMo-2: after only
+        post_norm, mid = post, getattr(layer, "mlp", None)
+    else:  # Llama's name for the norm before the MLP
+        post_norm, mid = None, post
+    if mid is None:
+        raise ValueError(
+            f"unsupported architecture {kind!r}: layer {index} ({type(layer).__name__}) has no module that reads the "
+            "state after attention alone (no post_attention_layernorm, or attention and MLP run in parallel)"
+        )
+    o_proj = layer.self_attn.o_proj
+    _check_projection(index, o_proj, kind)
+    multiplier = float(getattr(layer, "residual_multiplier", getattr(layer, "residual_scale", 1.0)))
+    return LayerParts(index, layer, layer.self_attn, o_proj, post_norm, mid, multiplier)
+
+
+def _check_projection(index: int, o_proj: nn.Module, kind: str) -> None:
+    """ValueError where W_O is not what the model multiplies with: packed, quantised, or changed by an adapter."""
+    if isinstance(o_proj, BaseTunerLayer) and not (o_proj.disable_adapters or o_proj.merged):
+        active = sorted(set(o_proj.active_adapters) & o_proj._get_available_adapters())
+        if active:
+            raise ValueError(
+                f"an adapter ({', '.join(active)}) stands beside o_proj of layer {index} in {kind!r} and is not part "
+                "of its weight: merge it first (model = model.merge_and_unload(), or model.merge_adapter())"
+            )
+    weight = getattr(o_proj, "weight", None)
+    if weight is None or weight.ndim != 2 or weight.dtype not in PLAIN_DTYPES:
+        held = "no weight of its own" if weight is None else f"{weight.dtype} of shape {tuple(weight.shape)}"
+        raise ValueError(
+            f"W_O of layer {index} cannot be read in {kind!r}: {type(o_proj).__name__} holds {held}. A packed or "
+            "quantised o_proj has to be dequantised (load the model in bfloat16, or leave o_proj out of the "
+            "quantisation); quantised q, k and v do no harm"
+        )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,6 +27,7 @@ def attention_maps(
     *,
     first: int = 0,
     cap: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Attention weights as part of the graph, float32.
 
@@ -40,6 +42,8 @@ def attention_maps(
         Factor on q·k.
     cap : callable, optional
         Applied to the scaled scores (Gemma-2).
+    sinks : torch.Tensor, shape [H], optional
+        A learned logit of each head that takes mass and has no value (gpt-oss).
 
     Returns
     -------
@@ -52,7 +56,11 @@ def attention_maps(
     if mask is None:
         m, n = scores.shape[-2:]
         mask = torch.ones(m, n, dtype=torch.bool, device=scores.device).tril_(first)
-    return scores.masked_fill(~mask, float("-inf")).softmax(-1)
+    scores = scores.masked_fill(~mask, float("-inf"))
+    if sinks is None:
+        return scores.softmax(-1)
+    sinks = sinks.float().view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)  # [B, H, m, 1]
+    return torch.cat([scores, sinks], -1).softmax(-1)[..., :-1]
 
 
 def mix(maps: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -70,6 +78,7 @@ def attend(
     scaling: float | None,
     softcap: float | None,
     cap: Callable[[torch.Tensor, float], torch.Tensor] = soft_cap,
+    sinks: torch.Tensor | None = None,
     **kwargs,
 ) -> torch.Tensor:
     """Attention output of a whole layer, shape [B, N, H, head_dim].
@@ -77,11 +86,68 @@ def attend(
     Parameters
     ----------
     softcap : float or None
-        Soft-cap on the scaled scores. No fused kernel knows it, so the maps are formed: quadratic in N.
+        Soft-cap on the scaled scores. No fused kernel knows it, or sinks, so the maps are formed: quadratic in N.
     cap : callable
         How to apply it.
+    sinks : torch.Tensor, shape [H], optional
+        See `attention_maps`.
     """
-    if softcap is None:
+    if softcap is None and sinks is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)[0]
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    return mix(attention_maps(query, key, attention_mask, scaling, cap=partial(cap, cap=softcap)), value)
+    cap = None if softcap is None else partial(cap, cap=softcap)
+    return mix(attention_maps(query, key, attention_mask, scaling, cap=cap, sinks=sinks), value)
+
+
+# What attention calls may pass beside q, k, v, mask, scaling, soft-cap and sinks: none of it changes the weights.
+# `sliding_window` is in the mask already, and dropout is off while attribution runs.
+_WITHOUT_EFFECT = frozenset(
+    {"dropout", "sliding_window", "position_ids", "cache_position", "use_cache", "layer_idx", "num_items_in_batch"}
+    | {"output_attentions", "output_hidden_states", "output_router_logits", "is_causal", "logits_to_keep"}
+)
+
+
+def check_call(
+    module: nn.Module, query: torch.Tensor, attention_mask: torch.Tensor | None, keywords: dict[str, Any]
+) -> None:
+    """Refuse an attention call that means more than q, k, v, a boolean mask, scaling, soft-cap and sinks.
+
+    A keyword that is swallowed gives another model's scores: indexed sparse attention, for one, hands its choice of
+    keys over this way, and attention over all keys is what comes out without it. So what is not known is refused.
+
+    Parameters
+    ----------
+    module : nn.Module
+        The attention module that called.
+    query : torch.Tensor, shape [B, H, m, head_dim]
+    attention_mask : torch.Tensor or None
+    keywords : dict
+        What the call passed beside the arguments that the attention functions take.
+
+    Raises
+    ------
+    ValueError
+        The message names family, layer and keyword.
+    """
+    where = _caller(module)
+    unknown = sorted(k for k, value in keywords.items() if k not in _WITHOUT_EFFECT and value is not None)
+    if unknown:
+        raise ValueError(
+            f"unsupported architecture: {where} passes {', '.join(map(repr, unknown))} to its attention, which the "
+            "decomposition does not know; it would be silently left out"
+        )
+    if attention_mask is None:
+        causal = keywords.get("is_causal")
+        causal = getattr(module, "is_causal", True) if causal is None else causal
+        if not causal and query.shape[2] > 1:
+            raise ValueError(f"unsupported architecture: {where} attends in both directions")
+    elif attention_mask.dtype != torch.bool or attention_mask.shape[1] != 1:
+        raise ValueError(
+            f"unsupported architecture: {where} has an attention mask of {attention_mask.dtype} and shape "
+            f"{tuple(attention_mask.shape)}; supported is a boolean one, the same for every head"
+        )
+
+
+def _caller(module: nn.Module) -> str:
+    kind = getattr(getattr(module, "config", None), "model_type", type(module).__name__)
+    return f"{kind!r}, layer {getattr(module, 'layer_idx', '?')},"

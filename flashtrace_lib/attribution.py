@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from .context import check_context
 from .sample import Sample, Span
 
 
@@ -96,9 +97,11 @@ class Method(ABC):
         Raises
         ------
         ValueError
-            If the scores are not finite (the activations overflowed) or an option does not fit the sample.
+            If the scores are not finite (the activations overflowed), an option does not fit the sample, or the
+            model cannot read the context (`context.check_context`).
         """
         start = time.perf_counter()
+        check_context(model, sample)
         result = self._attribute(model, sample)
         return self._finished(result, sample, time.perf_counter() - start)
 

@@ -60,7 +60,7 @@ def fused_column_sums(layer: LayerActivations, weights: torch.Tensor, target: Sp
     Parameters
     ----------
     layer : LayerActivations
-        Without soft-cap, which no fused kernel knows.
+        Without soft-cap and sinks, which no fused kernel knows.
     weights : torch.FloatTensor, shape [B, m]
         Row weights of B spans; head_dim of them share a pass.
     target : (int, int)
@@ -78,8 +78,8 @@ def fused_column_sums(layer: LayerActivations, weights: torch.Tensor, target: Sp
         If no fused kernel of this device takes these shapes, or it is not to be trusted; use
         ``attention="recompute"``.
     """
-    if layer.softcap is not None:
-        raise ValueError("no fused kernel computes soft-capped attention: use attention='recompute'")
+    if not layer.has_fused_kernel():
+        raise ValueError("no fused kernel computes attention with a soft-cap or sinks: use attention='recompute'")
     if not trusted(layer.k.device):
         raise RuntimeError(f"the fused kernel of {layer.k.device} fails its check: use attention='recompute'")
     n, head_dim = layer.k.shape[1:]

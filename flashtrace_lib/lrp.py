@@ -24,7 +24,7 @@ from transformers.masking_utils import sdpa_mask
 
 from .activations import attention_implementation
 from .architecture import decoder_layers
-from .attention import attend, soft_cap
+from .attention import attend, check_call, soft_cap
 
 # rule -> factor on the gradients of q and k, factor on that of v. CP-LRP (Ali et al. 2022) holds the attention
 # weights fixed, which conserves relevance through the softmax as well.
@@ -59,18 +59,20 @@ def _rule_attention(
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
     softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
     **kwargs,
 ) -> tuple[torch.Tensor, None]:
     """Attention function of one rule."""
+    check_call(module, query, attention_mask, kwargs)
     on_scores, on_values = factors
     query, key = scale_gradient(query, on_scores), scale_gradient(key, on_scores)
     value = scale_gradient(value, on_values)
-    return attend(module, query, key, value, attention_mask, scaling, softcap, capped, **kwargs), None
+    return attend(module, query, key, value, attention_mask, scaling, softcap, capped, s_aux, **kwargs), None
 
 
 for _rule, _factors in RULES.items():
-    AttentionInterface.register(f"flashtrace_{_rule}", partial(_rule_attention, _factors))
-    AttentionMaskInterface.register(f"flashtrace_{_rule}", sdpa_mask)
+    AttentionInterface.register(f"attribution_{_rule}", partial(_rule_attention, _factors))
+    AttentionMaskInterface.register(f"attribution_{_rule}", sdpa_mask)
 
 
 @contextmanager
@@ -91,7 +93,7 @@ def lrp_rules(model: nn.Module, rule: str = "attnlrp") -> Iterator[None]:
     """
     norms, mlps = _norms(model), _mlps(model)
     with ExitStack() as stack:
-        stack.enter_context(attention_implementation(model, f"flashtrace_{rule}"))
+        stack.enter_context(attention_implementation(model, f"attribution_{rule}"))
         for norm in norms:
             stack.callback(norm.register_forward_hook(_norm_hook(norm), with_kwargs=True).remove)
         for mlp in mlps:

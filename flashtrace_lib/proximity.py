@@ -151,8 +151,7 @@ def _finite_scores(
 def spans_at_once(activations: Activations, max_bytes: int | None = None) -> int:
     """How many spans `span_scores` may take together within a memory budget, at least 1."""
     layer = activations.layers[0]
-    n_heads = layer.parts.o_proj.in_features // layer.parts.head_dim
-    per_span = 3 * 4 * n_heads * activations.n_tokens  # float32 column sums [H, N] and what is made of them
+    per_span = 3 * 4 * layer.n_heads * activations.n_tokens  # float32 column sums [H, N] and what is made of them
     budget = max_bytes or min(default_budget(device) for device in {layer.k.device for layer in activations.layers})
     return max(1, budget // per_span)
 
@@ -169,7 +168,7 @@ def layer_scores(
 ) -> torch.Tensor:
     """Layer score s_bj of the module's formula, shape [B, N]; arguments as in `span_scores`."""
     aggregated, residual, y = aggregate(layer, weights, target, first_row)
-    bias = layer.parts.value_bias() if value_bias == "left_out" else None
+    bias = layer.value_bias() if value_bias == "left_out" else None
     layer = layer if bias is None else replace(layer, v=layer.v - bias.to(layer.v.dtype))
     e = (_per_head if heads == "per_head" else _head_sum)(layer, aggregated, y)  # [B, N]
     e_res = proximity(residual, y)  # [B]
@@ -222,8 +221,9 @@ def column_sums(layer: LayerActivations, weights: torch.Tensor, target: Span, fi
         mask = None if layer.mask is None else layer.mask[rows]
         keys = layer.k[:, : target[0] + stop] if mask is None else layer.k  # nothing behind the last row is attended
         alpha = attention_rows(
-            layer.q[:, rows], keys, target[0] + start, scaling=layer.scaling, softcap=layer.softcap, mask=mask
-        )  # [H, m, n]
+            layer.q[:, rows], keys, target[0] + start, scaling=layer.scaling, softcap=layer.softcap, mask=mask,
+            sinks=layer.sinks,
+        )  # fmt: skip; [H, m, n]
         spans = _with_weight(weights[:, start:stop])
         sums = torch.matmul(weights[spans, start:stop], alpha)  # [H, B', n]
         out[spans, :, : alpha.shape[-1]] += sums.transpose(0, 1)

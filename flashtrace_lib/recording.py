@@ -43,6 +43,7 @@ class _LayerRecord:
     seen: list[tuple[int, torch.Tensor | None]] = field(default_factory=list)
     scaling: float = 1.0
     softcap: float | None = None
+    sinks: torch.Tensor | None = None
 
     def add(self, name: str, x: torch.Tensor) -> None:
         """File a copy of rows, if there are any."""
@@ -126,8 +127,8 @@ class Recording:
         masks: list[torch.Tensor] = []
         return Activations([self._assembled(r, masks) for r in self._layers], (self.first_row, len(ids)), len(ids))
 
-    def _on_pass(self, _, args, kwargs) -> None:
-        """Check that a pass goes on where the last one ended, and note its tokens."""
+    def _on_pass(self, _, args, kwargs) -> tuple[tuple, dict]:
+        """Check that a pass goes on where the last one ended, note its tokens, and have every layer run all rows."""
         ids = args[0] if args else kwargs.get("input_ids")
         if ids is None or len(ids) != 1:
             raise ValueError("one response can be recorded at a time: generate from input_ids of shape [1, N]")
@@ -142,6 +143,10 @@ class Recording:
         self.ids = torch.cat([self.ids, ids[0].cpu()])
         if self.first_row is None:
             self.first_row = len(self.ids) - 1
+        keep = kwargs.get("logits_to_keep")
+        if isinstance(keep, int) and keep:  # for a number, some models leave the other rows out of their last layers
+            kwargs = {**kwargs, "logits_to_keep": torch.arange(ids.shape[1] - keep, ids.shape[1])}
+        return args, kwargs
 
     def _kept(self, m: int) -> slice:
         """Which of the m positions of this pass are kept as rows."""
@@ -150,8 +155,8 @@ class Recording:
     def _recorder(self, record: _LayerRecord):
         """Build the function that files q, k, v and the mask of one layer."""
 
-        def file(query, key, value, attention_mask, scaling, softcap) -> None:
-            record.scaling, record.softcap = scaling, softcap
+        def file(query, key, value, attention_mask, **how) -> None:
+            record.scaling, record.softcap, record.sinks = how["scaling"], how["softcap"], how["sinks"]
             m, n, now = query.shape[2], key.shape[2], len(self.ids)
             if n == now:  # the cache holds every position: refer to it
                 record.k, record.v = [key[0]], [value[0]]
@@ -178,7 +183,14 @@ class Recording:
             mask = shared[0] if shared else mask
         k, v = (x[0] if len(x) == 1 else torch.cat(x, dim=1) for x in (record.k, record.v))
         return LayerActivations(
-            record.parts, k=k, v=v, mask=mask, scaling=record.scaling, softcap=record.softcap, **rows
+            record.parts,
+            k=k,
+            v=v,
+            mask=mask,
+            scaling=record.scaling,
+            softcap=record.softcap,
+            sinks=record.sinks,
+            **rows,
         )
 
     def _mask(self, record: _LayerRecord, device: torch.device) -> torch.Tensor | None:

@@ -19,6 +19,7 @@ def attention_rows(
     scaling: float,
     softcap: float | None = None,
     mask: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Attention weights of a block of rows, in float32.
 
@@ -34,11 +35,13 @@ def attention_rows(
         See `LayerActivations`.
     mask : torch.BoolTensor, shape [m, n], optional
         True where attention is allowed; causal if None.
+    sinks : torch.Tensor, shape [H], optional
+        A learned logit of each head that takes mass and has no value (gpt-oss).
 
     Returns
     -------
     torch.FloatTensor, shape [H, m, n]
-        Softmax weights; every row sums to 1.
+        Softmax weights; every row sums to 1, with ``sinks`` to less.
     """
     n_heads, m, _ = q.shape
     n_kv, n, _ = k.shape
@@ -51,7 +54,9 @@ def attention_rows(
     else:  # only the block on the diagonal can look ahead
         ahead = torch.ones(m, n - first, dtype=torch.bool, device=q.device).triu_(1)  # [m, n - first]
         scores[:, :, first:].masked_fill_(ahead, float("-inf"))
-    return torch.softmax(scores, dim=-1)
+    if sinks is None:
+        return torch.softmax(scores, dim=-1)
+    return torch.cat([scores, sinks.float().view(-1, 1, 1).expand(-1, m, 1)], -1).softmax(-1)[..., :-1]
 
 
 def row_blocks(n_rows: int, n_heads: int, n_columns: int) -> Iterator[Span]:
@@ -61,25 +66,27 @@ def row_blocks(n_rows: int, n_heads: int, n_columns: int) -> Iterator[Span]:
         yield start, min(start + step, n_rows)
 
 
-def softcapped_attention(
+def attention_in_blocks(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     scaling: float,
-    softcap: float,
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Output of attention with soft-capped scores, which sdpa has no kernel for, in blocks of rows.
+    """Output of attention with soft-capped scores or sinks, which sdpa has no kernel for, in blocks of rows.
 
     Parameters
     ----------
     query : torch.Tensor, shape [1, H, m, head_dim]
         The last m of n positions.
     key, value : torch.Tensor, shape [1, H_kv, n, head_dim]
+        Values may be of another width.
     attention_mask : torch.BoolTensor, shape [1, 1, m, n], optional
         True where attention is allowed; causal if None.
-    scaling, softcap : float
-        Factor on q·k, and the soft-cap on the result.
+    scaling, softcap, sinks
+        See `attention_rows`.
 
     Returns
     -------
@@ -90,10 +97,12 @@ def softcapped_attention(
     n = k.shape[1]
     past = n - m  # positions in a cache, before the first query
     v = v.float().repeat_interleave(n_heads // len(v), 0)  # [H, N, head_dim]
-    out = torch.empty_like(q)
+    out = q.new_empty(n_heads, m, v.shape[-1])  # [H, m, head_dim]
     for start, stop in row_blocks(m, n_heads, n):
         mask = None if attention_mask is None else attention_mask[0, 0, start:stop]
         keys = k[:, : past + stop] if mask is None else k
-        weights = attention_rows(q[:, start:stop], keys, past + start, scaling=scaling, softcap=softcap, mask=mask)
+        weights = attention_rows(
+            q[:, start:stop], keys, past + start, scaling=scaling, softcap=softcap, mask=mask, sinks=sinks
+        )  # [H, m', n]
         out[:, start:stop] = torch.bmm(weights, v[:, : weights.shape[-1]]).to(out.dtype)
     return out.transpose(0, 1)[None].contiguous()

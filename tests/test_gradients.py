@@ -139,9 +139,11 @@ def test_ig_of_a_linear_target_is_exact():
         def get_input_embeddings(self):
             return self.embedding
 
-        def forward(self, inputs_embeds, use_cache, logits_to_keep):
+        def forward(self, input_ids=None, inputs_embeds=None, use_cache=False, logits_to_keep=None):
+            inputs_embeds = self.embedding(input_ids) if inputs_embeds is None else inputs_embeds
             score = (inputs_embeds * torch.arange(1.0, 5)).sum((1, 2))  # linear in every embedding
-            logits = torch.zeros(len(score), len(logits_to_keep), 97)
+            kept = inputs_embeds.shape[1] if logits_to_keep is None else len(logits_to_keep)
+            logits = torch.zeros(len(score), kept, 97)
             return type("Output", (), {"logits": logits + score[:, None, None] * torch.eye(97)[5]})
 
     model, sample = Linear(), tiny_sample()

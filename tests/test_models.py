@@ -24,7 +24,7 @@ def test_a_model_that_does_not_add_up_is_refused_with_layer_and_gap():
     model = tiny_model("llama")
     # a residual multiplier, as Granite has it, breaks x + attention(x) W_O in layer 1 alone
     model.model.layers[1].self_attn.register_forward_hook(lambda m, a, out: (out[0] * 0.5, out[1]))
-    with pytest.raises(ValueError, match=r"in layer 1 .*relative gap 0\.\d+, allowed 0\.001"):
+    with pytest.raises(ValueError, match=r"in layer 1 .*relative gap 1, allowed 0\.001"):
         check_decomposition(model)
     with pytest.raises(ValueError, match="refused"):
         FlashTrace().attribute(model, tiny_sample())

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
+from peft import PeftModel
 from torch import nn
 from tqdm import tqdm
 
 from ..attribution import Attribution
+from ..decomposition import check_decomposition
 from ..lrp import RULES, capped, lrp_rules
 from ..sample import Sample
-from .gradients import Target, TargetMethod, differentiable, embed, graph_bytes, target_of
+from .gradients import Target, TargetMethod, check_forward, differentiable, embed, graph_bytes, target_of
 from .units import check_choice
 
 
@@ -48,6 +51,8 @@ class AttnLRP(TargetMethod):
         check_choice("rule", self.rule, tuple(RULES))
 
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
+        check_decomposition(model)
+        check_forward(model, f"{self.name} ({self.rule})", partial(_ruled_logits, model, self.rule), logits=True)
         target = target_of(model, sample)
         at_once = self._at_once(model, graph_bytes(model, len(target.context), len(target.ids)))
         with differentiable(model, recompute=at_once == 0), lrp_rules(model, self.rule):
@@ -69,6 +74,12 @@ class AttnLRP(TargetMethod):
         )
 
 
+def _ruled_logits(model: nn.Module, rule: str, target: Target) -> torch.Tensor:
+    """`target_logits` of plain tokens under the rules."""
+    with differentiable(model), lrp_rules(model, rule):
+        return target_logits(model, embed(model, target.context), target)
+
+
 def target_logits(model: nn.Module, embeddings: torch.Tensor, target: Target) -> torch.Tensor:
     """Logits of the target tokens alone, under the soft-cap rule where the model caps them.
 
@@ -83,13 +94,16 @@ def target_logits(model: nn.Module, embeddings: torch.Tensor, target: Target) ->
     -------
     torch.FloatTensor, shape [M]
     """
-    hidden = model.base_model(inputs_embeds=embeddings, use_cache=False).last_hidden_state[0, slice(*target.rows)]
+    body = model.get_base_model().base_model if isinstance(model, PeftModel) else model.base_model
+    hidden = body(inputs_embeds=embeddings, use_cache=False).last_hidden_state[0, slice(*target.rows)]  # [M, d]
     head = model.get_output_embeddings()
     ids = target.ids.to(head.weight.device)
     logits = (hidden.to(head.weight.device).float() * head.weight[ids].float()).sum(-1)  # [M, d] -> [M]
     if getattr(head, "bias", None) is not None:
         logits = logits + head.bias[ids].float()
-    cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+    config = model.config.get_text_config()
+    logits = logits / getattr(config, "logits_scaling", 1.0)  # Granite
+    cap = getattr(config, "final_logit_softcapping", None)
     return logits if cap is None else capped(logits, cap)
 
 

@@ -11,6 +11,7 @@ import torch
 
 from ..activations import Activations, capture
 from ..attribution import Attribution, Hop, Method
+from ..context import check_context
 from ..decomposition import check_decomposition
 from ..fused import attention_used, choose
 from ..proximity import span_rollout, span_scores, span_sums, spans_at_once
@@ -173,6 +174,7 @@ class FlashTrace(Method):
         samples = [sample.with_output(span) for span in spans]
         if not samples:
             raise ValueError("no spans to explain: pass at least one (start, stop) range of token positions")
+        check_context(model, sample)
         check_decomposition(model)
         activations = self._capture(model, sample.input_ids, self._rows(samples), recorded)
         at_once = spans_at_once(activations)
@@ -217,7 +219,7 @@ class FlashTrace(Method):
             raise ValueError("attention maps are not recorded: use attention='auto', 'recompute' or 'fused'")
         activations = recorded.activations(input_ids, rows)
         for layer in activations.layers:
-            layer.fused = attention == "fused" and layer.softcap is None
+            layer.fused = attention == "fused" and layer.has_fused_kernel()
         return activations
 
     def _rows(self, samples: Sequence[Sample]) -> Span:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ..attribution import Attribution, Hop, Method
+from ..decomposition import check_equal, check_ids, check_once, plain_logits
 from ..sample import Sample, Span
 from ..scoring_model import check_budget, evaluating, model_budget
 from .hops import mass
@@ -153,6 +154,46 @@ def log_probs(model: nn.Module, embeddings: torch.Tensor, target: Target) -> tor
     logits = logits[:, -len(target.ids) :].float()  # a model that does not know logits_to_keep returns all
     ids = target.ids.to(logits.device).expand(len(logits), -1)  # [B, M]
     return logits.log_softmax(-1).gather(-1, ids[..., None])[..., 0]
+
+
+def log_probs_of_text(model: nn.Module, target: Target) -> torch.Tensor:
+    """`log_probs` of the text as it is, handed over as embeddings, outside any graph, shape [M]."""
+    with torch.inference_mode(False), torch.no_grad(), evaluating(model):
+        return log_probs(model, embed(model, target.context), target)[0]
+
+
+def check_forward(model: nn.Module, method: str, values: Callable[[Target], torch.Tensor], *, logits: bool) -> None:
+    """Assert that a method's own way through the model predicts what the model predicts; see `check_once`.
+
+    Embeddings that are handed over in the place of tokens, other attention functions and logits that are formed by
+    hand may each leave out something that a family does.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+    method : str
+        For the message.
+    values : callable
+        Takes a `Target`; returns the logit, or log-probability, of each of its M tokens, float32 [M].
+    logits : bool
+        Which of the two.
+
+    Raises
+    ------
+    ValueError
+        If they differ.
+    """
+
+    def check() -> None:
+        ids = check_ids(model).to(input_device(model))
+        target = Target(ids[:-1], ids[1:], (0, len(ids) - 1))
+        found = values(target).detach().float().cpu()  # [M]
+        plain = plain_logits(model, target.context).cpu()  # [M, V]
+        plain = plain if logits else plain.log_softmax(-1)
+        expected = plain.gather(-1, target.ids.cpu()[:, None])[:, 0]  # [M]
+        check_equal(model, found[None], expected[None], f"under {method}")
+
+    check_once(model, method, check)
 
 
 @contextmanager

@@ -17,14 +17,26 @@ from transformers.masking_utils import sdpa_mask
 
 from ..activations import LayerActivations, attention_implementation, capture
 from ..architecture import decoder_layers
-from ..attention import attend, attention_maps, mix, soft_cap
+from ..attention import attend, attention_maps, check_call, mix, soft_cap
 from ..attribution import Attribution
+from ..decomposition import check_decomposition
 from ..proximity import column_sums
 from ..sample import Sample, Span
-from .gradients import GradientMethod, Target, check_steps, differentiable, embed, graph_bytes, log_probs, target_of
+from .gradients import (
+    GradientMethod,
+    Target,
+    check_forward,
+    check_steps,
+    differentiable,
+    embed,
+    graph_bytes,
+    log_probs,
+    log_probs_of_text,
+    target_of,
+)  # fmt: skip
 from .units import check_choice
 
-IMPLEMENTATION = "flashtrace_attention_maps"
+IMPLEMENTATION = "attribution_maps"
 
 
 @dataclass
@@ -46,13 +58,13 @@ class _Tap:
     full: torch.Tensor | None = None
     maps: torch.Tensor | None = None
 
-    def __call__(self, query, key, value, mask, scaling, softcap) -> torch.Tensor:
+    def __call__(self, query, key, value, mask, scaling, softcap, sinks) -> torch.Tensor:
         """Attention output [B, n, H, head_dim]; zero at other rows, which nothing reads after the last layer."""
         rows = slice(*self.rows)
         cap = None if softcap is None else partial(soft_cap, cap=softcap)
         mask = None if mask is None else mask[:, :, rows, : key.shape[-2]]
         with torch.no_grad():
-            self.full = attention_maps(query[:, :, rows], key, mask, scaling, first=self.rows[0], cap=cap)
+            self.full = attention_maps(query[:, :, rows], key, mask, scaling, first=self.rows[0], cap=cap, sinks=sinks)
         self.maps = (self.full * self.scales.to(self.full.device)[:, None, None, None]).requires_grad_()
         out = torch.zeros(len(value), query.shape[2], query.shape[1], value.shape[-1]).to(value)
         out[:, rows] = mix(self.maps, value)  # [B, M, H, head_dim]
@@ -71,14 +83,16 @@ def _tapped_attention(
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
     softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
     **kwargs,
 ) -> tuple[torch.Tensor, None]:
     """Attention function registered with transformers."""
+    check_call(module, query, attention_mask, kwargs)
     tap = _TAPS.get(module)
     if tap is None:
-        return attend(module, query, key, value, attention_mask, scaling, softcap, **kwargs), None
+        return attend(module, query, key, value, attention_mask, scaling, softcap, sinks=s_aux, **kwargs), None
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    return tap(query, key, value, attention_mask, scaling, softcap), None
+    return tap(query, key, value, attention_mask, scaling, softcap, s_aux), None
 
 
 AttentionInterface.register(IMPLEMENTATION, _tapped_attention)
@@ -101,6 +115,12 @@ def _tapped(model: nn.Module, tap: _Tap) -> Iterator[None]:
         _TAPS[last.attention] = tap
         stack.callback(_TAPS.pop, last.attention, None)
         yield
+
+
+def _tapped_log_probs(model: nn.Module, target: Target) -> torch.Tensor:
+    """Log-probabilities [M] with the last layer's maps as they are."""
+    with _tapped(model, _Tap(target.rows, torch.ones(1))):
+        return log_probs_of_text(model, target)
 
 
 @dataclass
@@ -149,6 +169,8 @@ class IGAttention(GradientMethod):
         check_choice("perception", self.perception, ("token", "attention"))
 
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
+        check_decomposition(model)
+        check_forward(model, self.name, partial(_tapped_log_probs, model), logits=False)
         n_layers = len(decoder_layers(model))
         if not 0 <= self.start_layer < n_layers:
             raise ValueError(f"start_layer must lie in [0, {n_layers}), the model's layers; got {self.start_layer}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -12,7 +13,18 @@ from tqdm import tqdm
 
 from ..attribution import Attribution
 from ..sample import Sample
-from .gradients import Target, TargetMethod, check_steps, differentiable, embed, graph_bytes, log_probs, target_of
+from .gradients import (
+    Target,
+    TargetMethod,
+    check_forward,
+    check_steps,
+    differentiable,
+    embed,
+    graph_bytes,
+    log_probs,
+    log_probs_of_text,
+    target_of,
+)
 
 
 @dataclass
@@ -54,6 +66,7 @@ class IntegratedGradients(TargetMethod):
             raise ValueError(f"start must lie in [0, 1), got {self.start!r}: it is the first point of the path 0 to 1")
 
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
+        check_forward(model, self.name, partial(log_probs_of_text, model), logits=False)
         target = target_of(model, sample)
         embeddings = embed(model, target.context)  # [1, n, d]
         at_once = self._at_once(model, graph_bytes(model, len(target.context), len(target.ids)))
