@@ -20,7 +20,9 @@ copyright = "FlashTrace book authors, MIT licence"
 version = release = __version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
-include_patterns = ["index.md", "api.rst", "C*.md", "data/adapter/README.md", "figures/claims.md", "notebooks/*.ipynb"]
+include_patterns = [
+    "index.md", "api.rst", "C*.md", "data/adapter/README.md", "docs/models.md", "figures/claims.md", "notebooks/*.ipynb"
+]  # fmt: skip
 
 # Notebooks show what is stored in them; warnings of their text are errors like all others.
 nb_execution_mode = "off"
