@@ -21,7 +21,6 @@ from .fingerprints import sample_fingerprint
 from .generation import GENERATED, MARKS, Collection, can_think, collect
 from .methods import METHODS, FlashTrace
 from .methods.hops import accumulate
-from .methods.units import UnitMethod
 from .metrics import bootstrap_interval, recovery_rate
 from .profiles import Profile
 from .proximity import aggregate, head_proximity
@@ -67,12 +66,10 @@ def _made(profile: Profile, name: str, tokenizer: Any) -> Method:
 
 
 def method_options(profile: Profile, name: str) -> dict[str, Any]:
-    """Options of a method under a profile: its own, the profile's number of hops, and sentences for units."""
+    """Options of a method under a profile: its own, and the profile's number of hops."""
     options = dict(profile.method_options.get(name, {}))
     if issubclass(METHODS[name], FlashTrace):
         options = {"hops": profile.hops} | options
-    if issubclass(METHODS[name], UnitMethod):  # appendix D.2: one pass a token would cost hundreds
-        options = {"units": "sentence"} | options
     return options
 
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast, RobertaConfig, RobertaForMaske
 from flashtrace_lib import Sample, Segments
 from flashtrace_lib.methods import ReAGent
 from flashtrace_lib.methods.units import seeded_generator
-from flashtrace_lib.proposals import CausalProposals, make_proposer
+from flashtrace_lib.proposals import DRAWS, CausalProposals, make_proposer
 
 SENTENCES = [(1, 4), (4, 5), (5, 8), (9, 11), (11, 12), (12, 15)]
 
@@ -29,28 +29,29 @@ def naive_reagent(model, sample, spans, *, runs, steps, replace, keep, top_k, di
     """One forward at a time, loops over runs, targets and units; only the order of the draws is agreed on."""
     ids, n = sample.input_ids, len(spans)
     first, last = sample.segments.output
-    proposal = ids.clone()
-    for j in range(1, len(ids)):
-        proposal[j] = log_probs_of(model, ids)[j - 1].argmax()
+    pool = pool_of(model, sample, (spans[0][0], spans[-1][1]), seed)
     intact = log_probs_of(model, ids)
 
-    def replaced(units):
-        out = ids.clone()
+    def replaced(context, units, random):
+        out, picks = context.clone(), torch.randint(DRAWS, ids.shape, generator=random)
         for u in units:
-            out[spans[u][0] : spans[u][1]] = proposal[spans[u][0] : spans[u][1]]
-        return log_probs_of(model, out)
+            for j in range(*spans[u]):
+                out[j] = pool[j, picks[j]]
+        return out
 
-    random = seeded_generator(seed, sample)
-    z = torch.rand((runs, last - first, n), generator=random, dtype=torch.float64)
-    taken, stopped = [0] * runs, [False] * runs
-    for _ in range(steps):
-        orders = torch.rand(runs, n, generator=random).argsort(-1).tolist()
-        for run in range(runs):
-            if stopped[run]:
-                continue
+    def keeps(context):
+        log_probs = log_probs_of(model, context)
+        return all(int(ids[t]) in log_probs[t - 1].topk(top_k).indices.tolist() for t in range(first, last))
+
+    each, taken, stopped, passes = [], [0] * runs, [False] * runs, 1
+    for run in range(runs):
+        random = seeded_generator(f"{seed}:{run}", sample)
+        z = torch.rand((last - first, n), generator=random, dtype=torch.float64)
+        while taken[run] < steps and not stopped[run]:
             taken[run] += 1
-            chosen = set(orders[run][: round(replace * n)])
-            now = replaced(chosen)
+            passes += 2
+            chosen = set(torch.rand(n, generator=random).argsort().tolist()[: round(replace * n)])
+            now = log_probs_of(model, replaced(ids, chosen, random))
             for r, t in enumerate(range(first, last)):
                 if distance == "probability":
                     delta = (intact[t - 1, ids[t]].exp() - now[t - 1, ids[t]].exp()).item()
@@ -59,13 +60,22 @@ def naive_reagent(model, sample, spans, *, runs, steps, replace, keep, top_k, di
                     delta = (1 - (p * q).sqrt().sum()).clamp_min(0).sqrt().item()
                 step = torch.logit(torch.tensor((1 + delta) / 2, dtype=torch.float64)).item()
                 for u in range(n):
-                    z[run, r, u] += step if u in chosen else -step
-            importance = sum(row.exp() / row.exp().sum() for row in z[run]) / len(z[run])
+                    z[r, u] += step if u in chosen else -step
+            importance = sum(row.exp() / row.exp().sum() for row in z) / len(z)
             ranked = sorted(range(n), key=lambda u: (-importance[u].item(), u))
-            alone = replaced(ranked[max(1, round(keep * n)) :])
-            stopped[run] = all(int(ids[t]) in alone[t - 1].topk(top_k).indices.tolist() for t in range(first, last))
-    importance = torch.stack([sum(r.exp() / r.exp().sum() for r in rows) / len(rows) for rows in z]).mean(0)
-    return importance, taken, stopped
+            count = max(1, round(keep * n))
+            alone = replaced(ids, ranked[count:], random)
+            if keeps(alone):
+                passes += 1
+                stopped[run] = not keeps(replaced(alone, ranked[:count], random))
+        each.append(sum(row.exp() / row.exp().sum() for row in z) / len(z))
+    return torch.stack(each).mean(0), taken, stopped, passes
+
+
+def pool_of(model, sample, region, seed=0):
+    """The tokens that the causal model may propose at each position, [N, DRAWS]."""
+    generator = seeded_generator(f"{seed}:proposals", sample)
+    return CausalProposals(model, sample, region, generator)._pool
 
 
 @pytest.mark.parametrize("distance", ["probability", "hellinger"])
@@ -76,17 +86,19 @@ def test_equals_the_plain_loop(model, distance, units, region):
     sample.sentences = list(SENTENCES)
     spans = [s for s in (SENTENCES if units == "sentence" else [(i, i + 1) for i in range(16)]) if 1 <= s[0] < 12]
     spans = [s for s in spans if s != (8, 9) and (region == "context" or s[0] < 8)]
-    options = dict(distance=distance, runs=2, top_k=60)  # of 97: some runs stop, some do not
-    expected, taken, stopped = naive_reagent(model, sample, spans, steps=6, replace=0.4, keep=0.3, **options)
+    options = dict(distance=distance, runs=4, top_k=60)  # of 97: some runs stop, some do not
+    expected, taken, stopped, passes = naive_reagent(model, sample, spans, steps=6, replace=0.4, keep=0.3, **options)
     att = ReAGent(units=units, region=region, max_steps=6, replace_share=0.4, keep_share=0.3, **options).attribute(
         model, sample
     )
     signed = torch.zeros(16, dtype=torch.float64)
     for value, (start, stop) in zip(expected, spans, strict=True):
-        signed[start:stop] = value / (stop - start)
+        signed[start:stop] = value
     on_input = signed[1:8]
     torch.testing.assert_close(att.scores.double(), on_input / on_input.sum(), atol=1e-5, rtol=0)
     assert att.metadata["steps"] == taken and att.metadata["stopped"] == stopped
+    assert att.metadata["forward_passes"] == passes + 1  # one for the proposals
+    assert att.metadata["n_units"] == len(spans) and att.metadata["units"] == units
 
 
 def test_stops_when_the_top_units_alone_keep_the_prediction():
