@@ -124,7 +124,7 @@ def _draw_others(
     log_probs: torch.Tensor, original: torch.Tensor, special: list[int], uniform: torch.Tensor
 ) -> torch.Tensor:
     """Tokens [r, DRAWS] from log-probabilities [r, V] without the original [r] and special ones, by inversion."""
-    log_probs = log_probs.double().cpu()
+    log_probs = log_probs.to("cpu", torch.float64, copy=True)
     log_probs[:, special] = -torch.inf
     log_probs.scatter_(1, original[:, None], -torch.inf)
     below = log_probs.softmax(-1).cumsum(-1)  # [r, V]
