@@ -21,6 +21,7 @@ from .fingerprints import sample_fingerprint
 from .generation import GENERATED, MARKS, Collection, can_think, collect
 from .methods import METHODS, FlashTrace
 from .methods.hops import accumulate
+from .methods.units import UnitMethod
 from .metrics import bootstrap_interval, recovery_rate
 from .profiles import Profile
 from .proximity import aggregate, head_proximity
@@ -71,6 +72,12 @@ def method_options(profile: Profile, name: str) -> dict[str, Any]:
     if issubclass(METHODS[name], FlashTrace):
         options = {"hops": profile.hops} | options
     return options
+
+
+def sweep_options(profile: Profile, name: str) -> dict[str, Any]:
+    """`method_options` for a sweep of lengths: sentences throughout, so that a curve measures one algorithm."""
+    units = {"units": "sentence"} if issubclass(METHODS[name], UnitMethod) else {}
+    return units | method_options(profile, name)
 
 
 def build_method(name: str, options: Mapping[str, Any], tokenizer: Any = None) -> Method:

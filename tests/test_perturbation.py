@@ -36,7 +36,7 @@ def masked(sample, span):
     return ids
 
 
-def spread(sample, values, spans, share=True):
+def spread(sample, values, spans, share=False):
     """Scores of units laid out over the tokens of I."""
     out = torch.zeros(len(sample), dtype=torch.float64)
     for value, (start, stop) in zip(values, spans, strict=True):
@@ -158,7 +158,7 @@ def test_renormalised_scores_are_a_distribution_of_evidence():
 
 def test_memory_budget_is_no_part_of_the_options():
     assert (
-        Perturbation(max_batch_bytes=5).options() == Perturbation().options() == {"units": "token", "spread": "share"}
+        Perturbation(max_batch_bytes=5).options() == Perturbation().options() == {"units": "auto", "spread": "copy"}
     )
     assert CLP().options()["metric"] == "nll"
 
@@ -205,7 +205,7 @@ def test_named_aggregations_are_flashtrace_options(model, control, aggregation):
     "method, options, message",
     [
         (Perturbation, {"units": "word"}, "token, sentence"),
-        (Perturbation, {"spread": "all"}, "share, copy"),
+        (Perturbation, {"spread": "all"}, "copy, share"),
         (Perturbation, {"max_batch_bytes": 0}, "must be positive"),
         (CLP, {"metric": "hellinger"}, "nll, kl"),
         (CLP, {"variant": "sentence"}, "probing, ablation"),
