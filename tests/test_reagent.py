@@ -9,8 +9,8 @@ from transformers import PreTrainedTokenizerFast, RobertaConfig, RobertaForMaske
 
 from flashtrace_lib import Sample, Segments
 from flashtrace_lib.methods import ReAGent
-from flashtrace_lib.methods.units import seeded_generator
 from flashtrace_lib.proposals import DRAWS, CausalProposals, _draw_others, make_proposer
+from flashtrace_lib.sample import seeded_generator
 
 SENTENCES = [(1, 4), (4, 5), (5, 8), (9, 11), (11, 12), (12, 15)]
 

@@ -11,9 +11,9 @@ from tqdm import tqdm
 
 from ..attribution import Attribution
 from ..proposals import MODEL, Proposer, make_proposer
-from ..sample import Sample, Span
+from ..sample import Sample, Span, seeded_generator
 from ..scoring_model import hellinger_from, log_prob_of, score_rows, whole_distribution
-from .units import UnitMethod, check_choice, seeded_generator, unit_spans
+from .units import UnitMethod, check_choice, unit_spans
 
 _LARGEST_CHANGE = 1 - 1e-6  # the logit of a change of 1 would be infinite
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -31,12 +30,6 @@ def renormalise(signed: torch.Tensor) -> torch.Tensor:
     """
     positive = signed.double().clamp_min(0)
     return (positive / positive.sum().clamp_min(torch.finfo(torch.float64).tiny)).float()
-
-
-def seeded_generator(seed: int | str, sample: Sample) -> torch.Generator:
-    """Random generator fixed by the seed and the sample alone, whatever was computed before."""
-    digest = hashlib.sha256(f"{seed}:{sample.id}:".encode() + sample.input_ids.cpu().numpy().tobytes()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
 
 
 def unit_spans(sample: Sample, segment: Span, units: str) -> list[Span]:
