@@ -124,3 +124,9 @@ class Method(ABC):
             if name not in self.incidental and not (name in self.later and value == default)
         }
         return shaping | ({"revision": self.revision} if self.revision > 1 else {})
+
+    def setting(self) -> str:
+        """What every table that holds the method says about its options: those that are not the method's own."""
+        own = type(self)().options()
+        changed = {name: value for name, value in self.options().items() if value != own.get(name)}
+        return ", ".join(f"{name} {value} (default {own.get(name)})" for name, value in changed.items())

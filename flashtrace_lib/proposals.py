@@ -149,6 +149,7 @@ class MaskedProposals:
     are cut into pieces that are filled one by one.
     """
 
+    source = "masked language model"
     forward_passes = 0  # none of the explained model
 
     def __init__(self, name: str, tokenizer: Any, sample: Sample, device: torch.device) -> None:
@@ -160,7 +161,7 @@ class MaskedProposals:
             )
         self.ids = sample.input_ids.cpu()
         self._words, self._tokenizer = sample.tokens[: sample.segments.output[0]], tokenizer
-        self.source = f"masked language model {name}"
+        self.source = f"{self.source} {name}"
         masked_model, self._masked_tokenizer = _load(name)
         self._masked_model = masked_model.to(device)
         self._causal = _translation(name, tokenizer).to(device)  # [V of the masked model]

@@ -10,7 +10,7 @@ import torch
 from tqdm import tqdm
 
 from ..attribution import Attribution
-from ..proposals import MODEL, Proposer, make_proposer
+from ..proposals import MODEL, CausalProposals, MaskedProposals, Proposer, make_proposer
 from ..sample import Sample, Span, seeded_generator
 from ..scoring_model import hellinger_from, log_prob_of, score_rows, whole_distribution
 from .units import UnitMethod, check_choice, unit_spans
@@ -94,6 +94,12 @@ class ReAGent(UnitMethod):
         for option in ("top_k", "runs", "max_steps"):
             if getattr(self, option) < 1:
                 raise ValueError(f"{option} must be at least 1, got {getattr(self, option)!r}")
+
+    def setting(self) -> str:
+        """Its effort and what proposed: another effort, or another model, is another baseline."""
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        source = CausalProposals.source if self.proposals == MODEL else f"{MaskedProposals.source} {self.proposals}"
+        return f"{runs} of at most {self.max_steps} steps, replacements proposed by the {source}"
 
     def _attribute(self, model, sample: Sample) -> Attribution:
         spans = self._spans(sample)
