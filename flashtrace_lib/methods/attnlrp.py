@@ -37,9 +37,9 @@ class AttnLRP(TargetMethod):
     Notes
     -----
     The authors' implementation (github.com/rachtibat/LRP-eXplains-Transformers) states that "LRP is a patented
-    technology that can only be used free of charge for personal and scientific purposes"; this one is written from
-    the paper, and the caution holds for it as well. The same page warns of Qwen3, the family of the paper's
-    experiments: "Attribution skewed toward first token".
+    technology that can only be used free of charge for personal and scientific purposes"; ask a lawyer before any
+    other use, of this code too. The same page warns of Qwen3, the family of the paper's experiments: "Attribution
+    skewed toward first token".
 
     References
     ----------

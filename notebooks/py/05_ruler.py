@@ -192,6 +192,8 @@ print("flagged samples:", flags.to_dict(), "of", frame["sample"].nunique())
 #   more than a tenth of the input in most cells, so that the recovery rate is capped (see the caps above); R-precision is
 #   not. A tenth of the input is only a few sentences.
 # * **Few samples.** The intervals say what can be told from them. The profile `full` has a hundred a cell.
+# * **AttnLRP on Qwen3.** Its authors warn that there it is "skewed toward first token" (README of their library, LXT, August
+#   2026). The paper's numbers are of Qwen3-8B; here the model is of the Llama family.
 # * **One metric for all.** The paper scores FlashTrace with a masking rule that spares punctuation and the baselines
 #   without it. Here every method is scored on the same tokens.
 
