@@ -118,8 +118,8 @@ def test_goes_on_where_the_top_units_do_not_decide(model):
     assert att.metadata["forward_passes"] == 3 * 8 + 2
 
 
-def test_a_model_sure_of_its_input_does_not_stop_at_once():
-    """A model that predicts its input exactly has only the original tokens for most probable proposals."""
+def test_what_a_model_is_sure_of_is_replaced_all_the_same():
+    """The most probable proposal is the token that stands there: another one is drawn."""
     model, sample = planted_model(), planted_sample()
     best = log_probs_of(model, sample.input_ids).argmax(-1)
     sample.input_ids[16:18] = best[15]  # T repeats what follows from the evidence
