@@ -56,7 +56,8 @@ counts
 # ## Methods and metrics
 #
 # RISE and MAS mask the problem in steps, most important tokens first, and follow the log-probability of the whole
-# response (`05_ruler`, appendix F.2). The problems are short, so a step is a token or a few.
+# response (`05_ruler`, appendix F.2). The problems are short, so a step is a token or a few;
+# and Perturbation, CLP and ReAGent change a token at a time where a problem has fewer than 200, not a sentence.
 
 # %%
 methods = reasoning.reasoning_methods(run, tokenizer)

@@ -52,7 +52,8 @@ counts
 # ## Table 2, the columns of MoreHopQA
 #
 # Mean, bootstrap 95 % interval, and in round brackets the paper's number. Bold only where the intervals of the best and
-# the second best method do not overlap.
+# the second best method do not overlap. Perturbation, CLP and ReAGent change a token at a time where the input has fewer than
+# 200 tokens, else a sentence (appendix D.2; the limit is ours).
 
 # %%
 methods = reasoning.reasoning_methods(run, tokenizer)
