@@ -68,7 +68,11 @@ def test_a_number_in_a_chip_keeps_its_unit(page_of_trace):
     places = page_of_trace.locator("#top button").evaluate_all(
         """all => all.map((chip) => {
             const range = document.createRange(), text = chip.lastChild, end = text.length;
-            const at = (from, to) => (range.setStart(text, from), range.setEnd(text, to), range.getBoundingClientRect());
+            const at = (from, to) => {
+                range.setStart(text, from);
+                range.setEnd(text, to);
+                return range.getBoundingClientRect();
+            };
             const word = chip.querySelector("b").getBoundingClientRect();
             return [word.right, at(1, 2).left, at(end - 1, end).left, at(end - 1, end).right, chip.innerText];
         })"""

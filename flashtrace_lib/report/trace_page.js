@@ -106,8 +106,12 @@ function colour() {
 
 function drawLegend(limit, signed) {
   const marks = signed ? [-1, -0.5, 0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1];
+  const digits = Math.max(1, 1 - Math.floor(Math.log10(100 * shareOf(limit)))); // two that count
+  // The colour stops growing at the limit; a score may go on.
+  const beyond = (mark) => Math.abs(mark) === 1 && state.values.some((value) => value * mark > limit);
   const swatches = marks.map((mark) => {
-    const swatch = element("span", `swatch token ${mark < 0 ? "loss" : signed ? "gain" : ""}`, inWords(shareOf(mark * limit)));
+    const words = `${beyond(mark) ? (mark < 0 ? "≤ " : "≥ ") : ""}${inWords(shareOf(mark * limit), digits)}`;
+    const swatch = element("span", `swatch token ${mark < 0 ? "loss" : signed ? "gain" : ""}`, words);
     swatch.style.setProperty("--s", Math.abs(mark));
     return swatch;
   });
