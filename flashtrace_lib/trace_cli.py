@@ -146,7 +146,10 @@ def read_prompt(name: str) -> str | Messages:
     messages = data.get("messages") if isinstance(data, dict) else data
     if not isinstance(messages, list) or not messages:
         raise ValueError(f'{name} holds no list of messages: it must read [{{"role": "user", "content": "…"}}, …]')
-    checked_messages(split_transcript(messages)[0], whole=True)
+    try:
+        checked_messages(split_transcript(messages)[0], whole=True)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
     return messages
 
 

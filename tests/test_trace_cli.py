@@ -114,7 +114,7 @@ def test_errors_say_what_to_do(folder, capsys, arguments, message):
     ("arguments", "message"),
     [
         (["--prompt", "prompt.txt", "--html", "/proc/t.html"], "cannot write /proc/t.html: /proc is not writable"),
-        (["--prompt", "hollow.json"], "message 1 (user), the one to answer, has no content"),
+        (["--prompt", "hollow.json"], "hollow.json: message 1 (user), the one to answer, has no content"),
     ],
 )
 def test_what_can_be_known_is_said_before_the_model_is_loaded(folder, capsys, monkeypatch, arguments, message):
