@@ -63,7 +63,7 @@ counts
 first = next((sample for sample in samples if cell_group(sample.metadata["cell"]) == "chains"), samples[0])
 prompt = "".join(first.tokens[slice(*first.segments.prompt)])
 gold = "".join(t if is_gold else "|" for t, is_gold in zip(first.tokens, first.gold.tolist(), strict=True))
-print(prompt[:240].strip(), "…\n\nevidence:", *(passage.strip() for passage in gold.split("|") if passage.strip()), sep="\n")
+print(f"{prompt[:240].strip()} …\n\nevidence:", *(passage.strip() for passage in gold.split("|") if passage.strip()), sep="\n")
 
 # %% [markdown]
 # ## The methods and the metrics
