@@ -62,8 +62,8 @@ counts
 # %%
 first = next((sample for sample in samples if cell_group(sample.metadata["cell"]) == "chains"), samples[0])
 prompt = "".join(first.tokens[slice(*first.segments.prompt)])
-gold = "".join(t for t, is_gold in zip(first.tokens, first.gold.tolist(), strict=True) if is_gold)
-print(prompt[:240].strip(), "…\n\nevidence:", gold)
+gold = "".join(t if is_gold else "|" for t, is_gold in zip(first.tokens, first.gold.tolist(), strict=True))
+print(f"{prompt[:240].strip()} …\n\nevidence:", *(passage.strip() for passage in gold.split("|") if passage.strip()), sep="\n")
 
 # %% [markdown]
 # ## The methods and the metrics
@@ -113,7 +113,7 @@ pooled = summarise(in_groups(deletion))
 table = tables.comparison_table(pd.concat([summary, pooled]), paper=1, profile=run.profile.name, model=run.model_name)
 wide = tables.wide_table(experiments.mark_cells(table, cells))
 run.table(table, "table1_ruler", "Attribution quality on RULER (paper: Table 1). ‡ teacher-forced.", wide=wide)
-wide.style.hide(axis="index").set_uuid("table1")
+tables.styled(wide, "table1")
 
 # %%
 shown = experiments.mark_cells(table[table["cell"].isin(list(cells))], cells)

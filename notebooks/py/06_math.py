@@ -81,7 +81,7 @@ table = tables.comparison_table(
 )
 wide = tables.wide_table(experiments.mark_cells(table, cells))
 run.table(table, "table2_math", "Faithfulness on mathematics (paper: Table 2, MATH)", wide=wide)
-wide.style.hide(axis="index").set_uuid("table2")
+tables.styled(wide, "table2")
 
 # %%
 shown = experiments.mark_cells(table, cells)
