@@ -28,7 +28,7 @@ def longest_context(model: nn.Module) -> int | None:
         return None
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     limit = getattr(text, "max_position_embeddings", None)
-    if not limit:
+    if not limit or limit < 0:  # XLNet says -1
         return None
     return max([limit, *(int(scaled) for scaled in _scaled(text, limit))])
 

@@ -166,13 +166,17 @@ def _check_identity(activations: Activations, model: nn.Module) -> None:
         )
 
 
+def _dtype(model: nn.Module) -> torch.dtype:
+    return model.get_input_embeddings().weight.dtype
+
+
 def _is_single(model: nn.Module) -> bool:
-    return torch.finfo(model.dtype).eps <= torch.finfo(torch.float32).eps
+    return torch.finfo(_dtype(model)).eps <= torch.finfo(torch.float32).eps
 
 
 def _tolerance(model: nn.Module, single: float) -> float:
     """``single`` in float32 and float64; a few epsilons of the model's dtype in half precision."""
-    return single if _is_single(model) else 8 * torch.finfo(model.dtype).eps
+    return single if _is_single(model) else 8 * torch.finfo(_dtype(model)).eps
 
 
 def _state(model: nn.Module) -> tuple | None:

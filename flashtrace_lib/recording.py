@@ -160,7 +160,7 @@ class Recording:
             m, n, now = query.shape[2], key.shape[2], len(self.ids)
             if n == now:  # the cache holds every position: refer to it
                 record.k, record.v = [key[0]], [value[0]]
-            elif m <= n < now and self._cache.layers[record.parts.index].is_sliding:
+            elif m <= n < now and self._is_sliding(record.parts):
                 record.k.append(key[0, :, n - m :].clone())  # [H_kv, m, head_dim]
                 record.v.append(value[0, :, n - m :].clone())
             else:
@@ -172,6 +172,10 @@ class Recording:
                 record.seen.append((now - n, mask.clone() if mask is not None and kept.start else mask))
 
         return file
+
+    def _is_sliding(self, parts: LayerParts) -> bool:
+        """Whether the cache of a layer drops keys; one that shares another's keys has none of its own (Gemma-4)."""
+        return any(getattr(x, "is_sliding", False) for x in (self._cache.layers[parts.index], parts.attention))
 
     def _assembled(self, record: _LayerRecord, masks: list[torch.Tensor]) -> LayerActivations:
         """One layer of `Activations`; layers with equal masks share one of ``masks``."""
