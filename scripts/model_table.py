@@ -213,7 +213,7 @@ def essence(error: Exception) -> str:
     """The first sentence of a refusal, without the family's name and without what was measured: gap and worst layer."""
     text = re.sub(r"^unsupported architecture:? ('[^']*'(: |, ))?", "", " ".join(str(error).split()))
     text = re.sub(r" \([^()]*\bgap\b[^()]*\)", "", re.sub(r"^in layer \d+ ", "", text))
-    return re.split(r"(?<=[a-z)'])\. ", text)[0].rstrip(".")
+    return re.split(r"(?<=[a-z)'])\. ", re.sub(r"^(layer \d+), ", r"\1 ", text))[0].rstrip(".")
 
 
 def page(verdicts: Iterable[Verdict]) -> str:

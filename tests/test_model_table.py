@@ -18,7 +18,7 @@ def test_every_family_is_right_or_refused_as_the_page_says():
     text = table.PAGE.read_text()
     assert table.differences(verdicts, text) == []
     assert list(table.stored(text)) == list(table.stored(table.page(verdicts)))
-    assert sum(v.kind == table.RIGHT for v in verdicts) > 80
+    assert sum(v.kind == table.RIGHT for v in verdicts) > 100
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -108,4 +108,4 @@ def test_the_essence_of_a_refusal_has_no_measured_number():
     message = "unsupported architecture 'x': in layer 1 it does not add up (relative gap 0.12, allowed 0.01). Refused."
     assert table.essence(ValueError(message)) == "it does not add up"
     message = "unsupported architecture: 'x', layer 2, passes 'indices' to its attention (24 tokens)"
-    assert table.essence(ValueError(message)) == "layer 2, passes 'indices' to its attention (24 tokens)"
+    assert table.essence(ValueError(message)) == "layer 2 passes 'indices' to its attention (24 tokens)"

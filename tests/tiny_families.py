@@ -96,9 +96,10 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "deepseek_v2": {"num_experts_per_tok": 2},
     "dots3_note": {"vision_config": {"adapter_in_dim": 32}},
     "dots3_note_text": {f"swa_{name}": size for name, size in _DOTS3.items()},
+    "deepseek_ocr2": {"text_config": {"mlp_layer_types": ["dense", "sparse", "sparse"], "num_experts_per_tok": 2}},
     "diffusion_gemma": {"text_config": {**_GEMMA4_MOE}},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1},
-    "ernie4_5_vl_moe": {"text_config": {"moe_intermediate_size": [24, 24]}},
+    "ernie4_5_vl_moe": {"text_config": {"moe_intermediate_size": [24, 24], **_mrope(1, 1, 2)["text_config"]}},
     "gemma3n_text": _GEMMA3N,
     "gemma3n": {"text_config": _GEMMA3N},
     "glm5_next": {"text_config": {"index_kpool": 4}},
@@ -123,8 +124,8 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "hrm_text": {"num_layers_per_stack": 1, "num_hidden_layers": 8},
     "hunyuan_v1_dense": {"head_dim": 16},
     "hunyuan_v1_moe": {"head_dim": 16},
-    "hunyuan_vl": {"text_config": {"head_dim": 16}},
-    "internlm3": {"qkv_bias": True},
+    "hunyuan_vl": {"text_config": {"head_dim": 16, **_mrope(2, 2, 2, 2)["text_config"]}},
+    "internlm3": {"mlp_bias": True},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "lfm2": {**_CONV, "full_attn_idxs": None},
     "lfm2_moe": {**_CONV, "num_dense_layers": 1},
@@ -166,6 +167,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "stablelm (parallel residual)": ("stablelm", {"use_parallel_residual": True}),
     "falcon (new decoder)": ("falcon", {"new_decoder_architecture": True}),
 }  # fmt: skip
+NEEDS = {"fast_vlm": "timm", "gemma3n": "timm", "inkling_mm_model": "scipy", "perception_lm": "timm"}  # packages
 NAMES = tuple(sorted({**dict.fromkeys(FAMILIES), **VARIANTS}))
 
 
@@ -196,6 +198,8 @@ def tiny_random_model(name: str, seed: int = 0) -> nn.Module:
     NotBuildable
         If it cannot be configured or built, or is not small.
     """
+    if name in NEEDS:
+        raise NotBuildable(f"needs the package {NEEDS[name]}")  # installed or not: the page must not depend on it
     config, family = tiny_config(name), VARIANTS.get(name, (name,))[0]
     auto = AutoModelForCausalLM if family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES else AutoModelForImageTextToText
     try:
