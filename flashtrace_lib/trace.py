@@ -15,6 +15,7 @@ import torch
 from . import shares, trace_file
 from .attribution import Attribution, Method
 from .chat import split_transcript
+from .context import longest_context
 from .generation import generate, is_finished
 from .locate import Locator
 from .methods import FlashTrace
@@ -250,7 +251,7 @@ def _answer(model: torch.nn.Module, tokenizer: Any, text: str, max_new_tokens: i
     """What the model answers, within its context; ValueError where the answer needs more room than that has."""
     n_prompt = len(tokenise(tokenizer, text)[0])
     _check_fits(model, n_prompt + 1)
-    limit = _context_length(model)
+    limit = longest_context(model)
     room = limit - n_prompt if limit else max_new_tokens
     response = generate(model, tokenizer, [text], min(max_new_tokens, room))[0]
     if room < max_new_tokens and not is_finished(model, tokenizer, response):
@@ -262,15 +263,9 @@ def _answer(model: torch.nn.Module, tokenizer: Any, text: str, max_new_tokens: i
     return response
 
 
-def _context_length(model: torch.nn.Module) -> int | None:
-    """Tokens that the model was made to read; None where its config does not say."""
-    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
-    return getattr(config, "max_position_embeddings", None)
-
-
 def _check_fits(model: torch.nn.Module, n_tokens: int) -> None:
     """ValueError where the text is longer than what the model was made to read."""
-    limit = _context_length(model)
+    limit = longest_context(model)
     if limit and n_tokens > limit:
         raise ValueError(
             f"prompt and response have {n_tokens} tokens, the model reads {limit} at most: "
