@@ -92,14 +92,15 @@ class Naive:
     def hidden(self, x, scale_last_maps=None):
         """Embeddings [n, d] to final normed states [n, d]."""
         self.layers = []
+        m = getattr(self.config, "residual_multiplier", 1.0)  # Granite
         for index, layer in enumerate(self.model.model.layers):
             before_only = not hasattr(layer, "post_feedforward_layernorm")
             pre = hasattr(layer, "input_layernorm")
             out = self.attention(layer, index, self.norm(layer.input_layernorm, x) if pre else x, scale_last_maps)
             self.layers[-1]["x"] = x
-            mid = x + (out if before_only else self.norm(layer.post_attention_layernorm, out))
+            mid = x + m * (out if before_only else self.norm(layer.post_attention_layernorm, out))
             if before_only:  # Llama, Qwen, Mistral
-                x = mid + self.mlp(layer.mlp, self.norm(layer.post_attention_layernorm, mid))
+                x = mid + m * self.mlp(layer.mlp, self.norm(layer.post_attention_layernorm, mid))
             else:  # Gemma; OLMo-2 without the norm in front
                 inner = self.norm(layer.pre_feedforward_layernorm, mid) if pre else mid
                 x = mid + self.norm(layer.post_feedforward_layernorm, self.mlp(layer.mlp, inner))
@@ -107,7 +108,7 @@ class Naive:
 
     def logits(self, x, scale_last_maps=None):
         """Embeddings [n, d] to logits [n, V]."""
-        z = self.model.lm_head(self.hidden(x, scale_last_maps))
+        z = self.model.lm_head(self.hidden(x, scale_last_maps)) / getattr(self.config, "logits_scaling", 1.0)
         cap = getattr(self.config, "final_logit_softcapping", None)
         return self.curve(lambda s: cap * torch.tanh(s / cap), z) if cap else z
 
