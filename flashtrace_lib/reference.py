@@ -19,7 +19,8 @@ def captured_maps(layer: LayerActivations, target: Span, first_row: int) -> torc
     """Attention rows α_hij of the target, all at once, shape [H, m, N]."""
     rows = slice(target[0] - first_row, target[1] - first_row)
     mask = None if layer.mask is None else layer.mask[rows]
-    return attention_rows(layer.q[:, rows], layer.k, target[0], scaling=layer.scaling, softcap=layer.softcap, mask=mask)
+    how = {"scaling": layer.scaling, "softcap": layer.softcap, "sinks": layer.sinks}
+    return attention_rows(layer.q[:, rows], layer.k, target[0], mask=mask, **how)
 
 
 @torch.inference_mode()

@@ -56,8 +56,8 @@ print("answer:", "".join(sample.tokens[slice(*target)]).strip())
 # $$\mathbf x^{mid}_i = \mathbf x^{in}_i + \sum_h \sum_j \underbrace{\alpha^h_{ij}\,\mathbf v_{jh} W_O^h}_{\mathbf z_{j \to i}}
 # \;(+\,\mathbf b_O).$$
 #
-# Everything that follows rests on this identity, so it is checked on every model that is loaded. The largest relative
-# gap over all rows of this example, over all layers:
+# Everything that follows rests on this identity, so it is checked on every model that is loaded. The largest gap
+# over all rows of this example and all layers, relative to what attention adds to the row:
 
 # %%
 gaps = decomposition_gaps(model, sample.input_ids)
