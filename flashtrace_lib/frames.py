@@ -87,7 +87,9 @@ def frame_from_records(
 def summarise(
     frame: pd.DataFrame, by: Sequence[str] = ("method", "cell", "metric"), flagged: str = "include"
 ) -> pd.DataFrame:
-    """Mean, bootstrap 95 % interval, n and number of flagged samples of each group, in order of appearance.
+    """Mean, 95 % interval, n and number of flagged samples of each group, in order of appearance.
+
+    Values of one sample in a group (a record at two lengths, say) are one cluster of the interval (`mean_interval`).
 
     Parameters
     ----------
@@ -105,7 +107,7 @@ def summarise(
     for keys, group in frame.groupby(list(by), sort=False, dropna=False):
         kept = group if flagged == "include" else group[~group["flagged"].astype(bool)]
         values = kept["value"].to_numpy(dtype=float)
-        low, high = m.bootstrap_interval(values)
+        low, high = m.mean_interval(values, clusters=kept["sample"] if "sample" in kept else None)
         mean = values.mean() if len(values) else math.nan
         counts = {"n": len(values), "flagged": int(group["flagged"].sum())}
         rows.append({**dict(zip(by, keys, strict=True)), "mean": mean, "low": low, "high": high, **counts})
