@@ -202,7 +202,7 @@ def _rising(findings: Sequence[Finding]) -> str:
         return REPRODUCED
     if last[0] > first[1]:
         return PARTLY
-    return FAILED if last[1] < first[0] else UNDECIDED
+    return FAILED if last[1] <= first[0] else UNDECIDED
 
 
 def _level(findings: Sequence[Finding], margin: float) -> str:
