@@ -80,6 +80,9 @@ def test_a_record_at_two_lengths_counts_once():
     assert (row["low"], row["high"]) == pytest.approx(mean_interval(gaps.mean(1)))
     under_one_name = pd.DataFrame(rows).assign(cell="all")  # as `groups.in_groups` gives them
     pd.testing.assert_series_equal(experiments.paired_difference(under_one_name, "a", "b").iloc[0], row)
+    question = {f"s{i}": f"{i // 2:024x}_{i}" for i in range(8)}  # two questions of each of four records
+    asked = experiments.paired_difference(pd.DataFrame(rows).replace({"sample": question}), "a", "b").iloc[0]
+    assert asked["n"] == 4 and asked["difference"] == pytest.approx(gaps.mean())
     half = experiments.paired_difference(pd.DataFrame(rows[: 5 * 4]), "a", "b").iloc[0]  # ten values of five records
     assert half["n"] == 5 and half["better"] == experiments.TOO_FEW
 
