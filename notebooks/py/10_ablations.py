@@ -143,7 +143,8 @@ for row in first_step.itertuples():
           f"n = {row.n}")
 
 # %% [markdown]
-# A change whose interval holds zero shows no shift, and one without an interval has too few samples to show any. In the default profile the input gains and, within the reasoning, mass
+# A change whose interval holds zero shows no shift, and one without an interval has too few samples to show any. In the default
+# profile the input gains and, within the reasoning, mass
 # moves to earlier tokens, as the paper says; but **the reasoning's share rises** from hop 0 to hop 1, which it does not
 # say. Hop 0 can rest on $\mathbf O$ itself, hop 1 cannot, and most of what it loses there goes to the reasoning's own tokens.
 # **On MoreHopQA no depth can be distinguished from another**; on RULER each further hop recovers a little more, the first one most. What

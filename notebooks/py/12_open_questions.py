@@ -219,7 +219,8 @@ top = changed.set_index("masked").loc["top"]
 print(f"the top sentence holds evidence in {top['evidence']:.0%} of the samples")
 
 # %% [markdown]
-# In the default profile **the check does not support the ranking**, and six answers are too few to refute it. The sentence with the highest mean score is the one that
+# In the default profile **the check does not support the ranking**, and six answers are too few to refute it. The sentence
+# with the highest mean score is the one that
 # opens the prompt, an instruction that every needle task shares; the evidence comes next, close behind. Without the
 # instruction no answer changes, without evidence some do, without the question all do. A mean over a sentence favours short
 # ones, and the tokens at the start of a context draw attention whatever they say (removing the first token alone, the
