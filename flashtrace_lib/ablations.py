@@ -10,7 +10,7 @@ import pandas as pd
 from .attribution import Attribution, Method
 from .generation import Collection
 from .methods import FlashTrace, LastToken, MeanPooling, Positional
-from .metrics import bootstrap_interval
+from .metrics import mean_interval
 from .report.mass import mass_frame
 from .report.output import Run
 from .sample import Sample
@@ -53,7 +53,7 @@ def mass_shift(samples: Iterable[Sample], attributions: Iterable[Attribution]) -
     pandas.DataFrame
         ``quantity, hop, mean, low, high, change, change_low, change_high, n``. A quantity is the share of a hop's mass
         on a segment, or ``place in T``: the mean relative position of the mass on T, 0 at its first token and 1 at
-        its last. The change is against hop 0 on the same samples; intervals are bootstrap 95 % intervals.
+        its last. The change is against hop 0 on the same samples; intervals are `metrics.mean_interval`'s.
     """
     samples, attributions = list(samples), list(attributions)
     masses = mass_frame(samples, attributions).rename(columns={"segment": "quantity", "mass": "value"})
@@ -64,8 +64,8 @@ def mass_shift(samples: Iterable[Sample], attributions: Iterable[Attribution]) -
         for hop in wide:
             both = wide[[0, hop]].dropna() if hop else wide[[0]].dropna()
             change = (both[hop] - both[0]).to_numpy()
-            low, high = bootstrap_interval(both[hop].to_numpy())
-            change_low, change_high = bootstrap_interval(change)
+            low, high = mean_interval(both[hop].to_numpy())
+            change_low, change_high = mean_interval(change)
             rows.append(
                 {"quantity": quantity, "hop": hop, "mean": both[hop].mean(), "low": low, "high": high,
                  "change": change.mean(), "change_low": change_low, "change_high": change_high, "n": len(both)}

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from tqdm import tqdm
@@ -17,7 +18,7 @@ from . import adapter
 from .curriculum import TASKS, problems
 from .fingerprints import fingerprint, model_fingerprint
 from .generation import generate
-from .metrics import bootstrap_interval
+from .intervals import mean_interval, share_interval
 from .models import DTYPES, load_model
 from .paths import write_text
 from .reasoner import final_answer, prompt_text, template_kwargs, use_reasoner_template
@@ -172,16 +173,26 @@ def answer_store(folder: Path | str) -> Store:
 
 
 def accuracy_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Mean score and share of correct answers by task and mode, each with a bootstrap 95 % interval."""
+    """Mean score and share of correct answers by task and mode, each with its 95 % interval within [0, 1].
+
+    Wilson's of what is right or wrong and no more, Student's t of scores that take other values.
+    """
     rows = []
     for (task, mode), part in frame.groupby(["task", "mode"], sort=False):
         row = {"task": task, "mode": mode, "n": len(part)}
         for name in ("correct", "score"):
             values = part[name].astype(float).to_numpy()
-            low, high = bootstrap_interval(values)
+            low, high = _interval(values)
             row |= {name: values.mean(), f"{name}_low": low, f"{name}_high": high}
         rows.append(row | {"unfinished": int((~part["finished"]).sum()), "tokens": part["tokens"].mean()})
     return pd.DataFrame(rows)
+
+
+def _interval(scores: np.ndarray) -> tuple[float, float]:
+    if set(scores) <= {0.0, 1.0}:
+        return share_interval(int(scores.sum()), len(scores))
+    low, high = mean_interval(scores)
+    return max(low, 0.0), min(high, 1.0)  # nan stays nan: max and min return their first
 
 
 def _answers(

@@ -11,7 +11,6 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from tqdm import tqdm
@@ -19,7 +18,7 @@ from tqdm import tqdm
 from .attribution import Method
 from .fingerprints import fingerprint, model_fingerprint, sample_fingerprint
 from .generation import answer_text, continue_ids
-from .metrics import bootstrap_interval
+from .intervals import mcnemar, share_difference_interval, share_interval
 from .reasoning import question_start
 from .sample import Sample, Span
 from .store import Store
@@ -121,29 +120,20 @@ def changed_table(frame: pd.DataFrame) -> pd.DataFrame:
     -------
     pandas.DataFrame
         ``masked, changed, low, high`` (Wilson's 95 % interval), ``more, more_low, more_high`` (the top sentence's share
-        minus this one's; bootstrap 95 % interval), ``tokens`` (median), ``evidence`` (share of samples in which it
-        holds evidence), ``n``.
+        minus this one's; `intervals.share_difference_interval`), ``p`` (McNemar's exact test of the two), ``tokens``
+        (median), ``evidence`` (share of samples in which it holds evidence), ``n``.
     """
     wide, rows = frame.pivot(index="sample", columns="masked", values="changed").astype(float), []
     for masked in MASKED[1:]:
         part = frame[frame["masked"] == masked]
-        low, high = wilson_interval(int(wide[masked].sum()), len(wide))
-        more = (wide["top"] - wide[masked]).to_numpy()
-        more_low, more_high = bootstrap_interval(more)
-        told = {"more": more.mean(), "more_low": more_low, "more_high": more_high} if masked != "top" else {}
+        low, high = share_interval(int(wide[masked].sum()), len(wide))
+        pair = wide["top"].to_numpy(), wide[masked].to_numpy()
+        more_low, more_high = share_difference_interval(*pair)
+        told = {"more": (pair[0] - pair[1]).mean(), "more_low": more_low, "more_high": more_high, "p": mcnemar(*pair)}
+        told = told if masked != "top" else {}
         rows.append(
             {"masked": masked, "changed": wide[masked].mean(), "low": low, "high": high, **told,
              "tokens": part["tokens"].median(), "evidence": (part["gold"] > 0).mean(), "n": len(wide)}
         )  # fmt: skip
-    columns = ["masked", "changed", "low", "high", "more", "more_low", "more_high", "tokens", "evidence", "n"]
+    columns = ["masked", "changed", "low", "high", "more", "more_low", "more_high", "p", "tokens", "evidence", "n"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def wilson_interval(successes: int, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's score interval of a share, 95 % by default; a bootstrap has no spread where all agree."""
-    if not 0 <= successes <= n or n < 1:
-        raise ValueError(f"{successes} of {n} is no share")
-    share, extra = successes / n, z * z / n
-    centre, half = share + extra / 2, z * np.sqrt(share * (1 - share) / n + extra / (4 * n))
-    low, high = (centre - half) / (1 + extra), (centre + half) / (1 + extra)
-    return max(0.0, float(low)), min(1.0, float(high))  # rounding may leave the range by 1e-17

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
+from .intervals import rank_correlation_interval
 
-def spearman(x, y, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> dict[str, float]:
-    """Spearman's rank correlation with a percentile bootstrap interval over the pairs.
+
+def spearman(x, y, level: float = 0.95) -> dict[str, float]:
+    """Spearman's rank correlation with its interval (`intervals.rank_correlation_interval`).
 
     Parameters
     ----------
@@ -17,25 +19,21 @@ def spearman(x, y, level: float = 0.95, resamples: int = 2000, seed: int = 0) ->
         Pairs in which one is missing (NaN) are left out; equal values share their mean rank.
     level : float
         Coverage.
-    resamples, seed : int
-        Size and seed of the bootstrap; the result is deterministic.
 
     Returns
     -------
     dict
-        ``rho, low, high, n``; NaN where a side is constant or there are fewer than three pairs. Resamples in which a
-        side is constant say nothing and are left out.
+        ``rho, low, high, n``; ``rho`` is NaN where a side is constant or there are fewer than three pairs, and the
+        interval below six.
     """
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     there = ~(np.isnan(x) | np.isnan(y))
     x, y = x[there], y[there]
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return {"rho": np.nan, "low": np.nan, "high": np.nan, "n": len(x)}
-    draws = np.random.default_rng(seed).integers(len(x), size=(resamples, len(x)))
-    drawn = _rows_correlated(x[draws], y[draws])
-    low, high = np.nanquantile(drawn, [(1 - level) / 2, (1 + level) / 2])
-    rho = _rows_correlated(x[None], y[None])[0]
-    return {"rho": float(rho), "low": float(low), "high": float(high), "n": len(x)}
+    rho = float(np.clip(pd.Series(x).rank().corr(pd.Series(y).rank()), -1, 1))  # Pearson's of the ranks
+    low, high = rank_correlation_interval(rho, len(x), level)
+    return {"rho": rho, "low": low, "high": high, "n": len(x)}
 
 
 def correlations(table: pd.DataFrame, properties: Iterable[str], outcomes: Iterable[str]) -> pd.DataFrame:
@@ -46,21 +44,3 @@ def correlations(table: pd.DataFrame, properties: Iterable[str], outcomes: Itera
         for name in properties
     ]
     return pd.DataFrame(rows, columns=["property", "outcome", "rho", "low", "high", "n"])
-
-
-def _rows_correlated(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Pearson's correlation of the ranks, row by row of [B, n]; NaN where a row is constant."""
-    a, b = _ranks(x), _ranks(y)
-    a, b = a - a.mean(1, keepdims=True), b - b.mean(1, keepdims=True)
-    size = np.sqrt((a**2).sum(1) * (b**2).sum(1))
-    return np.divide((a * b).sum(1), size, out=np.full(len(size), np.nan), where=size > 0)
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 1 within each row of [B, n]; equal values share their mean rank."""
-    distinct, codes = np.unique(values, return_inverse=True)
-    codes = codes.reshape(values.shape)
-    rows, wide = np.arange(len(values))[:, None], len(distinct)
-    counts = np.bincount((rows * wide + codes).ravel(), minlength=len(values) * wide).reshape(-1, wide)
-    ranks = counts.cumsum(1) - (counts - 1) / 2  # of c equal values the last has the rank cumsum, the first c - 1 less
-    return np.take_along_axis(ranks, codes, 1)

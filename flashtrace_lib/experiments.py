@@ -18,11 +18,12 @@ from tqdm import tqdm
 from .activations import LayerActivations
 from .attribution import Attribution, Hop, Method
 from .fingerprints import sample_fingerprint
+from .frames import record_of
 from .generation import GENERATED, MARKS, Collection, can_think, collect
 from .methods import METHODS, FlashTrace
 from .methods.hops import accumulate
 from .methods.units import UnitMethod
-from .metrics import bootstrap_interval, recovery_rate
+from .metrics import mean_interval, recovery_rate
 from .profiles import Profile
 from .proximity import aggregate, head_proximity
 from .reference import captured_maps
@@ -33,6 +34,8 @@ from .store import Store
 from .tasks.ruler import ruler_examples
 from .tasks.ruler_problems import Keep
 from .tasks.splits import in_split
+
+TOO_FEW = "too few samples"  # stands for a verdict where there is no interval
 
 
 def profile_methods(run: Run, names: Iterable[str] | None = None, tokenizer: Any = None) -> list[Method]:
@@ -156,7 +159,11 @@ def mark_cells(frame: pd.DataFrame, collections: Mapping[str, Collection]) -> pd
 
 
 def paired_difference(frame: pd.DataFrame, first: str, second: str, by: tuple[str, ...] = ("metric",)) -> pd.DataFrame:
-    """Mean difference ``first − second`` on the same samples, with a bootstrap 95 % interval.
+    """Mean difference ``first − second`` on the same samples, with its 95 % interval (`metrics.mean_interval`).
+
+    What a group holds of one record (at two lengths, say; `frames.record_of`) is averaged first, so that ``n`` counts
+    what is independent. Cells are fixed and their samples drawn apart: pooled over cells, the differences between cells
+    add to the spread, and the interval is rather too wide than too narrow.
 
     Parameters
     ----------
@@ -170,18 +177,18 @@ def paired_difference(frame: pd.DataFrame, first: str, second: str, by: tuple[st
     Returns
     -------
     pandas.DataFrame
-        The groups with ``difference, low, high, n`` and ``better``: the method that the interval favours, or
-        ``"neither"`` where it holds zero.
+        The groups with ``difference, low, high, n`` and ``better``: the method that the interval favours,
+        ``"neither"`` where it holds zero, `TOO_FEW` where there is none.
     """
     wide = frame.pivot_table(index=["sample", "cell", "metric"], columns="method", values="value").reset_index()
     rows = []
     for keys, group in wide.groupby(list(by), sort=False):
         metric = dict(zip(by, keys, strict=True))["metric"]
-        gaps = (group[first] - group[second]).dropna().to_numpy()
-        low, high = bootstrap_interval(gaps)
+        gaps = (group[first] - group[second]).dropna().groupby(record_of(group["sample"])).mean().to_numpy()
+        low, high = mean_interval(gaps)
         ahead = low > 0 if HIGHER_IS_BETTER.get(metric) else high < 0
         behind = high < 0 if HIGHER_IS_BETTER.get(metric) else low > 0
-        verdict = first if ahead else second if behind else "neither"
+        verdict = TOO_FEW if np.isnan(low) else first if ahead else second if behind else "neither"
         values = {"difference": gaps.mean() if len(gaps) else np.nan, "low": low, "high": high, "n": len(gaps)}
         rows.append({**dict(zip(by, keys, strict=True)), **values, "better": verdict})
     return pd.DataFrame(rows)
@@ -261,7 +268,7 @@ def recovery_by_hops(samples: list[Sample], attributions: list[Attribution]) -> 
     Returns
     -------
     pandas.DataFrame
-        ``K, recovery, low, high, gain, gain_low, gain_high, n``; intervals are bootstrap 95 % intervals.
+        ``K, recovery, low, high, gain, gain_low, gain_high, n``; intervals are `metrics.mean_interval`'s.
     """
     depth = max(len(attribution.hops) for attribution in attributions)
     values = np.array(
@@ -272,9 +279,9 @@ def recovery_by_hops(samples: list[Sample], attributions: list[Attribution]) -> 
     )  # [samples, depth]
     rows = []
     for k in range(depth):
-        low, high = bootstrap_interval(values[:, k])
+        low, high = mean_interval(values[:, k])
         gains = values[:, k] - values[:, 0]
-        gain_low, gain_high = bootstrap_interval(gains)
+        gain_low, gain_high = mean_interval(gains)
         rows.append(
             {"K": k, "recovery": values[:, k].mean(), "low": low, "high": high, "gain": gains.mean(),
              "gain_low": gain_low, "gain_high": gain_high, "n": len(values)}

@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 
 from .attribution import Attribution
+from .intervals import difference_interval
 from .metrics import r_precision, ranking, recovery_cap, recovery_rate, top_count
-from .reasoning import mean_interval, question_start
+from .reasoning import mean_row, question_start
 from .sample import Sample
 
 # Kinds of token: of the template, of I, and the rest; every token of a context has one.
@@ -82,7 +83,7 @@ def mass_by_kind(samples: Iterable[Sample], attributions: Iterable[Attribution])
 def structure_table(frame: pd.DataFrame, kinds: Iterable[str] = STRUCTURE) -> pd.DataFrame:
     """Means of `mass_by_kind`: ``hop, kind, mean`` (of the mass) with ``low, high, n``, and ``tokens``."""
     rows = [
-        {"hop": hop, "kind": kind, **mean_interval(part["mass"]), "tokens": part["tokens"].mean()}
+        {"hop": hop, "kind": kind, **mean_row(part["mass"]), "tokens": part["tokens"].mean()}
         for (hop, kind), part in frame[frame["kind"].isin(list(kinds))].groupby(["hop", "kind"], sort=False)
     ]
     return pd.DataFrame(rows, columns=["hop", "kind", "mean", "low", "high", "n", "tokens"])
@@ -143,7 +144,7 @@ def worst_samples(table: pd.DataFrame, n: int) -> pd.DataFrame:
 
 
 def contrast(
-    table: pd.DataFrame, worst: Iterable[str], properties: Sequence[str] = (*DIFFUSE, *MASS), *, resamples: int = 2000
+    table: pd.DataFrame, worst: Iterable[str], properties: Sequence[str] = (*DIFFUSE, *MASS)
 ) -> pd.DataFrame:
     """What the worst samples share: the mean of every property among them and among the others.
 
@@ -154,23 +155,18 @@ def contrast(
     worst : iterable of str
         Ids of samples.
     properties : sequence of str
-    resamples : int
-        Of the bootstrap, which draws the two groups apart.
 
     Returns
     -------
     pandas.DataFrame
-        ``property, worst, others, difference, low, high, n_worst, n``; bootstrap 95 % interval of the difference, NaN
-        where a group has fewer than two samples.
+        ``property, worst, others, difference, low, high, n_worst, n``; Welch's t interval of the difference
+        (`intervals.difference_interval`), NaN where a group has fewer than six samples.
     """
     picked = table["sample"].isin(list(worst)).to_numpy()
-    rng, rows = np.random.default_rng(0), []
+    rows = []
     for name in properties:
         a, b = (part[~np.isnan(part)] for part in (table[name].to_numpy(float)[where] for where in (picked, ~picked)))
-        low = high = np.nan
-        if min(len(a), len(b)) > 1:
-            drawn = [values[rng.integers(len(values), size=(resamples, len(values)))].mean(1) for values in (a, b)]
-            low, high = np.quantile(drawn[0] - drawn[1], [0.025, 0.975])
+        low, high = difference_interval(a, b)
         means = [values.mean() if len(values) else np.nan for values in (a, b)]
         rows.append({"property": name, "worst": means[0], "others": means[1], "difference": means[0] - means[1],
                      "low": low, "high": high, "n_worst": len(a), "n": len(a) + len(b)})  # fmt: skip

@@ -91,7 +91,9 @@ def frame_from_records(
 def summarise(
     frame: pd.DataFrame, by: Sequence[str] = ("method", "cell", "metric"), flagged: str = "include"
 ) -> pd.DataFrame:
-    """Mean, bootstrap 95 % interval, n and number of flagged samples of each group, in order of appearance.
+    """Mean, 95 % interval, n and number of flagged samples of each group, in order of appearance.
+
+    Values of one record in a group (at two lengths, say; `record_of`) are one cluster of the interval.
 
     Parameters
     ----------
@@ -110,11 +112,16 @@ def summarise(
     for keys, group in frame.groupby(list(by), sort=False, dropna=False):
         kept = group if flagged == "include" else group[~group["flagged"].astype(bool)]
         values = kept["value"].to_numpy(dtype=float)
-        low, high = m.bootstrap_interval(values)
+        low, high = m.mean_interval(values, clusters=record_of(kept["sample"]) if "sample" in kept else None)
         mean = values.mean() if len(values) else math.nan
         counts = {"n": len(values), "flagged": int(group["flagged"].sum())}
         rows.append({**dict(zip(by, keys, strict=True)), "mean": mean, "low": low, "high": high, **counts})
     return pd.DataFrame(rows, columns=[*by, "mean", "low", "high", "n", "flagged"])
+
+
+def record_of(samples: pd.Series) -> pd.Series:
+    """Record behind each sample's id: MoreHopQA asks several questions of one, ``<record>_<number>``."""
+    return samples.astype(str).str.replace(r"^([0-9a-f]{24,32})_\d+$", r"\1", regex=True)
 
 
 def has_curve(record: Record) -> bool:

@@ -121,44 +121,45 @@ def both_models(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return table.rename(columns=named)[["method", "cell", "metric", *named.values()]]
 
 
-def rank_agreement(first: pd.DataFrame, second: pd.DataFrame, resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
+def rank_agreement(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     """Spearman's correlation between two models' means over methods and cells, metric by metric.
 
     Over *everything* a hard cell is hard for every method, which alone makes two models agree. *Within cells* the
     methods are ranked in each cell before they are compared, so that nothing but their order counts.
 
+    There is no interval: methods and cells are fixed, not drawn, and noise in the means lowers the correlation, once
+    more in every resample, so that a bootstrap's interval lies too low.
+
     Parameters
     ----------
     first, second : pandas.DataFrame
         From `evaluation.evaluate`, with the same methods and cells (others are left out).
-    resamples, seed : int
-        Size and seed of the bootstrap, which draws samples within each cell of each model, all methods together.
 
     Returns
     -------
     pandas.DataFrame
-        ``metric, over`` ("methods and cells", "methods within cells"), ``rho`` with ``low, high`` (bootstrap 95 %
-        interval), ``methods, cells``. With few samples a cell the interval tells how steady the means are, and is
-        too narrow rather than too wide. NaN where nothing varies.
+        ``metric, over`` ("methods and cells", "methods within cells"), ``rho``, ``methods, cells`` and ``n``, the
+        fewest samples behind a mean. NaN where nothing varies.
 
     Raises
     ------
     ValueError
         If the two have fewer than two methods in common.
     """
-    rng, rows = np.random.default_rng(seed), []
+    rows = []
     for metric in [m for m in dict.fromkeys(first["metric"]) if m in set(second["metric"])]:
         a, b = (frame[frame["metric"] == metric] for frame in (first, second))
         cells = [cell for cell in dict.fromkeys(a["cell"]) if cell in set(b["cell"])]
         methods = [method for method in dict.fromkeys(a["method"]) if method in set(b["method"])]
         if len(methods) < 2:
             raise ValueError(f"{metric}: ranks need two methods that both models were scored with, got {methods}")
-        drawn = [_drawn_means(part, methods, cells, resamples, rng) for part in (a, b)]  # each [1 + R, cells, methods]
+        values = [[_values(part, methods, cell) for cell in cells] for part in (a, b)]
+        n = min(len(samples) for part in values for samples in part)
+        means = [np.stack([samples.mean(0) for samples in part])[None] for part in values]  # each [1, cells, methods]
         for over, within in (("methods and cells", False), ("methods within cells", True)):
-            rho = _spearman(*drawn, within=within)  # [1 + R]
-            low, high = _interval(rho[1:])
-            rows.append({"metric": metric, "over": over, "rho": rho[0], "low": low, "high": high,
-                         "methods": len(methods), "cells": len(cells)})  # fmt: skip
+            rho = float(_spearman(*means, within=within)[0])
+            rows.append({"metric": metric, "over": over, "rho": rho, "methods": len(methods), "cells": len(cells),
+                         "n": n})  # fmt: skip
     return pd.DataFrame(rows)
 
 
@@ -198,17 +199,10 @@ def _collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, 
     return ruler | {kind: task_collection(run, model, tokenizer, kind) for kind in tasks}
 
 
-def _drawn_means(
-    frame: pd.DataFrame, methods: list[str], cells: list[str], resamples: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Means of all samples, then of ``resamples`` draws with replacement; float64 [1 + resamples, cells, methods]."""
-    means = []
-    for cell in cells:
-        part = frame[frame["cell"] == cell]
-        values = part.pivot_table(index="sample", columns="method", values="value")[methods].dropna().to_numpy()
-        picks = np.vstack([np.arange(len(values)), rng.integers(len(values), size=(resamples, len(values)))])
-        means.append(values[picks].mean(1))  # [1 + resamples, methods]
-    return np.stack(means, axis=1)
+def _values(frame: pd.DataFrame, methods: list[str], cell: str) -> np.ndarray:
+    """Values of a cell's samples that every method has, float64 [samples, methods]."""
+    part = frame[frame["cell"] == cell]
+    return part.pivot_table(index="sample", columns="method", values="value")[methods].dropna().to_numpy()
 
 
 def _spearman(a: np.ndarray, b: np.ndarray, within: bool) -> np.ndarray:
@@ -235,12 +229,3 @@ def _spearman(a: np.ndarray, b: np.ndarray, within: bool) -> np.ndarray:
 def _ranks(rows: np.ndarray) -> np.ndarray:
     """Ranks 1, 2, … within each row, ties shared; float64 of the same shape."""
     return pd.DataFrame(rows).rank(axis=1).to_numpy()
-
-
-def _interval(draws: np.ndarray) -> tuple[float, float]:
-    """The middle 95 % of the draws; NaN where all of them are."""
-    draws = draws[~np.isnan(draws)]
-    if not len(draws):
-        return np.nan, np.nan
-    low, high = np.quantile(draws, [0.025, 0.975])
-    return float(low), float(high)

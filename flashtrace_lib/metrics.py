@@ -22,16 +22,16 @@ the control for it, and RISE belongs beside every MAS.
 from __future__ import annotations
 
 from fractions import Fraction
-from math import ceil, floor, nan
+from math import ceil, floor
 
-import numpy as np
 import torch
 
 from .deletion import deletion_curve
+from .intervals import mean_interval
 from .schedule import as_vector, cumulative, masked_counts, ranking, ranks_nothing
 
 __all__ = [
-    "bootstrap_interval", "cumulative", "deletion_curve", "density", "is_flagged", "mas", "masked_counts",
+    "cumulative", "deletion_curve", "density", "is_flagged", "mas", "masked_counts", "mean_interval",
     "normalise_response", "r_precision", "ranking", "ranks_nothing", "recovery_cap", "recovery_rate", "rise", "sharpen",
     "top_count",
 ]  # fmt: skip
@@ -279,34 +279,3 @@ def _as_response(values) -> torch.Tensor:
 def _check_definition(definition: str) -> None:
     if definition not in DEFINITIONS:
         raise ValueError(f"definition is one of {DEFINITIONS}, got {definition!r}")
-
-
-# --- intervals ------------------------------------------------------------------------------------------------
-
-
-def bootstrap_interval(values, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean.
-
-    Parameters
-    ----------
-    values : array-like of float, shape [n]
-    level : float
-        Coverage, in (0, 1).
-    resamples, seed : int
-        Size and seed of the bootstrap; the result is deterministic.
-
-    Returns
-    -------
-    (float, float)
-        (nan, nan) for fewer than two values: one value says nothing about its own spread.
-    """
-    if not 0 < level < 1:
-        raise ValueError(f"level is a coverage in (0, 1), got {level}")
-    values = np.asarray(values, dtype=np.float64)
-    if values.ndim != 1 or not np.isfinite(values).all():
-        raise ValueError("values must be a vector of finite numbers: drop what could not be measured first")
-    if len(values) < 2:
-        return nan, nan
-    draws = np.random.default_rng(seed).integers(len(values), size=(resamples, len(values)))
-    low, high = np.quantile(values[draws].mean(1), [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)

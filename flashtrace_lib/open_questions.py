@@ -14,7 +14,7 @@ import torch
 from .architecture import decoder_layers
 from .deletion import Scorer
 from .evaluation import evaluate
-from .experiments import against, paired_difference
+from .experiments import TOO_FEW, against, paired_difference
 from .fingerprints import fingerprint
 from .methods import FlashTrace
 from .methods.choices import CHOICES, choice_options
@@ -138,7 +138,7 @@ def rank_choices(frame: pd.DataFrame) -> pd.DataFrame:
     -------
     pandas.DataFrame
         ``metric, rank, choice, question, difference, low, high, n, better``; ``better`` is the reading that the
-        bootstrap 95 % interval favours.
+        95 % interval favours, or as in `experiments.paired_difference`.
     """
     table = against(frame[frame["method"].isin([DEFAULT, *CHOICES])], DEFAULT)
     table["question"] = [CHOICES[name].question for name in table["method"]]
@@ -148,7 +148,7 @@ def rank_choices(frame: pd.DataFrame) -> pd.DataFrame:
         table = pd.concat([table, exact.assign(method=EXACT, question=question)], ignore_index=True)
     gain = table["difference"].where(table["metric"].map(HIGHER_IS_BETTER), -table["difference"])
     table["rank"] = gain.groupby(table["metric"]).rank(ascending=False, method="min").astype(int)
-    table["better"] = ["the other" if b == m else "neither" if b == "neither" else "the paper's"
+    table["better"] = ["the other" if b == m else b if b in ("neither", TOO_FEW) else "the paper's"
                        for b, m in zip(table["better"], table["method"], strict=True)]  # fmt: skip
     order = {metric: i for i, metric in enumerate((*RECOVERY, *DELETION))}
     table = table.sort_values(

@@ -16,7 +16,7 @@ from .bench import random_sample, timed
 from .experiments import held_out
 from .fingerprints import fingerprint, model_fingerprint, sample_fingerprint
 from .generation import Collection, collect
-from .metrics import bootstrap_interval
+from .metrics import mean_interval
 from .report.output import Run
 from .sample import Sample
 from .store import Store
@@ -139,7 +139,7 @@ def rank_correlations(frame: pd.DataFrame, share: str = "share") -> pd.DataFrame
 
 
 def change_with_reasoning(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Metric after reasoning minus metric of the direct answer to the same problem, with a bootstrap 95 % interval.
+    """Metric after reasoning minus metric of the direct answer to the same problem, with its 95 % interval.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def change_with_reasoning(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     gaps = (thinking - direct).dropna()
     rows = []
     for (method, metric), group in gaps.groupby(level=["method", "metric"], sort=False):
-        low, high = bootstrap_interval(group.to_numpy())
+        low, high = mean_interval(group.to_numpy())
         rows.append({"method": method, "metric": metric, "difference": group.mean(), "low": low, "high": high,
                      "n": len(group)})  # fmt: skip
     return pd.DataFrame(rows)

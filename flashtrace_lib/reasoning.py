@@ -15,7 +15,7 @@ from .attribution import Method
 from .experiments import profile_methods, rank_correlation, stored_attributions
 from .frames import summarise
 from .generation import Collection, collect
-from .metrics import bootstrap_interval
+from .metrics import mean_interval
 from .report.output import Run
 from .sample import Sample
 from .store import Store
@@ -166,7 +166,7 @@ def last_sentence_share(store: Store, samples: list[Sample], methods: Iterable[s
     Returns
     -------
     pandas.DataFrame
-        ``method``, ``mass`` with ``low, high`` (bootstrap 95 % interval), ``tokens`` (the share of I's tokens that
+        ``method``, ``mass`` with ``low, high`` (`metrics.mean_interval`), ``tokens`` (the share of I's tokens that
         stand there: what a ranking by lot gives) and ``n``. Samples that a method gives no mass are left out.
     """
     starts = [question_start(s) - s.segments.prompt[0] for s in samples]
@@ -174,7 +174,7 @@ def last_sentence_share(store: Store, samples: list[Sample], methods: Iterable[s
     rows = []
     for method in methods:
         found = zip((a.scores.clamp(min=0) for a in stored_attributions(store, samples, method)), starts, strict=True)
-        part = mean_interval(pd.Series([float(x[start:].sum() / x.sum()) for x, start in found if x.any()]))
+        part = mean_row([float(x[start:].sum() / x.sum()) for x, start in found if x.any()])
         rows.append({"method": method, "mass": part["mean"], "low": part["low"], "high": part["high"],
                      "tokens": tokens, "n": part["n"]})  # fmt: skip
     return pd.DataFrame(rows)
@@ -188,10 +188,11 @@ def question_start(sample: Sample) -> int:
     return max(inside)
 
 
-def mean_interval(values: pd.Series) -> dict[str, float]:
-    """Mean of a column with its bootstrap 95 % interval, and n."""
-    low, high = bootstrap_interval(values.to_numpy(dtype=float))
-    return {"mean": float(values.mean()), "low": low, "high": high, "n": len(values)}
+def mean_row(values: Iterable[float]) -> dict[str, float]:
+    """``mean``, its 95 % interval ``low, high`` (`metrics.mean_interval`), and ``n``."""
+    values = np.asarray(list(values), dtype=float)
+    low, high = mean_interval(values)
+    return {"mean": float(values.mean()) if len(values) else np.nan, "low": low, "high": high, "n": len(values)}
 
 
 def median_seconds(frame: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 
 from .architecture import decoder_layers
 from .methods import FlashTrace
-from .metrics import bootstrap_interval
+from .metrics import mean_interval
 from .sample import Sample, Segments
 
 
@@ -55,13 +55,13 @@ def value_bias_table(models: Mapping[str, tuple[torch.nn.Module, Sequence[Sample
     -------
     pandas.DataFrame
         ``model, layers, biased`` (layers whose values have a bias), ``moved, low, high`` (mean share of the mass that
-        moves, half the L1 distance of the normalised scores, in [0, 1]; bootstrap 95 % interval), ``n``.
+        moves, half the L1 distance of the normalised scores, in [0, 1]; `metrics.mean_interval`), ``n``.
     """
     rows = []
     for name, (model, samples) in models.items():
         layers = decoder_layers(model)
         moved = [_moved(model, sample, hops) for sample in samples]
-        low, high = bootstrap_interval(moved)
+        low, high = mean_interval(moved)
         biased = sum(layer.value_bias() is not None for layer in layers)
         rows.append(
             {"model": name, "layers": len(layers), "biased": biased, "moved": sum(moved) / len(moved), "low": low,

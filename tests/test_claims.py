@@ -146,10 +146,34 @@ def test_efficiency_claims_read_the_tables_of_a_sweep(tables):
     points = [{"method": "flashtrace", "ratio": 1.2, "mas": 0.5, "low": 0.4, "high": 0.6},
               {"method": "ifr", "ratio": 2.0, "mas": 0.3, "low": 0.2, "high": 0.4},
               {"method": "attnlrp", "ratio": 1.1, "mas": 0.9, "low": 0.7, "high": 1.0}]  # fmt: skip
-    pd.DataFrame(points).to_csv(tables / "fig4e_pareto.csv")
+    pd.DataFrame(points).assign(n=9).to_csv(tables / "fig4e_pareto.csv")
     assert verdict("pareto")["verdict"] == REPRODUCED
     change(tables / "fig4e_pareto.csv", {"method": "attnlrp"}, low=0.6)  # its interval reaches FlashTrace's
     assert verdict("pareto")["verdict"] == FAILED
+    pd.DataFrame(points).assign(n=5, low=np.nan, high=np.nan).to_csv(tables / "fig4e_pareto.csv")
+    assert verdict("pareto")["verdict"] == UNTESTABLE  # without an interval the faster method may be as faithful
+    change(tables / "fig4e_pareto.csv", {"method": "attnlrp"}, ratio=1.3)
+    assert verdict("pareto")["verdict"] == REPRODUCED  # nothing is as fast, whatever its MAS
+
+
+def test_the_time_that_the_rollout_takes_is_compared_sample_by_sample(tables):
+    row = {"quantity": "time saved", "mean": 0.94, "low": 0.936, "high": 0.95, "n": 9}
+    pd.DataFrame([row, row | {"quantity": "rho"}]).to_csv(tables / "table3_agreement.csv", index=False)
+    assert verdict("rollout_time")["verdict"] == REPRODUCED
+    pd.DataFrame([row | {"low": 0.9}]).to_csv(tables / "table3_agreement.csv", index=False)
+    assert verdict("rollout_time")["verdict"] == UNDECIDED
+    pd.DataFrame([row | {"low": np.nan, "high": np.nan, "n": 5}]).to_csv(tables / "table3_agreement.csv", index=False)
+    assert verdict("rollout_time")["verdict"] == UNTESTABLE
+
+
+def test_a_bin_with_a_method_without_interval_is_not_judged(tables):
+    row = {"metric": "mas", "mean": 0.5, "low": 0.45, "high": 0.55, "n": 6, "length": 30}
+    bins = [row | {"method": "flashtrace"}, row | {"method": "ifr", "mean": 0.7, "low": 0.6, "high": 0.8},
+            row | {"method": "clp", "mean": 0.8, "low": np.nan, "high": np.nan}]  # six values of fewer records
+    pd.DataFrame(bins[:2]).to_csv(tables / "fig5_by_length.csv", index=False)
+    assert verdict("length_ahead")["verdict"] == REPRODUCED
+    pd.DataFrame(bins).to_csv(tables / "fig5_by_length.csv", index=False)
+    assert verdict("length_ahead")["verdict"] == UNTESTABLE
 
 
 def test_the_ablations_and_questions_are_taken_up(tables):

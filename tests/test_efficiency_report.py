@@ -52,7 +52,7 @@ def test_the_interval_is_students():
     residuals = np.array([-1, 2, -1]) * np.log10(2) / 3  # of a line through (0, 0), (1, 1 + log 2), (2, 2)
     error = math.sqrt((residuals**2).sum() / 1 / 2)
     fit = efficiency_tables.power_fit(x, y)
-    assert fit["high"] - fit["exponent"] == pytest.approx(12.706 * error, rel=1e-6)
+    assert fit["high"] - fit["exponent"] == pytest.approx(12.7062 * error, rel=1e-6)
 
 
 def test_too_few_sizes_give_no_exponent_and_no_interval():

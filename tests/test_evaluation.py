@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -19,6 +20,8 @@ from flashtrace_lib import metrics
 from flashtrace_lib.attribution import Attribution, Hop, Method
 from flashtrace_lib.deletion import Scorer, deletion_curve
 from flashtrace_lib.evaluation import audit, evaluate, frame_from_records, summarise
+from flashtrace_lib.frames import record_of
+from flashtrace_lib.metrics import mean_interval
 from flashtrace_lib.store import Store
 
 CALLS = []
@@ -199,10 +202,23 @@ def test_summary_groups_in_order_with_intervals(model, samples):
     summary = summarise(run({"z": Embedding(), "a": Embedding(-1.0)}, samples, model))
     assert summary["method"].drop_duplicates().tolist() == ["z", "a"]
     assert list(summary.columns) == ["method", "cell", "metric", "mean", "low", "high", "n", "flagged"]
-    pair = summary[summary["n"] == 2]
-    assert len(pair) == 6 and (pair["low"] <= pair["mean"]).all() and (pair["mean"] <= pair["high"]).all()
-    assert summary[summary["n"] == 1]["low"].isna().all()  # one value has no interval
+    assert set(summary["n"]) == {1, 2} and summary[["low", "high"]].isna().all(axis=None)  # too few for an interval
     assert summarise(frame_from_records([])).empty
+
+
+def test_the_interval_of_a_summary_is_of_its_records():
+    values = np.random.default_rng(0).normal(size=(7, 2))
+    rows = [{"sample": f"s{i}", "method": "m", "cell": f"c{k}", "metric": "rise", "value": values[i, k],
+             "flagged": False} for i in range(7) for k in range(2)]  # fmt: skip
+    by_cell = summarise(pd.DataFrame(rows))
+    for k, row in enumerate(by_cell.itertuples()):
+        assert (row.low, row.high) == pytest.approx(mean_interval(values[:, k])) and row.n == 7
+    pooled = summarise(pd.DataFrame(rows), ("method", "metric")).iloc[0]
+    assert (pooled["low"], pooled["high"]) == pytest.approx(mean_interval(values.mean(1))) and pooled["n"] == 14
+    ids = pd.Series(["5ae26cb15542994d89d5b421_5", "5ae26cb15542994d89d5b421_12", "mq_q2-256-essay-s0-1", "gsm8k-3"])
+    assert record_of(ids).tolist() == ["5ae26cb15542994d89d5b421"] * 2 + ids[2:].tolist()
+    few = summarise(pd.DataFrame(rows[:10]), ("method", "metric")).iloc[0]  # ten values of five records
+    assert few["n"] == 10 and math.isnan(few["low"]) and math.isnan(few["high"])
 
 
 # --- the audit

@@ -11,7 +11,7 @@ from flashtrace_lib import FlashTrace, experiments, profiles
 from flashtrace_lib.activations import capture
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.generation import FORCED, UNFILTERED, Collection
-from flashtrace_lib.metrics import recovery_rate
+from flashtrace_lib.metrics import mean_interval, recovery_rate
 from flashtrace_lib.proximity import layer_scores
 from flashtrace_lib.reference import naive_layer_scores
 from flashtrace_lib.report import output
@@ -66,6 +66,25 @@ def test_paired_difference_sees_what_the_means_hide():
     assert paired.loc["recovery", "better"] == "a" and paired.loc["rise", "better"] == "b"  # lower RISE is better
     flip = [{**row, "value": 0.1 * (-1) ** (int(row["sample"][1:]) + (row["method"] == "a"))} for row in rows]
     assert set(experiments.paired_difference(pd.DataFrame(flip), "a", "b")["better"]) == {"neither"}
+    few = experiments.paired_difference(pd.DataFrame(rows[: 5 * 4]), "a", "b")  # five samples
+    assert set(few["n"]) == {5} and set(few["better"]) == {experiments.TOO_FEW}
+    assert few[["low", "high"]].isna().all(axis=None)
+
+
+def test_a_record_at_two_lengths_counts_once():
+    gaps = np.random.default_rng(0).normal(0.1, 0.2, size=(8, 2))
+    rows = [{"sample": f"s{i}", "cell": f"length-{k}", "metric": "recovery", "method": method, "value": value}
+            for i in range(8) for k in range(2) for method, value in (("a", gaps[i, k]), ("b", 0.0))]  # fmt: skip
+    row = experiments.paired_difference(pd.DataFrame(rows), "a", "b").iloc[0]
+    assert row["n"] == 8 and row["difference"] == pytest.approx(gaps.mean())
+    assert (row["low"], row["high"]) == pytest.approx(mean_interval(gaps.mean(1)))
+    under_one_name = pd.DataFrame(rows).assign(cell="all")  # as `groups.in_groups` gives them
+    pd.testing.assert_series_equal(experiments.paired_difference(under_one_name, "a", "b").iloc[0], row)
+    question = {f"s{i}": f"{i // 2:024x}_{i}" for i in range(8)}  # two questions of each of four records
+    asked = experiments.paired_difference(pd.DataFrame(rows).replace({"sample": question}), "a", "b").iloc[0]
+    assert asked["n"] == 4 and asked["difference"] == pytest.approx(gaps.mean())
+    half = experiments.paired_difference(pd.DataFrame(rows[: 5 * 4]), "a", "b").iloc[0]  # ten values of five records
+    assert half["n"] == 5 and half["better"] == experiments.TOO_FEW
 
 
 def test_counts_and_marks_say_which_cells_are_forced():

@@ -9,6 +9,7 @@ import torch
 
 from flashtrace_lib import Sample, Segments, failures
 from flashtrace_lib.attribution import Attribution, Hop
+from flashtrace_lib.intervals import difference_interval
 from flashtrace_lib.report import ablation_plots
 
 TEXT = [
@@ -70,7 +71,12 @@ def test_mass_by_kind_is_a_partition():
     both = failures.mass_by_kind([made()[0], made(name="b")[0]], [made()[1], other])
     table = failures.structure_table(both).set_index("kind")
     assert list(table.index) == list(failures.STRUCTURE)
-    assert table.loc["first token", ["mean", "low", "high", "n"]].tolist() == pytest.approx([0.2, 0.2, 0.2, 2])
+    assert table.loc["first token", ["mean", "low", "high", "n"]].tolist() == pytest.approx(
+        [0.2, math.nan, math.nan, 2], nan_ok=True
+    )
+    pair = [part * 3 for part in ([made()[0], made(name="b")[0]], [made()[1], other])]
+    table = failures.structure_table(failures.mass_by_kind(*pair)).set_index("kind")
+    assert table.loc["first token", ["mean", "low", "high", "n"]].tolist() == pytest.approx([0.2, 0.2, 0.2, 6])
 
 
 def test_properties_by_hand():
@@ -96,20 +102,22 @@ def test_properties_by_hand():
 def test_the_search_finds_the_worst_and_what_they_share():
     rng = np.random.default_rng(0)
     table = pd.DataFrame(
-        {"sample": [f"s{i}" for i in range(20)], "reached": [0.0] * 5 + [0.5] * 15, "r_precision": 0.1,
+        {"sample": [f"s{i}" for i in range(20)], "reached": [0.0] * 6 + [0.5] * 14, "r_precision": 0.1,
          "gold_mass": 0.2,
-         "spread": np.r_[rng.normal(0.9, 0.02, 5), rng.normal(0.4, 0.02, 15)], "question": rng.normal(0.3, 0.02, 20)}
+         "spread": np.r_[rng.normal(0.9, 0.02, 6), rng.normal(0.4, 0.02, 14)], "question": rng.normal(0.3, 0.02, 20)}
     )  # fmt: skip
     table.loc[3, "gold_mass"] = 0.1  # of those that reached nothing, the one with the least mass on the evidence
-    worst = failures.worst_samples(table.sample(frac=1, random_state=1), 5)
-    assert set(worst["sample"]) == {f"s{i}" for i in range(5)} and worst["sample"].iloc[0] == "s3"
+    worst = failures.worst_samples(table.sample(frac=1, random_state=1), 6)
+    assert set(worst["sample"]) == {f"s{i}" for i in range(6)} and worst["sample"].iloc[0] == "s3"
     shared = failures.contrast(table, worst["sample"], ("spread", "question")).set_index("property")
     assert shared.loc["spread", "low"] > 0.4 and shared.loc["question", "low"] < 0 < shared.loc["question", "high"]
     assert shared.loc["spread", "difference"] == pytest.approx(
-        table["spread"][:5].mean() - table["spread"][5:].mean()
-    ) and shared.loc["spread", ["n_worst", "n"]].tolist() == [5, 20]
-    alone = failures.contrast(table, ["s0"], ("spread",)).iloc[0]
-    assert np.isnan(alone["low"]) and alone["n_worst"] == 1
+        table["spread"][:6].mean() - table["spread"][6:].mean()
+    ) and shared.loc["spread", ["n_worst", "n"]].tolist() == [6, 20]
+    expected = difference_interval(table["spread"][:6], table["spread"][6:])
+    assert tuple(shared.loc["spread", ["low", "high"]]) == pytest.approx(expected)
+    alone = failures.contrast(table, [f"s{i}" for i in range(5)], ("spread",)).iloc[0]
+    assert np.isnan(alone["low"]) and alone["n_worst"] == 5
 
 
 def test_places_in_the_top_tenth():

@@ -189,23 +189,6 @@ def test_masked_counts_spread_the_tokens_evenly(n, steps):
     assert counts.diff().max() - counts.diff().min() <= 1
 
 
-# --- intervals
-
-
-def test_bootstrap_interval_covers_the_mean_and_is_deterministic():
-    values = np.random.default_rng(1).normal(3, 2, size=200)
-    low, high = m.bootstrap_interval(values)
-    assert low < values.mean() < high
-    assert high - low == pytest.approx(2 * 1.96 * values.std() / np.sqrt(200), rel=0.1)
-    assert (low, high) == m.bootstrap_interval(values)
-    assert m.bootstrap_interval([2.0, 2.0]) == (2.0, 2.0)
-
-
-@pytest.mark.parametrize("values", [[], [1.0]])
-def test_no_interval_from_fewer_than_two_values(values):
-    assert all(math.isnan(x) for x in m.bootstrap_interval(values))
-
-
 # --- bad input
 
 
@@ -230,8 +213,6 @@ def test_no_interval_from_fewer_than_two_values(values):
         (lambda: m.mas([1.0, 0.0], [0.0, 0.5, 1.0]), "same steps"),
         (lambda: m.mas([1.0, 0.5, 0.0], [1.0, 0.5, 0.0]), "pass 1 - d"),
         (lambda: m.sharpen([1.0], 0.0), "positive"),
-        (lambda: m.bootstrap_interval([1.0, math.nan]), "finite"),
-        (lambda: m.bootstrap_interval([1.0, 2.0], level=95), "coverage"),
     ],
 )
 def test_bad_input_is_named(call, message):

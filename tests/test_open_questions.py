@@ -10,6 +10,7 @@ import pytest
 import torch
 from planted import ANSWER, planted_model, planted_sample
 from tiny import tiny_model, tiny_sample
+from whiskers import drawn
 
 from flashtrace_lib import FlashTrace, causal, paths, value_bias
 from flashtrace_lib import open_questions as oq
@@ -20,6 +21,9 @@ from flashtrace_lib.methods import CLP, LastToken
 from flashtrace_lib.methods.choices import BEST, CHOICES, choice_options, punctuation_tokens
 from flashtrace_lib.profiles import load_profile
 from flashtrace_lib.recorder import RECORD_VERSION, Recorder
+from flashtrace_lib.report.claim_list import CLAIMS
+from flashtrace_lib.report.claim_rules import FAILED, REPRODUCED, UNDECIDED
+from flashtrace_lib.report.claims import judge
 from flashtrace_lib.report.output import Run
 from flashtrace_lib.report.question_plots import changed_answers, effect_forest
 from flashtrace_lib.store import Store
@@ -197,7 +201,7 @@ def test_settings_of_the_profile_are_checked():
 
 def test_value_biases_matter_where_there_are_any():
     model = tiny_model("llama")
-    models = {"none": (model, [tiny_sample()]), "some": (value_bias.biased_model(), value_bias.random_samples(3))}
+    models = {"none": (model, [tiny_sample()]), "some": (value_bias.biased_model(), value_bias.random_samples(6))}
     table = value_bias.value_bias_table(models).set_index("model")
     assert table.loc["none", ["biased", "moved"]].tolist() == [0, 0]
     assert table.loc["some", "biased"] == table.loc["some", "layers"] == 3 and table.loc["some", "moved"] > 0.01
@@ -266,15 +270,30 @@ def test_the_table_of_changed_answers():
     table = causal.changed_table(pd.DataFrame(rows)).set_index("masked")
     assert table["changed"].tolist() == [0.75, 0.25, 0.25, 1] and table["evidence"].tolist() == [1, 0, 0, 0]
     assert table["more"].tolist()[1:] == [0.5, 0.5, -0.25] and np.isnan(table.loc["top", "more"])
+    assert table[["low", "more_low"]].isna().all(axis=None) and table.loc["random", "p"] == 0.5
     figure = changed_answers(table.reset_index())
+    assert not drawn(figure)  # four samples have no interval
     assert "n = 4" in figure.axes[0].texts[0].get_text()
 
 
-def test_wilsons_interval_is_the_textbooks():
-    assert causal.wilson_interval(10, 10) == pytest.approx((0.7225, 1.0), abs=1e-4)  # 10 / (10 + 1.96²)
-    assert causal.wilson_interval(5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
-    with pytest.raises(ValueError):
-        causal.wilson_interval(3, 2)
+@pytest.mark.parametrize(
+    ("top", "drawn", "verdict"),
+    [(0, 2, UNDECIDED), (2, 0, UNDECIDED), (5, 0, UNDECIDED), (6, 0, REPRODUCED), (0, 6, FAILED)],
+)
+def test_the_causal_claim_is_decided_by_the_exact_test(top, drawn, verdict, tmp_path, monkeypatch):
+    """Of six answers ``top`` change with the sentence ranked first, ``drawn`` with the random one, none with both."""
+    monkeypatch.setenv("FLASHTRACE_FIGURES_DIR", str(tmp_path))
+    changed = {"top": range(top), "random": range(6 - drawn, 6)}
+    rows = [{"sample": s, "masked": m, "changed": s in changed.get(m, ()), "tokens": 3, "gold": 0}
+            for s in range(6) for m in causal.MASKED]  # fmt: skip
+    table = causal.changed_table(pd.DataFrame(rows))
+    row = table.set_index("masked").loc["random"]
+    assert row["p"] == pytest.approx(min(1, 2 * 0.5 ** (top + drawn)))
+    assert row["more"] == pytest.approx((top - drawn) / 6)
+    (tmp_path / "made").mkdir()
+    table.to_csv(tmp_path / "made" / "questions_causal.csv", index=False)
+    claim = next(claim for claim in CLAIMS if claim.key == "causal")
+    assert judge(claim, "made")["verdict"] == verdict
 
 
 # --- the figure -----------------------------------------------------------------------------------------------

@@ -58,9 +58,9 @@ def test_the_change_with_reasoning_is_paired():
             [{"method": "ifr", "metric": "recovery", "sample": f"s{i}", "value": v} for i, v in enumerate(values)]
         )
 
-    frames = {"direct": frame([0.1, 0.5, 0.9, 0.3]), "thinking": frame([0.2, 0.6, 1.0, 0.4])}
+    frames = {"direct": frame([0.1, 0.5, 0.9, 0.3, 0, 0.2]), "thinking": frame([0.2, 0.6, 1.0, 0.4, 0.1, 0.3])}
     row = pilot.change_with_reasoning(frames).iloc[0]
-    assert row["difference"] == pytest.approx(0.1) and row["n"] == 4
+    assert row["difference"] == pytest.approx(0.1) and row["n"] == 6
     assert row["low"] == pytest.approx(0.1) and row["high"] == pytest.approx(0.1)  # the level cancels in the pairs
 
 

@@ -7,12 +7,14 @@ import pandas as pd
 import pytest
 from tiny import tiny_model, tiny_sample
 from tiny_reasoner import load_tokenizer
+from whiskers import drawn
 
 from flashtrace_lib import FlashTrace, reasoning
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.generation import UNFILTERED, Collection
 from flashtrace_lib.groups import cell_group, in_groups
 from flashtrace_lib.methods import Random, Rollout
+from flashtrace_lib.metrics import mean_interval
 from flashtrace_lib.profiles import HotpotProfile
 from flashtrace_lib.report import method_plots, output
 from flashtrace_lib.store import Store
@@ -91,6 +93,9 @@ def test_the_figure_shows_every_method_with_its_interval():
     means = [np.sort(container.lines[0].get_ydata()) for container in axes.containers]
     assert sorted(float(m[0]) for m in means) == pytest.approx([0.2, 0.3])
     assert any("n = 2 samples a bin; lower is better" in text.get_text() for text in axes.texts)
+    assert not drawn(figure)  # two samples a bin have no interval
+    wide = reasoning.by_length(frame_of([10, 11, 12, 13, 14, 15] * 2, np.linspace(0, 1, 12)), bins=1)
+    assert len(drawn(method_plots.metric_by_length(wide, "mas"))) == 2  # one of each method
     with pytest.raises(ValueError, match="no rows of metric 'rise'"):
         method_plots.metric_by_length(table, "rise")
 
@@ -109,8 +114,11 @@ def test_two_methods_agree_with_themselves(tmp_path):
 
 
 def test_mean_with_interval():
-    row = reasoning.mean_interval(pd.Series([1.0, 2.0, 3.0, 4.0]))
-    assert row["mean"] == 2.5 and row["n"] == 4 and row["low"] < 2.5 < row["high"]
+    values = pd.Series([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    low, high = mean_interval(values)
+    assert reasoning.mean_row(values) == {"mean": 3.5, "low": low, "high": high, "n": 6}
+    few = reasoning.mean_row(values[:5])
+    assert few["mean"] == 3.0 and few["n"] == 5 and np.isnan(few["low"]) and np.isnan(few["high"])
 
 
 def test_hotpotqa_at_the_profiles_length_and_at_others(run, monkeypatch):

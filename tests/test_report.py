@@ -6,9 +6,11 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 from tiny import tiny_model, tiny_sample
+from whiskers import drawn
 
 from flashtrace_lib import FlashTrace, Segments
 from flashtrace_lib.attribution import Attribution
+from flashtrace_lib.frames import summarise
 from flashtrace_lib.report import plots, style
 from flashtrace_lib.report.mass import mass_frame, position_frame
 from flashtrace_lib.report.paper_numbers import PAPER, RULER_CELLS, TEXT, paper_value, text_value
@@ -259,6 +261,27 @@ def test_metric_bars_show_means_and_the_paper_s_values():
     assert any("n = 8–10 samples" in text and "higher is better" in text for text in texts(figure))
     with pytest.raises(ValueError, match="no rows of metric 'mas'"):
         plots.metric_bars(long, "mas")
+
+
+def test_below_six_samples_no_interval_is_drawn_or_printed_and_nothing_is_bold():
+    rng = np.random.default_rng(0)
+
+    def frame(n):
+        rows = [{"sample": i, "cell": "c", "metric": "recovery", "method": method, "flagged": False,
+                 "value": level + 0.01 * rng.normal()}
+                for i in range(n) for method, level in (("ifr", 0.1), ("flashtrace", 0.8))]  # fmt: skip
+        return comparison_table(summarise(pd.DataFrame(rows)), profile="p", model="m")
+
+    few, enough = frame(5), frame(6)
+    assert "**" in wide_table(enough).to_string() and wide_table(enough).to_string().count("[") == 2
+    assert "**" not in wide_table(few).to_string() and "[" not in wide_table(few).to_string()
+    assert len(drawn(plots.metric_bars(enough, "recovery"))) == 2 and not drawn(plots.metric_bars(few, "recovery"))
+    assert any("n = 5" in text and "none where n < 6" in text for text in texts(plots.metric_bars(few, "recovery")))
+    runs = pd.DataFrame({"method": "ifr", "size": [1, 1, 2, 2], "seconds": [1.0, 1.1, 2.0, 2.1]})
+    assert not drawn(plots.cost_curve(runs, "size", "seconds"))
+    assert len(drawn(plots.cost_curve(pd.concat([runs] * 3), "size", "seconds"))) == 2
+    spread = pd.DataFrame([{"sample": i, "hop": 0, "segment": "prompt", "mass": 0.5 + 0.01 * i} for i in range(6)])
+    assert len(drawn(plots.mass_by_segment(spread))) == 1 and not drawn(plots.mass_by_segment(spread[:5]))
 
 
 @pytest.mark.parametrize("draw", [plots.mass_by_segment, plots.mass_by_position])

@@ -39,6 +39,18 @@ def test_a_ranking_against_one_by_lot(folder, better, word):
     ]
 
 
+def test_too_few_samples_say_neither_more_nor_less(folder):
+    none = {"low": None, "high": None, "n": 5, "better": "too few samples", "method": "flashtrace"}
+    write(folder, "ruler_against_random", PAIRED | none)
+    write(folder, "recursion_recovery", {"K": 1, "gain": 0.03, "gain_low": None, "gain_high": None, "n": 5})
+    assert measured("laptop") == []
+    share = {"mass": 0.42, "low": None, "high": None, "tokens": 0.32, "n": 5}
+    write(folder, "math_question_share", share | {"method": "flashtrace"})
+    assert measured("laptop") == [
+        "mathematics: 42% of the score (no interval) lies on the question, which has 32% of the words (n = 5)."
+    ]
+
+
 def test_hops_and_the_question(folder):
     hop = {"K": 1, "gain": 0.03, "gain_low": 0.02, "gain_high": 0.04, "n": 20}
     write(folder, "recursion_recovery", hop | {"K": 0}, hop)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from .axes import INTERVAL, new_axes, note, require, spread_of
+from .axes import BANDS, FEW, INTERVAL, new_axes, note, require, spread_of
 from .style import styled
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
@@ -40,7 +40,7 @@ def kept_by_layer(frame: pd.DataFrame, *, title: str = "What the sum over a span
         axes.axhline(expected, color=colour, lw=0.9, ls=":", label=f"hop {hop}, independent directions")
     axes.set_ylim(0, 1)
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-    note(axes, f"n = {frame['sample'].nunique()} samples; bands: bootstrap 95 % interval of the mean")
+    note(axes, f"n = {frame['sample'].nunique()} samples; {BANDS}")
     return figure
 
 
@@ -68,7 +68,7 @@ def correlation_points(frame: pd.DataFrame, *, title: str, label: str = "outcome
     for i, group in enumerate(groups):
         part = frame[frame[label] == group].set_index("property").reindex(names)
         y = np.arange(len(names)) + (i - (len(groups) - 1) / 2) * 0.8 / len(groups)
-        spread = np.nan_to_num([part["rho"] - part["low"], part["high"] - part["rho"]]).clip(min=0)
+        spread = np.clip([part["rho"] - part["low"], part["high"] - part["rho"]], 0, None)  # nan: not drawn
         look = {"fmt": _MARKS[i % 4], "color": _COLOURS[i % 4], "ms": 4, "capsize": 2, "elinewidth": 0.9}
         axes.errorbar(part["rho"], y, xerr=spread, label=str(group).replace("_", " "), **look)
     axes.axvline(0, color="#7F7F7F", lw=0.8)
@@ -76,7 +76,7 @@ def correlation_points(frame: pd.DataFrame, *, title: str, label: str = "outcome
     axes.set(xlim=(-1, 1), ylim=(len(names) - 0.5, -0.5))
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     low, high = int(frame["n"].min()), int(frame["n"].max())
-    note(axes, f"n = {low if low == high else f'{low}–{high}'} samples; {INTERVAL.replace(' of the mean', '')}")
+    note(axes, f"n = {low if low == high else f'{low}–{high}'} samples; whiskers: 95 % interval, {FEW}")
     return figure
 
 

@@ -9,10 +9,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..metrics import bootstrap_interval
+from ..intervals import MIN_SAMPLES
+from ..metrics import mean_interval
 from .style import WIDTH
 
-INTERVAL = "whiskers: bootstrap 95 % interval of the mean"
+FEW = f"none where n < {MIN_SAMPLES}"
+INTERVAL = f"whiskers: 95 % t interval of the mean, {FEW}"
+BANDS = INTERVAL.replace("whiskers", "bands")
 
 
 def new_axes(
@@ -32,9 +35,9 @@ def note(axes: Axes, text: str) -> None:
 
 
 def spread_of(groups: Sequence[np.ndarray]) -> np.ndarray:
-    """Distances from the mean to the ends of its bootstrap interval, shape [2, groups]; 0 for single values."""
-    ends = [(g.mean() - low, high - g.mean()) for g in groups for low, high in [bootstrap_interval(g)]]
-    return np.nan_to_num(np.array(ends).T).clip(min=0)
+    """Distances from the mean to the ends of its interval, shape [2, groups]; nan is not drawn (few values)."""
+    ends = [(g.mean() - low, high - g.mean()) for g in groups for low, high in [mean_interval(g)]]
+    return np.array(ends).T.clip(min=0)
 
 
 def rows_of(frame: pd.DataFrame, metric: str, by: str = "cell") -> pd.DataFrame:

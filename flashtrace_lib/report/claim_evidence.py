@@ -33,7 +33,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "table2_math": LONG,
     "table2_morehopqa": LONG,
     "table3_rollout": LONG,
-    "table3_seconds": ("method", "median", "low", "high", "n"),
+    "table3_agreement": ("quantity", "mean", "low", "high", "n"),  # of the rollout and FlashTrace, sample by sample
     "table4_aider": LONG,
     "table8_unfiltered": LONG,
     PAIRS: ("table", "cell", "method", *PAIRED),
@@ -42,7 +42,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "table6_complexity": ("method", "axis", "quantity", "exponent", "low", "high", "points"),
     "table9_savings": ("tokens", "memory_saved", "latency_added"),
     "efficiency_headline": ("method", "n_generated", "speedup", "kind"),
-    "fig4e_pareto": ("method", "ratio", "mas", "low", "high"),
+    "fig4e_pareto": ("method", "ratio", "mas", "low", "high", "n"),
     # The second model, the ablations and the open questions
     "table5_paired": ("cell", "against", *PAIRED),  # FlashTrace minus the method of the column against
     "table7_hops": LONG,

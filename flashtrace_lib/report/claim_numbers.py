@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from ..groups import ALL
+from ..intervals import rank_correlation_interval
 from .claim_evidence import PAIRS, Evidence
 from .claim_rules import Finding, Missing
 from .paper_numbers import NIAH_CELLS, VT_CELLS, paper_value, text_value
@@ -104,7 +104,8 @@ def bins(e: Evidence) -> list[Finding]:
         ours, others = rows.loc["flashtrace"], rows.drop("flashtrace")
         found.append(
             Finding(f"{length:g} tokens", float(others["mean"].min() - ours["mean"]),
-                    float(others["low"].min() - ours["high"]), float(others["high"].min() - ours["low"]),
+                    float(others["low"].min(skipna=False) - ours["high"]),
+                    float(others["high"].min(skipna=False) - ours["low"]),
                     n=int(part["n"].min()))
         )  # fmt: skip
     return found
@@ -141,28 +142,17 @@ def rollout(e: Evidence) -> list[Finding]:
 
 
 def rollout_time(e: Evidence) -> list[Finding]:
-    """Share of the rollout's median time, with the quartiles of both at their worst."""
-    ours, theirs = (e.row("table3_seconds", method=method) for method in ("flashtrace", "rollout"))
-    return [Finding("time saved (medians; bounds by quartiles)", float(1 - ours["median"] / theirs["median"]),
-                    float(1 - ours["high"] / theirs["low"]), float(1 - ours["low"] / theirs["high"]),
-                    n=int(theirs["n"]), paper=text_value("rollout_time_saved"))]  # fmt: skip
+    """Share of the rollout's time that is saved, sample by sample."""
+    paper = text_value("rollout_time_saved")
+    return [e.mean("share of the time saved", "table3_agreement", quantity="time saved", paper=paper)]
 
 
 def trend(e: Evidence) -> list[Finding]:
     """A rank correlation, with the interval that Fisher's transformation gives it (Bonett and Wright's error)."""
     row = {"method": "attnlrp", "hop": 0, "share": "share"}
     rho, n = e.number("fig1a_trend", "rho", **row), int(e.number("fig1a_trend", "n", **row))
-    low, high = fisher_interval(rho, n)
+    low, high = rank_correlation_interval(rho, n)
     return [Finding("Spearman's correlation with |T|, AttnLRP", rho, low, high, n=n)]
-
-
-def fisher_interval(rho: float, n: int) -> tuple[float, float]:
-    """95 % interval of Spearman's correlation of ``n`` pairs; (nan, nan) for fewer than four."""
-    if n < 4:
-        return math.nan, math.nan
-    centre = math.atanh(max(-1 + 1e-9, min(1 - 1e-9, rho)))
-    half = 1.959964 * math.sqrt((1 + rho**2 / 2) / (n - 3))
-    return math.tanh(centre - half), math.tanh(centre + half)
 
 
 def mass(quantity: str) -> Callable[[Evidence], list[Finding]]:

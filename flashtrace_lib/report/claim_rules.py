@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
+from ..intervals import MIN_SAMPLES
+
 REPRODUCED, PARTLY, FAILED = "reproduced", "partly reproduced", "not reproduced"
 UNDECIDED, UNTESTABLE, MISSING = "undecided", "not testable at this scale", "not measured"
 VERDICTS = (REPRODUCED, PARTLY, FAILED, UNDECIDED, UNTESTABLE, MISSING)
-# Five samples have one sign by chance in one case of sixteen, six in one of thirty-two: below six, a bootstrap interval
-# that leaves out 0 says less than its 95 %.
-MIN_SAMPLES = 6
 LEVEL = 0.012  # a change that counts as none: what the paper itself calls a match (Table 3)
 
 
@@ -124,15 +123,15 @@ class Rule:
 
 
 def above_zero(what: str = "the difference") -> Rule:
-    """The interval lies above 0."""
+    """The interval lies above 0; one that ends at 0 refutes nothing, as little as it shows anything."""
     text = f"the 95 % interval of {what} lies above 0"
-    return Rule(text, lambda f: f.bounds[0] > 0, lambda f: f.bounds[1] <= 0)
+    return Rule(text, lambda f: f.bounds[0] > 0, lambda f: f.bounds[1] < 0)
 
 
 def below_zero(what: str = "the difference") -> Rule:
-    """The interval lies below 0."""
+    """The interval lies below 0; one that ends at 0 refutes nothing, as little as it shows anything."""
     text = f"the 95 % interval of {what} lies below 0"
-    return Rule(text, lambda f: f.bounds[1] < 0, lambda f: f.bounds[0] >= 0)
+    return Rule(text, lambda f: f.bounds[1] < 0, lambda f: f.bounds[0] > 0)
 
 
 def at_least(bound: float, what: str = "the number") -> Rule:

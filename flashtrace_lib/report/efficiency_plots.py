@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from ..efficiency import OK, OUT_OF_MEMORY, TIME_OUT
-from .axes import new_axes, note, require
+from .axes import INTERVAL, new_axes, note, require
 from .style import INK, METRIC_NAMES, method_order, method_style, styled
 
 _LENGTHS = {"input": "length of the input I (tokens)", "generation": "length of the generation T and O (tokens)"}
@@ -124,7 +125,7 @@ def pareto(table: pd.DataFrame, left_out: Sequence[str] = (), *, title: str = "C
     axes.set_xscale("log")
     for row in table.itertuples():
         style = method_style(row.method)
-        spread = [[max(row.mas - row.low, 0)], [max(row.high - row.mas, 0)]]
+        spread = np.clip([[row.mas - row.low], [row.high - row.mas]], 0, None)  # nan: not drawn
         axes.errorbar(row.ratio, row.mas, yerr=spread, color=style.colour, marker=style.marker, ls="", capsize=2,
                       ms=6, label=style.label)  # fmt: skip
     front = table[table["front"]]
@@ -135,6 +136,6 @@ def pareto(table: pd.DataFrame, left_out: Sequence[str] = (), *, title: str = "C
     axes.set_ylim(bottom=0)
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     n = sorted(set(table["n"]))
-    text = f"n = {n[0]}" + (f" to {n[-1]}" if len(n) > 1 else "") + " samples; whiskers: bootstrap 95 % interval"
+    text = f"n = {n[0]}" + (f" to {n[-1]}" if len(n) > 1 else "") + " samples; " + INTERVAL
     note(axes, text + (f"; not drawn: {', '.join(left_out)}" if left_out else ""))
     return figure

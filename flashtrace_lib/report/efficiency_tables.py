@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 from ..efficiency import MODES, OK, TIME_OUT
 from ..pilot import power_law
@@ -21,8 +22,6 @@ PAPER_COMPLEXITY = {"ifr": NAIVE, "ifr_one_by_one": NAIVE, "rollout": NAIVE, "fl
 SAME_SCORES = {"ifr_one_by_one": "ifr"}  # the label whose faithfulness is its own
 PAPER_CELL = "qwen3_4b_2048"  # Table 9
 _TAIL = 3  # sizes of the growth at the end
-# 97.5 % quantiles of Student's t for 1, 2, … degrees of freedom; a row has few sizes
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 _QUANTITIES = {"seconds": "time", "peak_gib": "memory"}
 
 
@@ -51,7 +50,7 @@ def power_fit(x: Sequence[float], y: Sequence[float]) -> dict[str, float]:
     if free:
         residuals = np.log(y) - np.log(factor) - exponent * np.log(x)
         spread = np.square(np.log(x) - np.log(x).mean()).sum()
-        half = _T[min(free, len(_T)) - 1] * math.sqrt(np.square(residuals).sum() / free / spread)
+        half = stdtrit(free, 0.975) * math.sqrt(np.square(residuals).sum() / free / spread)
     return {"exponent": exponent, "low": exponent - half, "high": exponent + half, "points": len(x)}
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from .axes import INTERVAL, new_axes, note, require, rows_of, spread_of
+from .axes import BANDS, INTERVAL, new_axes, note, require, rows_of, spread_of
 from .overview import span_overview
 from .style import (
     HIGHER_IS_BETTER,
@@ -101,7 +101,7 @@ def mass_by_position(frame: pd.DataFrame, *, title: str = "Mass within the reaso
     axes.set_xlim(0, 1)
     axes.set_ylim(bottom=0)
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-    note(axes, f"n = {frame['sample'].nunique()} samples; bands: bootstrap 95 % interval of the mean")
+    note(axes, f"n = {frame['sample'].nunique()} samples; {BANDS}")
     return figure
 
 
@@ -203,7 +203,7 @@ def metric_bars(frame: pd.DataFrame, metric: str, *, cells: Sequence[str] | None
         x = np.arange(len(cells)) + (i - (len(methods) - 1) / 2) * width
         style = method_style(method)
         axes.bar(x, rows["mean"], 0.92 * width, color=style.colour, label=style.label, edgecolor="white", lw=0.4)
-        spread = np.nan_to_num([rows["mean"] - rows["low"], rows["high"] - rows["mean"]]).clip(min=0)
+        spread = np.clip([rows["mean"] - rows["low"], rows["high"] - rows["mean"]], 0, None)  # nan: not drawn
         axes.errorbar(x, rows["mean"], yerr=spread, **_ERROR)
         axes.plot(x, rows["mean"].fillna(0) * 0 + 0.012, ls="", marker=style.marker, ms=3, color="white", mew=0.6)
         if "paper" in rows and rows["paper"].notna().any():

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from .axes import new_axes, note, require
+from .axes import FEW, new_axes, note, require
 from .style import HIGHER_IS_BETTER, INK, METRIC_NAMES, WIDTH, styled
 
 _LOOKS = {  # colour and marker; a filled mark's interval leaves out zero
@@ -38,7 +38,7 @@ def effect_forest(
     -------
     matplotlib.figure.Figure
         Blue circles are better than the reference and orange squares worse, by an interval that leaves out zero; hollow
-        grey diamonds are neither. What was not measured has no mark.
+        grey diamonds are neither, or have too few samples for an interval. What was not measured has no mark.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def effect_forest(
         side = "→" if HIGHER_IS_BETTER[metric] else "←"
         axes.set_xlabel(f"change of {METRIC_NAMES[metric].replace(' (', f', {side} better (')}")
         low, high = int(part["n"].min()), int(part["n"].max())
-        note(axes, f"n = {low if low == high else f'{low}–{high}'}; whiskers: 95 % interval")  # two panels: short
+        note(axes, f"n = {low if low == high else f'{low}–{high}'}; 95 % interval, {FEW}")  # two panels: short
         axes.locator_params(axis="x", nbins=4)
     return figure
 
@@ -75,7 +75,7 @@ def _mark(axes, at: int, row: pd.Series, higher: bool) -> None:
     """One effect: its mean and its interval, where it has one."""
     low, high = (row["low"], row["high"]) if higher else (-row["high"], -row["low"])
     look = _LOOKS["better" if low > 0 else "worse" if high < 0 else "open"]
-    ends = np.nan_to_num([[row["difference"] - row["low"]], [row["high"] - row["difference"]]]).clip(min=0)
+    ends = np.clip([[row["difference"] - row["low"]], [row["high"] - row["difference"]]], 0, None)  # nan: not drawn
     axes.errorbar(row["difference"], at, xerr=ends, ls="", capsize=2, ms=5, **look)
 
 
@@ -104,5 +104,5 @@ def changed_answers(table: pd.DataFrame, *, title: str = "Does masking a sentenc
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlim(-0.02, 1.02)
     axes.grid(axis="y", visible=False)
-    note(axes, f"n = {int(table['n'].min())} samples; whiskers: Wilson's 95 % interval; median tokens")
+    note(axes, f"n = {int(table['n'].min())} samples; Wilson's 95 % interval, {FEW}; median tokens")
     return figure

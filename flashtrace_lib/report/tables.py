@@ -72,8 +72,8 @@ def comparison_table(
 def wide_table(long: pd.DataFrame, *, cells: Sequence[str] | None = None, digits: int = 2) -> pd.DataFrame:
     """Table for readers: a row a metric and method, a column a cell.
 
-    An entry reads ``0.48 [0.40, 0.56] (0.48)``: mean, bootstrap 95 % interval, and the paper's number in round
-    brackets where it has one. The best method of a cell is in bold only where its interval lies beyond the second
+    An entry reads ``0.48 [0.40, 0.56] (0.48)``: mean, 95 % interval (none below six samples), and the paper's number in
+    round brackets where it has one. The best method of a cell is in bold only where its interval lies beyond the second
     best's. ``†3`` marks three flagged samples: masking does not lower their likelihood, or the scores rank nothing.
 
     Parameters

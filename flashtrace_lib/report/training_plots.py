@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ..curriculum import TASKS
-from .axes import note, require
+from .axes import FEW, note, require
 from .style import WIDTH, styled
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -94,8 +94,8 @@ def accuracy_bars(table: pd.DataFrame, *, title: str = "Score on held-out proble
         colour, marker = _MODES[mode]
         axes.bar(x, part["score"], 0.92 * width, color=colour, alpha=0.85, label=mode, hatch="" if i == 0 else "///",
                  edgecolor="white")  # fmt: skip
-        error = np.nan_to_num([part["score"] - part["score_low"], part["score_high"] - part["score"]])
-        axes.errorbar(x, part["score"], yerr=error.clip(min=0), fmt="none", ecolor="#222222", capsize=2, lw=0.9)
+        error = np.clip([part["score"] - part["score_low"], part["score_high"] - part["score"]], 0, None)
+        axes.errorbar(x, part["score"], yerr=error, fmt="none", ecolor="#222222", capsize=2, lw=0.9)
     aims = TARGETS.set_index("task")["aim"].reindex(tasks)
     offset = -(len(modes) - 1) / 2 * width  # over the bars of the first mode
     aim = {"ls": "", "marker": "_", "ms": 13, "mew": 1.6, "color": "#CC79A7", "label": "aim, thinking"}
@@ -106,5 +106,5 @@ def accuracy_bars(table: pd.DataFrame, *, title: str = "Score on held-out proble
     axes.grid(axis="x", visible=False)
     axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.22))
     n = sorted({int(table["n"].min()), int(table["n"].max())})
-    note(axes, f"n = {'–'.join(map(str, n))} problems a task; whiskers: bootstrap 95 % interval")
+    note(axes, f"n = {'–'.join(map(str, n))} problems a task; whiskers: 95 % interval, {FEW}")
     return figure

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pandas as pd
 
 from .. import paths
+from ..intervals import interval_text
 
 TASKS = {"ruler": "RULER and HotpotQA", "math": "mathematics", "morehopqa": "MoreHopQA"}
 METHOD = "flashtrace"
@@ -36,8 +38,8 @@ def _against_lot(profile: str, method: str) -> Iterator[str]:
                 "rise": f"deleting its top words hurts the answer {verdict} than deleting by lot (RISE",
                 "recovery": f"its top tenth holds {verdict} of the evidence than a tenth by lot (recovery",
             }
-            if row.metric in says:
-                numbers = f"{row.difference:+.2f} {_interval(row.low, row.high)}, n = {row.n}"
+            if row.metric in says and not math.isnan(row.low):  # too few samples say neither more nor less
+                numbers = f"{row.difference:+.2f} {interval_text(row.low, row.high, '.2f')}, n = {row.n}"
                 yield f"{name}: {says[row.metric]} {numbers})."
 
 
@@ -45,9 +47,9 @@ def _of_hops(profile: str, method: str) -> Iterator[str]:
     """What one recursive hop adds; the table is FlashTrace's."""
     rows = _table(profile, "recursion_recovery") if method == METHOD else []
     for row in rows:
-        if row.K == 1:
+        if row.K == 1 and not math.isnan(row.gain_low):
             verdict = "more" if row.gain_low > 0 else "less" if row.gain_high < 0 else "no more"
-            numbers = f"{row.gain:+.2f} {_interval(row.gain_low, row.gain_high)}, n = {row.n}"
+            numbers = f"{row.gain:+.2f} {interval_text(row.gain_low, row.gain_high, '.2f')}, n = {row.n}"
             yield f"One hop back through the reasoning finds {verdict} of the evidence than none (recovery {numbers})."
 
 
@@ -55,7 +57,7 @@ def _on_the_question(profile: str, method: str) -> Iterator[str]:
     """How much of the score the question takes, which every prompt has."""
     for task, name in TASKS.items():
         for row in _rows(profile, f"{task}_question_share", method):
-            interval = _interval(100 * row.low, 100 * row.high, digits=0)
+            interval = interval_text(100 * row.low, 100 * row.high, ".0f")
             yield (
                 f"{name}: {row.mass:.0%} of the score {interval} lies on the question, "
                 f"which has {row.tokens:.0%} of the words (n = {row.n})."
@@ -66,7 +68,7 @@ def _on_structure(profile: str, method: str) -> Iterator[str]:
     """How much of the first hop lies on tokens that carry no meaning (appendix N); the table is FlashTrace's."""
     for row in _table(profile, "appendix_n_structure") if method == METHOD else []:
         if row.hop == 0:
-            interval = _interval(100 * row.low, 100 * row.high, digits=1)
+            interval = interval_text(100 * row.low, 100 * row.high, ".1f")
             yield (
                 f"{row.mean:.1%} of the first hop's mass {interval} lies on {_STRUCTURE.get(row.kind, row.kind)}, "
                 f"{row.tokens:.1%} of the tokens (n = {row.n})."
@@ -81,12 +83,8 @@ def _causal(profile: str, method: str) -> Iterator[str]:
         yield (
             f"Without the sentence ranked first, the question aside, {top.changed:.0%} of the answers change, without "
             f"one drawn by lot {drawn.changed:.0%} (difference {100 * drawn.more:+.0f} points "
-            f"{_interval(100 * drawn.more_low, 100 * drawn.more_high, digits=0)}, n = {top.n})."
+            f"{interval_text(100 * drawn.more_low, 100 * drawn.more_high, '.0f')}, n = {top.n})."
         )
-
-
-def _interval(low: float, high: float, digits: int = 2) -> str:
-    return f"[{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def _rows(profile: str, name: str, method: str) -> list:

@@ -23,6 +23,7 @@ from IPython.display import HTML
 from flashtrace_lib import FlashTrace, experiments, load_model
 from flashtrace_lib.evaluation import audit, evaluate
 from flashtrace_lib.generation import prompt_settings, respond
+from flashtrace_lib.intervals import interval_text
 from flashtrace_lib.report import heatmap, heatmap_figure, mass, output, plots, style
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.base import Example
@@ -162,7 +163,7 @@ print("hop 0: more mass on T than on I in", int((hop0["reasoning"] > hop0["promp
 print("hop 1 has more mass on I than hop 0 in", int((hop1["prompt"] > hop0["prompt"]).sum()), "of", len(hop0))
 print("hop 1 has less mass on T than hop 0 in", int((hop1["reasoning"] < hop0["reasoning"]).sum()), "of", len(hop0))
 for row in recovered[recovered["K"] > 0].itertuples():
-    print(f"K = {row.K}: recovery {row.gain:+.3f} against K = 0, 95 % interval [{row.gain_low:+.3f}, {row.gain_high:+.3f}]")
+    print(f"K = {row.K}: recovery {row.gain:+.3f} against K = 0, 95 % interval {interval_text(row.gain_low, row.gain_high)}, n = {row.n}")
 
 # %% [markdown]
 # Two things set these samples apart from the paper's. The model was taught to quote the evidence word by word, so that

@@ -177,7 +177,8 @@ tools.style.hide(axis="index").format(precision=2, na_rep="–").set_uuid("tools
 # ## (e) Cost against faithfulness
 #
 # MAS over all cells of Table 1 (`05_ruler`, whose stored results these are; it is stored here where they are not yet), against
-# the cost at one length of the input. Methods without a MAS are left out, where the paper puts them at the edge.
+# the cost at one length of the input. Methods without a MAS are left out, where the paper puts them at the edge. MAS has its
+# interval; the seconds are medians of a few runs, without one, and the front is drawn through the means.
 
 # %%
 model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype, device_map=run.profile.device_map)
@@ -218,7 +219,7 @@ stopped = frame[frame["outcome"].isin(efficiency.AT_LIMIT)]
 for row in stopped.itertuples():
     print(f"{style.method_style(row.method).label}: {row.outcome} at {row.n_input}+{row.n_generated} tokens")
 front = points.loc[points["front"], "method"]
-print("on the front of cost and MAS:", ", ".join(style.method_style(name).label for name in front))
+print("on the front of cost and MAS, by their medians and means alone:", ", ".join(style.method_style(name).label for name in front))
 
 # %% [markdown]
 # The factor of the paper is one of implementation as much as of method: its IFR walks over the whole cache once for every

@@ -28,6 +28,7 @@ from flashtrace_lib import experiments, load_model, reasoning
 from flashtrace_lib.deletion import Scorer
 from flashtrace_lib.evaluation import audit, evaluate, summarise
 from flashtrace_lib.groups import cell_group, in_groups
+from flashtrace_lib.intervals import interval_text
 from flashtrace_lib.report import method_plots, output, style, tables
 from flashtrace_lib.store import Store
 
@@ -101,10 +102,11 @@ print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["s
 #
 # ## Table 1
 #
-# Mean, bootstrap 95 % interval, and in round brackets the number that the paper prints for Qwen3-8B at 1024 tokens.
-# Bold only where the intervals of the best and the second best method do not overlap. A cell of the default profile has two
-# samples, and an interval of two is no more than their range; the last columns take the needle cells, the chain cells and
-# all cells together, and are what to read.
+# Mean, 95 % interval (Student's t), and in round brackets the number that the paper prints for Qwen3-8B at 1024 tokens.
+# Bold only where the intervals of the best and the second best method do not overlap. Fewer than six samples get no interval,
+# and so no bold and no winner; the last columns take the needle cells, the chain cells and all cells together, and are what to
+# read. Cells are fixed and their samples drawn apart, so that what the cells differ in makes a pooled interval wider, not
+# narrower; a record that stands in two cells counts as one.
 
 # %%
 deletion = frame[frame["metric"].isin(["recovery", "rise", "mas"])]
@@ -138,9 +140,9 @@ run.figure(fig, "table1_mas", "MAS by RULER cell", n=frame["sample"].nunique())
 # %%
 control = experiments.against(deletion, "random")
 run.table(control, "ruler_against_random", "Every method minus the random ranking, on the same samples, all cells")
-for row in control[control["better"] != control["method"]].itertuples():
-    print(f"{row.method} does not beat a random ranking in {row.metric}: {row.difference:+.3f} "
-          f"[{row.low:+.3f}, {row.high:+.3f}], n = {row.n}")
+for row in control[(control["better"] != control["method"]) & control["low"].notna()].itertuples():
+    print(f"{row.method} is not shown to beat a random ranking in {row.metric}: {row.difference:+.3f} "
+          f"{interval_text(row.low, row.high)}, n = {row.n}")
 
 # %% [markdown]
 # How much of the recovery is out of reach, and what R-precision says instead:
@@ -174,12 +176,12 @@ overall.round(3)
 
 # %%
 for row in overall[overall["metric"] != "r_precision"].itertuples():
-    print(f"{row.metric:>8}, {row.cell}: FlashTrace minus IFR {row.difference:+.3f} [{row.low:+.3f}, {row.high:+.3f}], "
+    print(f"{row.metric:>8}, {row.cell}: FlashTrace minus IFR {row.difference:+.3f} {interval_text(row.low, row.high)}, "
           f"n = {row.n}, better: {row.better}")
 means = summary.pivot_table(index="cell", columns=["metric", "method"], values="mean", sort=False)
 ahead = (means["recovery", "flashtrace"] > means["recovery", "ifr"]).sum()
 lower = (means["rise", "flashtrace"] < means["rise", "ifr"]).sum()
-print(f"means by cell: more recovered than IFR in {ahead} of {len(means)}, lower RISE in {lower} of {len(means)}")
+print(f"means by cell, without an interval: more recovered than IFR in {ahead} of {len(means)}, lower RISE in {lower} of {len(means)}")
 flags = summary[summary["metric"] == "rise"].groupby("method")["flagged"].sum()
 print("flagged samples:", flags.to_dict(), "of", frame["sample"].nunique())
 
@@ -191,7 +193,7 @@ print("flagged samples:", flags.to_dict(), "of", frame["sample"].nunique())
 # * **Shorter contexts.** The prompts of the default profile have 256 or 384 tokens, the paper's 1024. There the evidence is
 #   more than a tenth of the input in most cells, so that the recovery rate is capped (see the caps above); R-precision is
 #   not. A tenth of the input is only a few sentences.
-# * **Few samples.** The intervals say what can be told from them. The profile `full` has a hundred a cell.
+# * **Few samples.** The intervals say what they show, and below six there is none. The profile `full` has a hundred a cell.
 # * **AttnLRP on Qwen3.** Its authors warn that there it is "skewed toward first token" (README of their library, LXT, August
 #   2026). The paper's numbers are of Qwen3-8B; here the model is of the Llama family.
 # * **One metric for all.** The paper scores FlashTrace with a masking rule that spares punctuation and the baselines

@@ -28,6 +28,7 @@ from IPython.display import HTML
 from flashtrace_lib import FlashTrace, experiments, load_model, reasoning
 from flashtrace_lib.deletion import Scorer
 from flashtrace_lib.evaluation import audit, evaluate, summarise
+from flashtrace_lib.intervals import MIN_SAMPLES, interval_text
 from flashtrace_lib.report import heatmap, heatmap_figure, method_plots, output, style, tables
 from flashtrace_lib.store import Store
 
@@ -71,8 +72,8 @@ print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["s
 # %% [markdown]
 # ## Table 2, the columns of MATH
 #
-# Mean, bootstrap 95 % interval, and in round brackets the paper's number. Bold only where the intervals of the best and
-# the second best method do not overlap.
+# Mean, 95 % interval (Student's t; none where there are fewer than six samples), and in round brackets the paper's number. Bold
+# only where the intervals of the best and the second best method do not overlap.
 
 # %%
 deletion = frame[frame["metric"].isin(["rise", "mas"])]
@@ -98,9 +99,9 @@ run.figure(fig, "table2_math_mas", "MAS on mathematics", n=frame["sample"].nuniq
 # %%
 control = experiments.against(deletion, "random")
 run.table(control, "math_against_random", "Every method minus the random ranking, on the same samples")
-for row in control[control["better"] != control["method"]].itertuples():
-    print(f"{row.method} does not beat a random ranking in {row.metric}: {row.difference:+.3f} "
-          f"[{row.low:+.3f}, {row.high:+.3f}], n = {row.n}")
+for row in control[(control["better"] != control["method"]) & control["low"].notna()].itertuples():
+    print(f"{row.method} is not shown to beat a random ranking in {row.metric}: {row.difference:+.3f} "
+          f"{interval_text(row.low, row.high)}, n = {row.n}")
 
 # %% [markdown]
 # ## Where the rankings look
@@ -126,10 +127,10 @@ found.pivot_table(index="method", columns=["metric", "cell"], values="mean", sor
 # %% [markdown]
 # ## MAS and the length of the reasoning (Figure 5)
 #
-# The samples of both sets in bins of equal size by the length of $\mathbf T$.
+# The samples of both sets in bins of equal size by the length of $\mathbf T$: four, or as many as have six samples each.
 
 # %%
-lengths = reasoning.by_length(deletion, bins=4 if len(samples) >= 16 else 2)
+lengths = reasoning.by_length(deletion, bins=min(4, max(1, len(samples) // MIN_SAMPLES)))
 run.table(lengths, "fig5_by_length", "RISE and MAS by length of the reasoning, tokens")
 fig = method_plots.metric_by_length(lengths, "mas", title="MAS by length of the reasoning")
 run.figure(fig, "fig5_mas_by_length", "MAS by length of the reasoning", n=frame["sample"].nunique())
@@ -159,10 +160,11 @@ HTML(heatmap.hops_heatmap(sample, att))
 paired = experiments.paired_difference(deletion, "flashtrace", "ifr", by=("metric", "cell"))
 run.table(paired, "math_paired", "FlashTrace minus IFR on the same samples")
 for row in paired.itertuples():
-    print(f"{row.metric.upper()} on {row.cell}: FlashTrace minus IFR {row.difference:+.3f} [{row.low:+.3f}, {row.high:+.3f}], "
+    print(f"{row.metric.upper()} on {row.cell}: FlashTrace minus IFR {row.difference:+.3f} {interval_text(row.low, row.high)}, "
           f"n = {row.n}, better: {row.better}")
 level = lengths[(lengths["metric"] == "mas") & (lengths["method"] == "flashtrace")]
-print("MAS of FlashTrace from the shortest to the longest reasoning:", [round(x, 2) for x in level["mean"]])
+print("MAS of FlashTrace from the shortest to the longest reasoning:",
+      "; ".join(f"{row.mean:.2f} {interval_text(row.low, row.high, '.2f')}, n = {row.n}" for row in level.itertuples()))
 flags = summarise(deletion)
 print("flagged samples:", int(flags[flags["metric"] == "rise"].groupby("cell")["flagged"].max().sum()), "of", len(samples))
 

@@ -23,6 +23,7 @@ from IPython.display import HTML
 from flashtrace_lib import FlashTrace, experiments, load_model, reasoning, timing
 from flashtrace_lib.deletion import Scorer
 from flashtrace_lib.evaluation import audit, evaluate, summarise
+from flashtrace_lib.intervals import interval_text
 from flashtrace_lib.methods import Rollout
 from flashtrace_lib.report import heatmap, heatmap_figure, mass, output, plots, style, tables
 from flashtrace_lib.store import Store
@@ -51,9 +52,9 @@ counts
 # %% [markdown]
 # ## Table 2, the columns of MoreHopQA
 #
-# Mean, bootstrap 95 % interval, and in round brackets the paper's number. Bold only where the intervals of the best and
-# the second best method do not overlap. Perturbation, CLP and ReAGent change a token at a time where the input has fewer than
-# 200 tokens, else a sentence (appendix D.2; the limit is ours).
+# Mean, 95 % interval (Student's t; none where there are fewer than six samples), and in round brackets the paper's number. Bold
+# only where the intervals of the best and the second best method do not overlap. Perturbation, CLP and ReAGent change a token
+# at a time where the input has fewer than 200 tokens, else a sentence (appendix D.2; the limit is ours).
 
 # %%
 methods = reasoning.reasoning_methods(run, tokenizer)
@@ -83,9 +84,9 @@ run.figure(fig, "table2_morehopqa_mas", "MAS on MoreHopQA", n=frame["sample"].nu
 # %%
 control = experiments.against(frame[frame["metric"] != "r_precision"], "random")
 run.table(control, "morehopqa_against_random", "Every method minus the random ranking, on the same samples")
-for row in control[control["better"] != control["method"]].itertuples():
-    print(f"{row.method} does not beat a random ranking in {row.metric}: {row.difference:+.3f} "
-          f"[{row.low:+.3f}, {row.high:+.3f}], n = {row.n}")
+for row in control[(control["better"] != control["method"]) & control["low"].notna()].itertuples():
+    print(f"{row.method} is not shown to beat a random ranking in {row.metric}: {row.difference:+.3f} "
+          f"{interval_text(row.low, row.high)}, n = {row.n}")
 
 # %% [markdown]
 # ## Where the rankings look
@@ -122,8 +123,10 @@ tables.styled(wide3, "table3")
 # %%
 agreement = reasoning.score_agreement(store, few, "rollout", "flashtrace")
 faster = timing.speedup(each, "rollout", "flashtrace")
-both = pd.DataFrame({"rho": reasoning.mean_interval(agreement["rho"]), "speedup": reasoning.mean_interval(faster["speedup"])}).T
-run.table(both.rename_axis("quantity").reset_index(), "table3_agreement", "Rank correlation of the scores, and speed-up")
+columns = {"rho": agreement["rho"], "speedup": faster["speedup"], "time saved": 1 - 1 / faster["speedup"]}
+both = pd.DataFrame({name: reasoning.mean_row(column) for name, column in columns.items()}).T
+run.table(both.rename_axis("quantity").reset_index(), "table3_agreement",
+          "Rank correlation of the scores, speed-up, and share of the time saved, sample by sample")
 both.round(2)
 
 # %% [markdown]
@@ -162,16 +165,17 @@ HTML(heatmap.hops_heatmap(sample, att))
 paired = experiments.paired_difference(frame[frame["metric"] != "r_precision"], "flashtrace", "ifr")
 run.table(paired, "morehopqa_paired", "FlashTrace minus IFR on the same samples")
 for row in paired.itertuples():
-    print(f"{row.metric}: FlashTrace minus IFR {row.difference:+.3f} [{row.low:+.3f}, {row.high:+.3f}], n = {row.n}, "
+    print(f"{row.metric}: FlashTrace minus IFR {row.difference:+.3f} {interval_text(row.low, row.high)}, n = {row.n}, "
           f"better: {row.better}")
-middle = seconds.set_index("method")["median"]
-print(f"FlashTrace saves {1 - middle['flashtrace'] / middle['rollout']:.1%} of the rollout's time (medians)")
+saved = both.loc["time saved"]
+print(f"FlashTrace saves {saved['mean']:.1%} {interval_text(saved['low'], saved['high'], '.1%')} of the rollout's time, "
+      f"n = {saved['n']:.0f}")
 losses = experiments.paired_difference(against, "flashtrace", "rollout").set_index("metric")
 means = summarise(against).set_index(["method", "metric"])["mean"]
 for metric in ("rise", "mas"):
     row = losses.loc[metric]
     print(f"{metric}: {means['flashtrace', metric] / means['rollout', metric] - 1:+.1%} against the rollout, "
-          f"difference {row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]")
+          f"difference {row['difference']:+.3f} {interval_text(row['low'], row['high'])}")
 
 # %% [markdown]
 # **In the default profile no method beats a ranking by lot**, and most find less of the evidence than chance does.

@@ -23,6 +23,7 @@ from flashtrace_lib import FlashTrace, experiments, load_model, reasoning
 from flashtrace_lib.code_targets import OnCode, last_line_span, with_target
 from flashtrace_lib.deletion import Scorer
 from flashtrace_lib.evaluation import audit, evaluate, summarise
+from flashtrace_lib.intervals import interval_text
 from flashtrace_lib.methods import IFR, Random
 from flashtrace_lib.report import heatmap, output, plots, style, tables
 from flashtrace_lib.store import Store
@@ -119,7 +120,7 @@ flagged = summarise(deletion[deletion["metric"] == "rise"], ("method", "metric")
 print("flagged samples:", int(flagged["flagged"].max()), "of", len(samples))
 for second in ("ifr_last_line", "ifr", "random"):
     for row in experiments.paired_difference(deletion, "flashtrace", second).itertuples():
-        print(f"{row.metric.upper()}: FlashTrace minus {second} {row.difference:+.3f} [{row.low:+.3f}, {row.high:+.3f}], "
+        print(f"{row.metric.upper()}: FlashTrace minus {second} {row.difference:+.3f} {interval_text(row.low, row.high)}, "
               f"n = {row.n}, better: {row.better}")
 
 # %% [markdown]

@@ -36,6 +36,7 @@ from flashtrace_lib import experiments, generalisation, load_model
 from flashtrace_lib.decomposition import decomposition_gaps
 from flashtrace_lib.deletion import Scorer
 from flashtrace_lib.evaluation import audit, evaluate, summarise
+from flashtrace_lib.intervals import interval_text
 from flashtrace_lib.report import model_plots, output, plots, style, tables
 from flashtrace_lib.store import Store
 
@@ -139,17 +140,17 @@ found.pivot_table(index="method", columns=["metric", "cell"], values="mean", sor
 # %%
 control = experiments.against(frame[frame["metric"].isin(["recovery", "rise", "mas"])], "random")
 run.table(control, f"table5_against_random{ending}", "Every method minus the random ranking, on the same samples")
-for row in control[control["better"] != control["method"]].itertuples():
-    print(f"{row.method} does not beat a random ranking in {row.metric}: {row.difference:+.3f} "
-          f"[{row.low:+.3f}, {row.high:+.3f}], n = {row.n}")
+for row in control[(control["better"] != control["method"]) & control["low"].notna()].itertuples():
+    print(f"{row.method} is not shown to beat a random ranking in {row.metric}: {row.difference:+.3f} "
+          f"{interval_text(row.low, row.high)}, n = {row.n}")
 
 # %% [markdown]
 # ## Do the ranks agree?
 #
 # Spearman's correlation between the two models' means. Over *methods and cells* a hard cell is hard for every method, which
-# alone makes two models agree; over *methods within cells* only the order of the methods counts. The interval draws samples
-# anew within each cell; with two samples a cell it says how steady the means are, not more. Beside it the same number
-# computed from what the paper prints for its two models, three methods on two columns.
+# alone makes two models agree; over *methods within cells* only the order of the methods counts. It has no interval: noise in
+# the means lowers the correlation, and no resampling of so few samples would say by how much. Beside it the same number computed
+# from what the paper prints for its two models, three methods on two columns.
 
 # %%
 both = generalisation.both_models({first_name: first_frame, name: frame})
@@ -185,13 +186,12 @@ paired = paired[paired["cell"].isin([generalisation.RULER, *settings.tasks])]
 run.table(paired, f"table5_paired{ending}", "FlashTrace minus another method on the same samples, second model")
 for row in paired.itertuples():
     print(f"{row.metric.upper()}, {row.cell}: FlashTrace minus {row.against} {row.difference:+.3f} "
-          f"[{row.low:+.3f}, {row.high:+.3f}], n = {row.n}, better: {row.better}")
+          f"{interval_text(row.low, row.high)}, n = {row.n}, better: {row.better}")
 
 # %%
 for row in ranks[ranks["over"] == "methods within cells"].itertuples():
-    steady = "the order agrees" if row.low > 0 else "the order is reversed" if row.high < 0 else "not told from no agreement"
-    print(f"{row.metric}, {row.control}: rho {row.rho:+.2f} [{row.low:+.2f}, {row.high:+.2f}] over {row.methods} methods in "
-          f"{row.cells} cells: {steady}")
+    print(f"{row.metric}, {row.control}: rho {row.rho:+.2f} (no interval) over {row.methods} methods in {row.cells} cells, "
+          f"means of {row.n} samples and more")
 flags = summarise(deletion[(deletion["metric"] == "rise") & (deletion["cell"] != generalisation.RULER)], ("method",))
 print("flagged samples:", int(flags["flagged"].max()), "of", frame["sample"].nunique())
 forced = [cell for cell, collection in cells.items() if collection.kind != "generated"]

@@ -32,7 +32,9 @@ from flashtrace_lib import (
 )
 from flashtrace_lib.deletion import Scorer
 from flashtrace_lib.evaluation import audit, evaluate, summarise
+from flashtrace_lib.experiments import TOO_FEW
 from flashtrace_lib.groups import in_groups
+from flashtrace_lib.intervals import interval_text
 from flashtrace_lib.report import ablation_plots, mass, output, plots, style, tables
 from flashtrace_lib.store import Store
 
@@ -126,25 +128,26 @@ shift.pivot_table(index=["data", "hop"], columns="quantity", values="mean", sort
 # %%
 for name in list(by_hops)[1:]:
     for row in experiments.paired_difference(hops, name, "flashtrace_k0").itertuples():
-        print(f"MoreHopQA, {name} minus K = 0: {row.metric} {row.difference:+.3f} [{row.low:+.3f}, {row.high:+.3f}], "
+        print(f"MoreHopQA, {name} minus K = 0: {row.metric} {row.difference:+.3f} {interval_text(row.low, row.high)}, "
               f"n = {row.n}")
 for row in recovered[recovered["K"] > 0].itertuples():
-    print(f"RULER, K = {row.K} minus K = 0: recovery {row.gain:+.3f} [{row.gain_low:+.3f}, {row.gain_high:+.3f}], n = {row.n}")
+    print(f"RULER, K = {row.K} minus K = 0: recovery {row.gain:+.3f} {interval_text(row.gain_low, row.gain_high)}, n = {row.n}")
 for row in recursed.itertuples():
     print(f"RULER, {row.cell}, K = {run.profile.hops} minus K = 0: {row.metric} {row.difference:+.3f} "
-          f"[{row.low:+.3f}, {row.high:+.3f}], n = {row.n}")
+          f"{interval_text(row.low, row.high)}, n = {row.n}")
 
 # %%
 first_step = shift[(shift["hop"] == 1) & shift["quantity"].isin(["prompt", "reasoning", "place in T"])]
 for row in first_step.itertuples():
-    print(f"{row.data}, hop 1 minus hop 0: {row.quantity} {row.change:+.3f} [{row.change_low:+.3f}, {row.change_high:+.3f}], "
+    print(f"{row.data}, hop 1 minus hop 0: {row.quantity} {row.change:+.3f} {interval_text(row.change_low, row.change_high)}, "
           f"n = {row.n}")
 
 # %% [markdown]
-# A change whose interval holds zero shows no shift. In the default profile the input gains and, within the reasoning, mass
+# A change whose interval holds zero shows no shift, and one without an interval has too few samples to show any. In the default
+# profile the input gains and, within the reasoning, mass
 # moves to earlier tokens, as the paper says; but **the reasoning's share rises** from hop 0 to hop 1, which it does not
 # say. Hop 0 can rest on $\mathbf O$ itself, hop 1 cannot, and most of what it loses there goes to the reasoning's own tokens.
-# **On MoreHopQA no depth is told from another**; on RULER each further hop recovers a little more, the first one most. What
+# **On MoreHopQA no depth can be distinguished from another**; on RULER each further hop recovers a little more, the first one most. What
 # differs from the paper: the reasoning is short and quotes what it
 # uses, so that there is little between the quotation and its source for a second or third hop to cross; and on MoreHopQA most
 # methods do not beat a ranking by lot here (`07_morehopqa`), so that a difference between depths is one between rankings that
@@ -206,7 +209,7 @@ seconds.pivot_table(index="method", columns="cell", values="median", sort=False)
 paired = experiments.paired_difference(frame, "flashtrace", "ifr", by=("metric", "cell"))
 run.table(paired, "table8_paired", "FlashTrace minus IFR on the same samples, without a filter")
 for row in paired.itertuples():
-    print(f"{row.metric.upper()}, {row.cell}: FlashTrace minus IFR {row.difference:+.3f} [{row.low:+.3f}, {row.high:+.3f}], "
+    print(f"{row.metric.upper()}, {row.cell}: FlashTrace minus IFR {row.difference:+.3f} {interval_text(row.low, row.high)}, "
           f"n = {row.n}, better: {row.better}")
 means = summarise(frame[frame["metric"] == "rise"]).pivot_table(index="method", columns="cell", values="mean", sort=False)
 for method in means.index:
@@ -319,8 +322,8 @@ cancelled.round(2)
 
 # %%
 for row in against.itertuples():
-    verdict = "no difference shown" if row.better == "neither" else f"better: {row.better}"
-    print(f"{row.method} minus the sum: {row.metric} {row.difference:+.3f} [{row.low:+.3f}, {row.high:+.3f}], n = {row.n}, "
+    verdict = {"neither": "no difference shown", TOO_FEW: TOO_FEW}.get(row.better, f"better: {row.better}")
+    print(f"{row.method} minus the sum: {row.metric} {row.difference:+.3f} {interval_text(row.low, row.high)}, n = {row.n}, "
           f"{verdict}")
 
 # %%
@@ -331,7 +334,7 @@ for hop, row in level.iterrows():
 clear = cancelled[(cancelled["low"] > 0) | (cancelled["high"] < 0)]
 print("correlations whose interval leaves out zero:", len(clear), "of", int(cancelled["rho"].notna().sum()))
 for row in clear.itertuples():
-    print(f"  {row.property} with {row.outcome}: {row.rho:+.2f} [{row.low:+.2f}, {row.high:+.2f}], n = {row.n}")
+    print(f"  {row.property} with {row.outcome}: {row.rho:+.2f} {interval_text(row.low, row.high, '+.2f')}, n = {row.n}")
 
 # %% [markdown]
 # In the default profile the last token does far worse, as in the paper. The rest does not follow it: **mean pooling has the
@@ -418,7 +421,7 @@ print("worst samples by cell:", worst["cell"].value_counts().to_dict())
 differ = shared[(shared["low"] > 0) | (shared["high"] < 0)]
 for row in differ.itertuples():
     print(f"{row.property}: {row.worst:.2f} in the worst, {row.others:.2f} in the others, {row.difference:+.2f} "
-          f"[{row.low:+.2f}, {row.high:+.2f}]")
+          f"{interval_text(row.low, row.high, '+.2f')}")
 top = taken["places"].unstack(0)
 ahead = top["worst"].idxmax()
 print(f"in the worst samples most places go to: {ahead} ({top.loc[ahead, 'worst']:.0%} of the top tenth)")
@@ -431,7 +434,7 @@ for label, names in kinds.items():
     harmful = part[part["high"] < 0]
     print(f"{label}: {len(harmful)} of {int(part['rho'].notna().sum())} correlations with recovery clearly negative")
     for row in harmful.itertuples():
-        print(f"  {row.property} ({row.samples}): {row.rho:+.2f} [{row.low:+.2f}, {row.high:+.2f}], n = {row.n}")
+        print(f"  {row.property} ({row.samples}): {row.rho:+.2f} {interval_text(row.low, row.high, '+.2f')}, n = {row.n}")
 
 # %% [markdown]
 # The paper's two failures are descriptions; a clear negative correlation above supports one, and where there is none this book

@@ -23,6 +23,7 @@ import pandas as pd
 from flashtrace_lib import FlashTrace, causal, experiments, load_model, open_questions, value_bias
 from flashtrace_lib.deletion import Scorer
 from flashtrace_lib.evaluation import audit, evaluate
+from flashtrace_lib.intervals import interval_text
 from flashtrace_lib.methods.choices import BEST, CHOICES
 from flashtrace_lib.report import output, question_plots, style
 from flashtrace_lib.store import Store
@@ -119,15 +120,15 @@ run.figure(fig, "questions_forest", "Effect of each open choice on recovery and 
 names = {"recovery": "recovery", "rise": "RISE"}
 for choice, rows in ranked[ranked["metric"].isin(names)].groupby("choice", sort=False):
     told = [
-        f"{names[r.metric]} {r.difference:+.3f} [{r.low:+.3f}, {r.high:+.3f}], n = {r.n}, better: {r.better}"
+        f"{names[r.metric]} {r.difference:+.3f} {interval_text(r.low, r.high)}, n = {r.n}, better: {r.better}"
         for r in rows.itertuples()
     ]
     print(f"{choice} ({rows['question'].iloc[0]}):\n    " + "\n    ".join(told))
 
 # %% [markdown]
 # Value biases are missing here where the model has none; they follow. With as many questions as these, one interval in twenty
-# leaves out zero by chance. The samples of a cell are alike, so the intervals, which take samples as independent, are rather
-# too narrow than too wide.
+# leaves out zero by chance. The samples of a cell are alike, but cells are fixed and their samples drawn apart: what the cells
+# differ in adds to the spread, so that a pooled interval is rather too wide than too narrow. Fewer than six samples have none.
 #
 # ## Value biases
 #
@@ -183,7 +184,7 @@ run.figure(fig, "questions_best", "FlashTrace.best() minus the paper's setting, 
 
 # %%
 for row in verdict.itertuples():
-    print(f"{row.metric}: best minus the paper's setting {row.difference:+.3f} [{row.low:+.3f}, {row.high:+.3f}], "
+    print(f"{row.metric}: best minus the paper's setting {row.difference:+.3f} {interval_text(row.low, row.high)}, "
           f"n = {row.n}, better: {row.better}")
 
 # %% [markdown]
@@ -192,7 +193,8 @@ for row in verdict.itertuples():
 # What the attribution ranks first, the answer should depend on. The sentence of the input with the highest mean score is masked
 # and the model answers again, from the prompt on; beside it a sentence drawn by lot, and the lowest. Does the answer change?
 # The last sentence, which asks the question, is left out of the ranking: without it any answer may change, and it is often
-# ranked first. What masking it does stands beside the others.
+# ranked first. What masking it does stands beside the others. The difference of two paired shares has an interval that agrees
+# with McNemar's exact test, whose p stands in the table: of six answers, two that change one way alone show nothing (p = 0.5).
 
 # %%
 again = sorted(samples, key=lambda s: (len(s), s.id))[: settings.causal_samples]
@@ -211,12 +213,14 @@ run.figure(fig, "questions_causal", "Answers that change when one sentence of th
 for row in changed[changed["masked"].isin(["random", "lowest"])].itertuples():
     agrees = "agrees" if row.more_low > 0 else "disagrees" if row.more_high < 0 else "is not settled"
     print(f"the top sentence changes {row.more:+.0%} more answers than the {row.masked} one "
-          f"[{row.more_low:+.0%}, {row.more_high:+.0%}], n = {row.n}: the check {agrees}")
+          f"{interval_text(row.more_low, row.more_high, '+.0%')}, McNemar's exact p = {row.p:.2g}, n = {row.n}: "
+          f"the check {agrees}")
 top = changed.set_index("masked").loc["top"]
 print(f"the top sentence holds evidence in {top['evidence']:.0%} of the samples")
 
 # %% [markdown]
-# In the default profile **the check does not support the ranking**. The sentence with the highest mean score is the one that
+# In the default profile **the check does not support the ranking**, and six answers are too few to refute it. The sentence
+# with the highest mean score is the one that
 # opens the prompt, an instruction that every needle task shares; the evidence comes next, close behind. Without the
 # instruction no answer changes, without evidence some do, without the question all do. A mean over a sentence favours short
 # ones, and the tokens at the start of a context draw attention whatever they say (removing the first token alone, the
@@ -228,8 +232,8 @@ print(f"the top sentence holds evidence in {top['evidence']:.0%} of the samples"
 #   is less faithful, and skipping punctuation finds more evidence and is less faithful, so recovery and RISE disagree on it.
 # * Passing the residual on finds more evidence, most so token by token (few samples), at no gain in RISE.
 # * State or predictor, raw hops or distributions, and the sink make no difference that could be seen.
-# * A setting that is better on the samples that chose it is not told from the paper's in recovery on the others; its RISE and
-#   MAS are lower there, on very few samples.
+# * A setting that is better on the samples that chose it cannot be distinguished from the paper's in recovery on the others; RISE
+#   and MAS were measured there on too few samples to say.
 
 # %% [markdown]
 # ## Audit

@@ -11,12 +11,13 @@
 #
 # The chapters before this one measure; here the paper's claims, from the abstract to the appendix, stand beside what was
 # measured, one row each. A verdict is not an opinion: every claim has a *rule*, such as "the 95 % interval of the paired
-# difference lies below 0", and the verdict follows from the stored tables by that rule. It reads
+# difference lies below 0", and the verdict follows from the stored tables by that rule. Intervals of means are Student's t,
+# those of paired yes/no answers agree with McNemar's exact test. A verdict reads
 #
 # * **reproduced**: the rule holds of every number of the claim, over the whole of its interval;
 # * **partly reproduced**: of some of them;
 # * **not reproduced**: of none, and of one the opposite holds over its whole interval;
-# * **undecided**: the intervals hold both;
+# * **undecided**: the intervals hold both, or end at the bound itself;
 # * **not testable at this scale**: fewer than six samples, shorter contexts than the claim speaks of, other hardware;
 # * **not measured**: what it needs has not been generated under this profile.
 #

@@ -27,6 +27,7 @@ import pandas as pd
 from flashtrace_lib import load_model, models
 from flashtrace_lib.accuracy import answer_store, audit_answers
 from flashtrace_lib.curriculum import problems
+from flashtrace_lib.intervals import interval_text
 from flashtrace_lib.reasoner import true_response
 from flashtrace_lib.report import output, style, training_plots
 from flashtrace_lib.training import LOG, train
@@ -78,7 +79,8 @@ run.figure(fig, "reasoner_training", "Loss and accuracy over the training of the
 # ## How often it is right
 #
 # Greedy answers to held-out problems. The score of the needle cells is the share of values recalled; everywhere else an
-# answer is right or wrong, and variable tracking is right only if all variables are named and no other.
+# answer is right or wrong, and variable tracking is right only if all variables are named and no other. Intervals are Wilson's
+# of what is right or wrong, and Student's t of shares.
 
 # %%
 fig = training_plots.accuracy_bars(accuracy)
@@ -98,7 +100,7 @@ reached[["task", "mode", "n", "correct", "score", "aim", "reached", "unfinished"
 aimed = reached[reached["aim"].notna()]
 for row in aimed.itertuples():
     within = "reached" if row.reached else "missed, within the interval" if row.score_high >= row.aim else "missed"
-    print(f"{row.task:>10}: {row.score:.2f} [{row.score_low:.2f}, {row.score_high:.2f}], aim {row.aim:.2f}: {within}")
+    print(f"{row.task:>10}: {row.score:.2f} {interval_text(row.score_low, row.score_high, '.2f')}, aim {row.aim:.2f}: {within}")
 
 # %% [markdown]
 # Copying and following chains is learned, several chains at once included. Arithmetic and bridges are learned in part: the

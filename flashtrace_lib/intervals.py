@@ -1,0 +1,238 @@
+"""Intervals that cover what they say, and exact tests; below ``MIN_SAMPLES`` independent samples there are none.
+
+One home for all: means (Student's t), shares (Wilson), rank correlations (Fisher), paired shares (Newcombe, McNemar).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import stdtrit
+from scipy.stats import binomtest, norm, ttest_ind
+
+# Five differences have one sign by chance in one case of sixteen, six in one of thirty-two: below six, no exact
+# two-sided test of paired samples can reach 5 %, whatever the samples are.
+MIN_SAMPLES = 6
+NONE = (math.nan, math.nan)
+
+
+def mean_interval(values, level: float = 0.95, clusters=None) -> tuple[float, float]:
+    """Student's t interval of the mean; with ``clusters`` the cluster-robust one.
+
+    Simulated coverage of the 95 % (normal / exponential / lognormal data): n = 6: 0.95 / 0.89 / 0.82, n = 10:
+    0.95 / 0.90 / 0.84, n = 20: 0.95 / 0.92 / 0.87. The BCa bootstrap has 0.86 / 0.82 / 0.75 at n = 6 and
+    0.92 / 0.90 / 0.88 at n = 20, the percentile bootstrap less; so it is t, which is exact for normal data. Differences
+    of paired samples, most of what is measured here, are nearly symmetric.
+
+    Parameters
+    ----------
+    values : array-like of float, shape [n]
+    level : float
+        Coverage, in (0, 1).
+    clusters : array-like, shape [n], optional
+        A label for each value. Values with one label (one record at two lengths, problems of one template) may depend
+        on each other; those of different labels do not. The interval stays around the mean of all values; with e_c,
+        the sum of a cluster's deviations from it, its standard error is sqrt(G / (G - 1) · Σ e_c²) / n with G - 1
+        degrees of freedom, G the number of clusters (Cameron and Miller 2015). Of clusters of equal size this is the
+        t interval of the clusters' means. Default: each value is its own.
+
+    Returns
+    -------
+    (float, float)
+        (nan, nan) for fewer than ``MIN_SAMPLES`` clusters. Of equal values both ends are that value.
+
+    Raises
+    ------
+    ValueError
+        If a value is not finite, ``level`` is no coverage, or the labels do not fit the values.
+    """
+    values, n_clusters, of = _checked(values, level, clusters)
+    if n_clusters < MIN_SAMPLES:
+        return NONE
+    if np.ptp(values) == 0:
+        return float(values[0]), float(values[0])
+    mean = values.mean()
+    summed = np.bincount(of, weights=values - mean)  # [G]
+    error = math.sqrt(n_clusters / (n_clusters - 1) * np.square(summed).sum()) / len(values)
+    half = stdtrit(n_clusters - 1, (1 + level) / 2) * error
+    return float(mean - half), float(mean + half)
+
+
+def difference_interval(first, second, level: float = 0.95) -> tuple[float, float]:
+    """Welch's t interval of the difference of the means of two independent groups, ``first - second``.
+
+    Parameters
+    ----------
+    first, second : array-like of float, shapes [n] and [m]
+    level : float
+        Coverage, in (0, 1).
+
+    Returns
+    -------
+    (float, float)
+        (nan, nan) where a group has fewer than ``MIN_SAMPLES`` values.
+
+    Raises
+    ------
+    ValueError
+        If a value is not finite or ``level`` is no coverage.
+    """
+    (first, n, _), (second, m, _) = (_checked(values, level) for values in (first, second))
+    if min(n, m) < MIN_SAMPLES:
+        return NONE
+    if np.ptp(first) == 0 and np.ptp(second) == 0:
+        return float(first[0] - second[0]), float(first[0] - second[0])
+    low, high = ttest_ind(first, second, equal_var=False).confidence_interval(level)
+    return float(low), float(high)
+
+
+def share_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of a share; it has a width where all agree, which a t interval has not.
+
+    Returns
+    -------
+    (float, float)
+        Within [0, 1]; (nan, nan) for fewer than ``MIN_SAMPLES`` trials.
+
+    Raises
+    ------
+    ValueError
+        If there are more successes than trials, or no trial.
+    """
+    if not 0 <= successes <= n or n < 1:
+        raise ValueError(f"{successes} of {n} is no share")
+    return _wilson(successes, n, level) if n >= MIN_SAMPLES else NONE
+
+
+def _wilson(successes: int, n: int, level: float) -> tuple[float, float]:
+    found = binomtest(successes, n).proportion_ci(level, method="wilson")
+    return max(0.0, float(found.low)), min(1.0, float(found.high))  # rounding may leave the range by 1e-17
+
+
+def mcnemar(first, second) -> float:
+    """McNemar's exact test of two paired yes/no outcomes: the two-sided p-value that both are as frequent.
+
+    Parameters
+    ----------
+    first, second : array-like of bool, shape [n]
+        Two outcomes of each sample.
+
+    Returns
+    -------
+    float
+        In (0, 1]: binomial on the samples whose outcomes differ; 1 where none do.
+    """
+    _, b, c, _ = _pairs(first, second)
+    return float(binomtest(b, b + c).pvalue) if b + c else 1.0
+
+
+def share_difference_interval(first, second, level: float = 0.95) -> tuple[float, float]:
+    """Interval of the difference of two paired shares, ``first - second``.
+
+    The union of two: Newcombe's (1998, method 10: Wilson's intervals, squared and added with the correlation of the
+    pairs), and the exact one given the number of samples whose outcomes differ (Clopper and Pearson's). By the second
+    it never leaves out 0 where `mcnemar` does not reject at ``1 - level``.
+
+    Parameters
+    ----------
+    first, second : array-like of bool, shape [n]
+        Two outcomes of each sample.
+    level : float
+        Coverage, in (0, 1).
+
+    Returns
+    -------
+    (float, float)
+        Within [-1, 1]; (nan, nan) for fewer than ``MIN_SAMPLES`` samples.
+    """
+    a, b, c, d = _pairs(first, second)
+    n = a + b + c + d
+    if n < MIN_SAMPLES:
+        return NONE
+    low, high = _newcombe(a, b, c, d, level)
+    if b + c:
+        exact = binomtest(b, b + c).proportion_ci(level, method="exact")
+        low = min(low, (2 * exact.low - 1) * (b + c) / n)
+        high = max(high, (2 * exact.high - 1) * (b + c) / n)
+    return max(-1.0, float(low)), min(1.0, float(high))
+
+
+def _newcombe(a: int, b: int, c: int, d: int, level: float) -> tuple[float, float]:
+    """Newcombe's method 10, of the counts of `_pairs`."""
+    n = a + b + c + d
+    p, q = (a + b) / n, (a + c) / n
+    (p_low, p_high), (q_low, q_high) = _wilson(a + b, n, level), _wilson(a + c, n, level)
+    product, excess = (a + b) * (c + d) * (a + c) * (b + d), a * d - b * c
+    excess = max(excess - n / 2, 0) if excess > 0 else excess  # Newcombe's continuity correction of phi
+    phi = excess / math.sqrt(product) if product else 0.0
+    return p - q - _combined(p - p_low, q_high - q, phi), p - q + _combined(p_high - p, q - q_low, phi)
+
+
+def _combined(x: float, y: float, phi: float) -> float:
+    """Length of two errors with the correlation ``phi``."""
+    return math.sqrt(max(0.0, x * x - 2 * phi * x * y + y * y))
+
+
+def rank_correlation_interval(rho: float, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Interval of Spearman's correlation of ``n`` pairs: Fisher's transformation with Bonett and Wright's error (2000).
+
+    A perfect correlation counts as one halfway to the next lower value that ``n`` ranks can have: the transformation
+    would give it no width.
+
+    Parameters
+    ----------
+    rho : float
+        In [-1, 1]; nan where it is not defined.
+    n : int
+
+    Returns
+    -------
+    (float, float)
+        (nan, nan) for fewer than ``MIN_SAMPLES`` pairs.
+    """
+    if n < MIN_SAMPLES or math.isnan(rho):
+        return NONE
+    most = 1 - 6 / (n * (n * n - 1))
+    centre = math.atanh(max(-most, min(most, rho)))
+    half = norm.ppf((1 + level) / 2) * math.sqrt((1 + rho**2 / 2) / (n - 3))
+    low, high = math.tanh(centre - half), math.tanh(centre + half)
+    return min(low, rho), max(high, rho)
+
+
+def interval_text(low: float, high: float, form: str = "+.3f") -> str:
+    """``[low, high]``, or that there is none.
+
+    Parameters
+    ----------
+    low, high : float
+        nan where there is no interval.
+    form : str
+        Format of both.
+    """
+    return "(no interval)" if math.isnan(low) else f"[{low:{form}}, {high:{form}}]"
+
+
+def _checked(values, level: float, clusters=None) -> tuple[np.ndarray, int, np.ndarray]:
+    """Values as float64 [n], number of clusters G, and the cluster of each value, 0 … G - 1."""
+    if not 0 < level < 1:
+        raise ValueError(f"level is a coverage in (0, 1), got {level}")
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim != 1 or not np.isfinite(values).all():
+        raise ValueError("values must be a vector of finite numbers: drop what could not be measured first")
+    if clusters is None:
+        return values, len(values), np.arange(len(values))
+    labels = np.asarray(clusters)
+    if labels.shape != values.shape or any(label is None or label != label for label in labels.tolist()):
+        raise ValueError(f"clusters must have a label for each of the {len(values)} values, none of them missing")
+    names, of = np.unique(labels, return_inverse=True)
+    return values, len(names), of
+
+
+def _pairs(first, second) -> tuple[int, int, int, int]:
+    """How many samples have both outcomes, the first alone, the second alone, none."""
+    first, second = np.asarray(first), np.asarray(second)
+    if first.shape != second.shape or first.ndim != 1 or not (np.isin(first, (0, 1)) & np.isin(second, (0, 1))).all():
+        raise ValueError("paired outcomes are two vectors of equal length, of yes and no (True and False, 1 and 0)")
+    first, second = first.astype(bool), second.astype(bool)
+    return tuple(int(part.sum()) for part in (first & second, first & ~second, ~first & second, ~first & ~second))
