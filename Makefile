@@ -39,8 +39,9 @@ test: $(STAMP)
 lint: $(STAMP)
 	$(PY) -m ruff check .
 
+# The repository is served, so that links out of the notebooks work and pages under build/ can be opened.
 lab: $(STAMP)
-	$(PY) -m jupyter lab notebooks
+	$(PY) -m jupyter lab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks
 
 # torch goes first and pinned: left to the other packages, pip may choose a build with several GB of CUDA.
 $(STAMP): pyproject.toml requirements-nodeps.txt scripts/make_venv.sh

@@ -68,12 +68,14 @@ class Method(ABC):
 
     Subclasses set ``name`` (the key in tables) and implement ``_attribute``; ``incidental`` names the fields that do
     not shape the result, such as a memory budget; ``later`` those that came after results had been stored, and so are
-    part of a key only where they differ from their default.
+    part of a key only where they differ from their default. ``revision`` is raised when the algorithm changes under
+    the same options, so that results of the former one are not taken for it.
     """
 
     name: ClassVar[str] = "method"
     incidental: ClassVar[tuple[str, ...]] = ()
     later: ClassVar[tuple[str, ...]] = ()
+    revision: ClassVar[int] = 1
 
     @abstractmethod
     def _attribute(self, model: torch.nn.Module, sample: Sample) -> Attribution:
@@ -119,8 +121,15 @@ class Method(ABC):
     def options(self) -> dict[str, Any]:
         """The fields that shape the result, JSON-ready: part of every store key."""
         options = {f.name: (getattr(self, f.name), f.default) for f in fields(self)} if is_dataclass(self) else {}
-        return {
+        shaping = {
             name: value
             for name, (value, default) in options.items()
             if name not in self.incidental and not (name in self.later and value == default)
         }
+        return shaping | ({"revision": self.revision} if self.revision > 1 else {})
+
+    def setting(self) -> str:
+        """What every table that holds the method says about its options: those that are not the method's own."""
+        own = type(self)().options()
+        changed = {name: value for name, value in self.options().items() if value != own.get(name)}
+        return ", ".join(f"{name} {value} (default {own.get(name)})" for name, value in changed.items())

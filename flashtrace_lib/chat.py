@@ -92,13 +92,8 @@ def render_prompt(
         If the conversation does not end with a message to answer, that message is empty, or the template refuses
         the conversation or changes its words.
     """
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [_as_text(m) for m in prompt]
-    if not messages or not _to_answer(messages[-1], whole):
-        ends = "the user's text message" + (", or a tool's" if whole else "")
-        raise ValueError(f"prompt must be a text, or a list of messages that ends with {ends}")
+    messages = checked_messages(prompt, whole)
     own = messages[-1]["content"]
-    if not own.strip():
-        raise ValueError("the prompt is empty: there is no input to explain from")
     words = messages[-1]["content"] = own + request
     n_given = len(messages)
     if system is not None:
@@ -131,6 +126,33 @@ def render_prompt(
         return result
     earlier = [Turn(m["role"], _place(render, messages, k, rendered)) for k, m in enumerate(messages[:-1])]
     return _conversation(replace(result, turns=(*earlier, Turn(messages[-1]["role"], span))), n_given)
+
+
+def checked_messages(prompt: str | Messages, whole: bool = False) -> list[dict[str, Any]]:
+    """Messages with one text each, the last of which is to be answered.
+
+    Parameters
+    ----------
+    prompt : str or list of messages
+        A text is one message of the user.
+    whole : bool
+        A tool's message may be the last one.
+
+    Raises
+    ------
+    ValueError
+        If one of them is no message with a text, or the last one is empty or not to be answered.
+    """
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [_as_text(m) for m in prompt]
+    if not messages or not _to_answer(messages[-1], whole):
+        ends = "the user's text message" + (", or a tool's" if whole else "")
+        raise ValueError(f"prompt must be a text, or a list of messages that ends with {ends}")
+    if not messages[-1]["content"].strip():
+        what = "the prompt is empty"
+        if not isinstance(prompt, str):
+            what = f"message {len(messages)} ({messages[-1]['role']}), the one to answer, has no content"
+        raise ValueError(f"{what}: there is no input to explain from")
+    return messages
 
 
 def split_transcript(messages: Messages) -> tuple[list[Mapping[str, Any]], str | None]:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from .sample import Sample
-from .schedule import cumulative, masked_counts, ranking
+from .sample import Sample, seeded_generator
+from .schedule import cumulative, masked_counts, ranking, ranks_nothing
 from .scoring_model import check_budget, log_prob_of, score_rows
 
 
@@ -64,7 +64,8 @@ def deletion_curve(model, sample: Sample, scores, steps: int = 20, max_batch_byt
     sample : Sample
         Must have a ``mask_token_id``.
     scores : array-like of float, shape [|I|]
-        Importance of the tokens of I.
+        Importance of the tokens of I. Where all are equal they rank nothing, and the order is a random one that the
+        sample fixes.
     steps : int
         Number of groups.
     max_batch_bytes : int, optional
@@ -178,6 +179,8 @@ class Scorer:
                 f"sample {sample.id} has {len(sample.prompt_ids)} input tokens but {len(order)} scores: "
                 "pass one score for each token of the prompt span"
             )
+        if ranks_nothing(scores):
+            return torch.randperm(len(order), generator=seeded_generator("no ranking", sample))
         return order
 
     def _decide(self, sample: Sample, order: torch.Tensor, counts: torch.Tensor) -> None:

@@ -17,7 +17,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from . import paths
-from .experiments import method_options
+from .experiments import method_options, sweep_options
 from .limits import ERROR, OK, OUT_OF_MEMORY, TIME_OUT, Ended, supervise
 from .methods import METHODS
 from .profiles import EfficiencyProfile, Profile, load_profile
@@ -49,7 +49,7 @@ def contestants(profile: Profile) -> list[Contestant]:
         if name not in METHODS:
             known = ", ".join([*METHODS, *VARIANTS])
             raise ValueError(f"profile {profile.name}: efficiency.methods: no method {label!r}; known are {known}")
-        found.append(Contestant(label, name, method_options(profile, name) | options))
+        found.append(Contestant(label, name, sweep_options(profile, name) | options))
     return found
 
 
@@ -98,7 +98,7 @@ def sweep_tools(profile: Profile, store: Store, run: Supervise = supervise) -> p
         )
     tools = [Contestant(name, name, ADAPTERS[name].options) for name in asked if name in installed]
     nearest = dict.fromkeys(ADAPTERS[tool.name].nearest for tool in tools)
-    ours = [Contestant(name, name, method_options(profile, name)) for name in nearest]
+    ours = [Contestant(name, name, sweep_options(profile, name)) for name in nearest]
     return _measure(profile, store, [*tools, *ours], {TOOLS: chains(profile.efficiency)["input"]}, run)
 
 

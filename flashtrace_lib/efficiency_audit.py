@@ -11,7 +11,7 @@ import torch
 from . import bench
 from .efficiency import OK, VARIANTS
 from .efficiency_worker import sweep_sample
-from .experiments import build_method, method_options
+from .experiments import build_method, sweep_options
 from .methods import IFR
 from .profiles import Profile
 
@@ -69,7 +69,7 @@ def _arithmetic(record: tuple) -> list[dict]:
 def _passes(record: tuple, profile: Profile, model: torch.nn.Module) -> dict:
     """Passes of one attribution, taken again."""
     name, options = VARIANTS.get(record.method, (record.method, {}))
-    method = build_method(name, method_options(profile, name) | options)
+    method = build_method(name, sweep_options(profile, name) | options)
     sample = sweep_sample(name, record.n_input, record.n_generated, model.get_input_embeddings().num_embeddings)
     metadata = method.attribute(model, sample).metadata
     stored = [int(getattr(record, count)) for count in COUNTS]

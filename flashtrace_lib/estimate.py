@@ -10,6 +10,7 @@ import argparse
 
 import pandas as pd
 
+from .methods.units import TOKEN_LIMIT
 from .profiles import Profile, load_profile
 
 SENTENCE = 20  # tokens of a unit that is masked or replaced
@@ -28,7 +29,7 @@ def passes(profile: Profile, method: str, n_input: int) -> float:
     n_input : int
         |I|, tokens.
     """
-    units = n_input / SENTENCE
+    units = n_input if n_input < TOKEN_LIMIT else n_input / SENTENCE
     options = REAGENT | profile.method_options.get("reagent", {})
     known = {
         "perturbation": units + 1,

@@ -67,13 +67,17 @@ def _made(profile: Profile, name: str, tokenizer: Any) -> Method:
 
 
 def method_options(profile: Profile, name: str) -> dict[str, Any]:
-    """Options of a method under a profile: its own, the profile's number of hops, and sentences for units."""
+    """Options of a method under a profile: its own, and the profile's number of hops."""
     options = dict(profile.method_options.get(name, {}))
     if issubclass(METHODS[name], FlashTrace):
         options = {"hops": profile.hops} | options
-    if issubclass(METHODS[name], UnitMethod):  # appendix D.2: one pass a token would cost hundreds
-        options = {"units": "sentence"} | options
     return options
+
+
+def sweep_options(profile: Profile, name: str) -> dict[str, Any]:
+    """`method_options` for a sweep of lengths: sentences throughout, so that a curve measures one algorithm."""
+    units = {"units": "sentence"} if issubclass(METHODS[name], UnitMethod) else {}
+    return units | method_options(profile, name)
 
 
 def build_method(name: str, options: Mapping[str, Any], tokenizer: Any = None) -> Method:

@@ -45,6 +45,7 @@ METRICS: dict[str, Callable[[Record, str, str], float | None]] = {
     "rise": _rise,
     "mas": _mas,
 }
+OF_RANKING = tuple(name for name in METRICS if name != "recovery_cap")  # the cap depends on the evidence alone
 ON_CURVE = ("rise", "mas")  # what needs the deletion curve, and is flagged where the likelihood never drops
 
 
@@ -68,19 +69,22 @@ def frame_from_records(
     -------
     pandas.DataFrame
         One row a record and metric, columns ``COLUMNS``. ``flagged`` is True on deletion metrics of samples
-        whose likelihood full masking does not lower; ``seconds`` is the time of the attribution alone.
+        whose likelihood full masking does not lower, and on every metric of a ranking where the scores are all equal
+        and so rank nothing: the value is then a random ranking's. ``seconds`` is the time of the attribution alone.
     """
     check_metrics(metrics)
     if isinstance(records, pd.DataFrame):
         records = records.to_dict("records")
     rows = []
     for record in records:
-        flagged = has_curve(record) and m.is_flagged(record["log_probs"])
+        no_drop = has_curve(record) and m.is_flagged(record["log_probs"])
+        no_ranking = m.ranks_nothing(record["scores"])
         shared = {name: record[name] for name in COLUMNS if name in record} | {"n_gold": _n_gold(record)}
         for name in metrics:
             value = METRICS[name](record, definition, denominator)
             if value is not None:
-                rows.append({**shared, "metric": name, "value": value, "flagged": flagged and name in ON_CURVE})
+                flagged = name in OF_RANKING and (no_ranking or (no_drop and name in ON_CURVE))
+                rows.append({**shared, "metric": name, "value": value, "flagged": flagged})
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -96,8 +100,9 @@ def summarise(
     by : sequence of str
         Columns that form the groups.
     flagged : {"include", "exclude"}
-        Whether flagged samples (whose RISE and MAS are 1 by definition) enter mean, interval and n. They are
-        the same samples for every method, and are counted either way.
+        Whether flagged samples enter mean, interval and n: those whose likelihood masking does not lower (RISE and
+        MAS are 1 by definition, the same samples for every method), and those on which a method ranks nothing. They
+        are counted either way.
     """
     if flagged not in ("include", "exclude"):
         raise ValueError(f'flagged is "include" or "exclude", got {flagged!r}')

@@ -223,9 +223,14 @@ def respond(
 
 def _verdict(example: Example, response: list[int], model: torch.nn.Module, tokenizer: Any) -> str:
     """``correct``, ``incorrect`` or ``unfinished``."""
-    if not response or response[-1] not in _end_tokens(model, tokenizer):
+    if not is_finished(model, tokenizer, response):
         return "unfinished"
     return "correct" if is_correct(example, answer_text(tokenizer, response)) else "incorrect"
+
+
+def is_finished(model: torch.nn.Module, tokenizer: Any, response: Sequence[int]) -> bool:
+    """Whether a response ends with an end token, and not because no more could be generated."""
+    return bool(response) and response[-1] in _end_tokens(model, tokenizer)
 
 
 def answer_text(tokenizer: Any, response: list[int]) -> str:

@@ -77,20 +77,40 @@ def find_passage(text: str, locator: str | re.Pattern, name: str, within: CharSp
     Raises
     ------
     ValueError
-        If nothing matches, or what matches is empty.
+        If nothing matches there (the message says whether something does elsewhere), what matches is empty, or the
+        pattern is one for bytes.
     """
-    start, stop = within
-    if isinstance(locator, re.Pattern):
-        group = 1 if locator.groups else 0
-        spans = [m.span(group) for m in locator.finditer(text, start, stop) if m.end(group) > m.start(group)]
-        shown = f"pattern {locator.pattern!r}"
-    else:
-        at = text.rfind(locator, start, stop) if locator else -1
-        spans = [(at, at + len(locator))] if at >= 0 else []
+    if isinstance(locator, str):
         shown = f"text {locator!r}"
-    if not spans:
-        raise ValueError(f"{name}: the {shown} does not occur in the response {_brief(text[start:stop])!r}")
-    return spans[-1]
+        at = text.rfind(locator, *within) if locator else -1
+        found = [(at, at + len(locator))] if at >= 0 else []
+        elsewhere = bool(locator) and locator in text
+    else:
+        shown = f"pattern {locator.pattern!r}"
+        if isinstance(locator.pattern, bytes):
+            raise ValueError(f"{name}: the {shown} is one for bytes: compile it from a text")
+        found = _matches(locator, text, within)
+        elsewhere = locator.search(text) is not None
+    spans = [span for span in found if span[0] < span[1]]
+    if spans:
+        return spans[-1]
+    if found:
+        what = "its first group takes no part in the match, or is empty" if locator.groups else "only nothing at all"
+        raise ValueError(f"{name}: the {shown} matches, but {what}: write one that holds words of the response")
+    if elsewhere:
+        where = {"reasoning": "before the output", "output": "behind the reasoning"}[name]
+        raise ValueError(f"{name}: the {shown} occurs in the response, but not {where}, where it is looked for")
+    raise ValueError(f"{name}: the {shown} does not occur in the response {_brief(text)!r}")
+
+
+def _matches(pattern: re.Pattern, text: str, within: CharSpan) -> list[CharSpan]:
+    """Place of each match in ``text[within]``, or of its first group; an empty one where the group takes no part."""
+    group = 1 if pattern.groups else 0
+    found = [match.span(group) for match in pattern.finditer(text, *within)]
+    if found:
+        return found
+    start, stop = strip_span(text, within)  # to `re`, only the beginning of a whole text is one, for ``^``
+    return [(a + start, b + start) for a, b in (match.span(group) for match in pattern.finditer(text[start:stop]))]
 
 
 def locate_segments(text: str, reasoning: Locator, output: Locator) -> tuple[CharSpan | None, CharSpan]:

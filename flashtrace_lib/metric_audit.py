@@ -184,9 +184,13 @@ def floor_table(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def flag_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Flagged samples by cell, from `evaluation.evaluate`; ``cell, flagged, n``. The same for every method."""
-    curves = frame[frame["metric"].isin(["rise", "mas"])].drop_duplicates(["cell", "sample"])
-    grouped = curves.groupby("cell", sort=False)["flagged"]
+    """Flagged samples by cell, from `evaluation.evaluate`; ``cell, flagged, n``. The same for every method.
+
+    A sample on which only some methods are flagged, since these rank nothing there, does not count.
+    """
+    curves = frame[frame["metric"].isin(["rise", "mas"])]
+    each = curves.groupby(["cell", "sample"], sort=False)["flagged"].all().reset_index()
+    grouped = each.groupby("cell", sort=False)["flagged"]
     return grouped.agg(flagged=lambda flags: int(flags.sum()), n="size").reset_index()
 
 

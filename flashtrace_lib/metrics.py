@@ -28,11 +28,12 @@ import numpy as np
 import torch
 
 from .deletion import deletion_curve
-from .schedule import as_vector, cumulative, masked_counts, ranking
+from .schedule import as_vector, cumulative, masked_counts, ranking, ranks_nothing
 
 __all__ = [
     "bootstrap_interval", "cumulative", "deletion_curve", "density", "is_flagged", "mas", "masked_counts",
-    "normalise_response", "r_precision", "ranking", "recovery_cap", "recovery_rate", "rise", "sharpen", "top_count",
+    "normalise_response", "r_precision", "ranking", "ranks_nothing", "recovery_cap", "recovery_rate", "rise", "sharpen",
+    "top_count",
 ]  # fmt: skip
 
 DEFINITIONS = ("log_probability", "printed")
@@ -79,7 +80,8 @@ def recovery_rate(scores, gold, top: float = 0.1, rounding: str = "floor") -> fl
     Returns
     -------
     float
-        In [0, `recovery_cap`].
+        In [0, `recovery_cap`]. Scores that are all equal rank nothing and get the expected value of a random ranking,
+        K / |I|.
 
     Raises
     ------
@@ -97,12 +99,17 @@ def recovery_cap(gold, top: float = 0.1, rounding: str = "floor") -> float:
 
 
 def r_precision(scores, gold) -> float:
-    """Recall among the top |S_gt| tokens: like recovery, without a cap when evidence exceeds a tenth of I."""
+    """Recall among the top |S_gt| tokens: like recovery, without a cap when evidence exceeds a tenth of I.
+
+    Scores that are all equal get the expected value of a random ranking, |S_gt| / |I|.
+    """
     scores, gold = _scores_and_gold(scores, gold)
     return _recall(scores, gold, int(gold.sum()))
 
 
 def _recall(scores: torch.Tensor, gold: torch.Tensor, count: int) -> float:
+    if ranks_nothing(scores):
+        return count / len(scores)  # the expected share of the evidence among tokens drawn at random
     return int(gold[ranking(scores)[:count]].sum()) / int(gold.sum())
 
 

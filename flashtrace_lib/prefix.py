@@ -28,8 +28,10 @@ class SharedPrefix:
     def __init__(self, model: nn.Module, ids: torch.Tensor) -> None:
         self.ids = ids.cpu()
         device = model.get_input_embeddings().weight.device
-        cache = model(input_ids=ids[None].to(device), use_cache=True, logits_to_keep=1).past_key_values
-        layers = getattr(cache, "layers", [])
+        layers = []
+        if not getattr(model, "_is_stateful", False):  # a recurrent state cannot be cut at a position
+            found = model(input_ids=ids[None].to(device), use_cache=True, logits_to_keep=1)
+            layers = getattr(getattr(found, "past_key_values", None), "layers", [])
         self.usable = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
         self._layers = [(layer.keys, layer.values) for layer in layers] if self.usable else []  # [1, heads, L, d_head]
 

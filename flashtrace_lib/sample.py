@@ -7,6 +7,7 @@ and in every normalisation, and is never ranked, masked or counted as input.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -204,6 +205,12 @@ class Sample:
         first, last = self.segments.reasoning
         before = (min(first, start), min(last, start))
         return replace(self, segments=replace(self.segments, reasoning=before, output=(start, stop)))
+
+
+def seeded_generator(seed: int | str, sample: Sample) -> torch.Generator:
+    """Random generator fixed by the seed and the sample alone, whatever was computed before."""
+    digest = hashlib.sha256(f"{seed}:{sample.id}:".encode() + sample.input_ids.cpu().numpy().tobytes()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
 
 
 def hull(spans: Sequence[Span]) -> Span:

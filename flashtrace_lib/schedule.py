@@ -26,9 +26,16 @@ def ranking(scores) -> torch.Tensor:
     Returns
     -------
     torch.LongTensor, shape [|I|]
-        Ties keep the order of the text: the earlier token comes first.
+        Ties keep the order of the text: the earlier token comes first. Where `ranks_nothing` holds that order
+        says nothing, and metrics take the random baseline's value.
     """
     return torch.argsort(as_vector(scores, "scores"), descending=True, stable=True)
+
+
+def ranks_nothing(scores) -> bool:
+    """Whether all scores are equal, as where nothing was attributed: any order would be made up."""
+    scores = as_vector(scores, "scores")
+    return bool(scores.min() == scores.max())
 
 
 def masked_counts(n_tokens: int, steps: int = 20) -> torch.Tensor:

@@ -194,6 +194,11 @@ def _row_bytes(model, length: int, n_logits: int) -> int:
     width = 6 * config.hidden_size + 3 * (getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
     item = next(model.parameters()).element_size()
     total = length * width * item + n_logits * config.vocab_size * item
-    if getattr(config, "_attn_implementation", None) == "eager":  # the map and its float32 softmax
-        total += config.num_attention_heads * length**2 * (item + 4)
+    total += eager_maps(config) * length**2 * (item + 4)  # each with its float32 softmax
     return max(1, int(total))
+
+
+def eager_maps(config) -> int:
+    """Attention maps [N, N] that a layer forms at once: one a head where it runs eagerly; a recurrent one has none."""
+    eager = getattr(config, "_attn_implementation", None) == "eager"
+    return getattr(config, "num_attention_heads", 0) if eager else 0

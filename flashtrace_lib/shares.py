@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
@@ -133,6 +133,12 @@ def shares(sample: Sample, attribution: Attribution, by: str = "message") -> pd.
     return pd.DataFrame(rows).groupby("part", sort=False).agg(whole).reset_index()
 
 
+def special_in_input(sample: Sample, special_ids: Collection[int]) -> list[str]:
+    """Special tokens that the messages' own words hold, in order: the model read them as marks of its template."""
+    inside = [i for part in parts(sample) if part.kind == "input" for i in range(*part.span)]
+    return list(dict.fromkeys(sample.tokens[i].strip() for i in inside if int(sample.input_ids[i]) in special_ids))
+
+
 def cautions(sample: Sample, attribution: Attribution) -> list[str]:
     """Sentences on why these scores may say less than they seem to; empty where nothing stands out."""
     notes = [
@@ -140,6 +146,12 @@ def cautions(sample: Sample, attribution: Attribution) -> list[str]:
         for number, message in enumerate(sample.metadata.get("messages", []), start=1)
         if message["start"] == message["stop"]
     ]
+    special = attribution.metadata.get("special_in_input", [])
+    if special:
+        notes.append(
+            f"The input's own words hold {', '.join(special)}: the model reads such a special token as a mark of the "
+            "template and not as text, so what stands behind it may not count as the user's."
+        )
     if attribution.hops:
         frame = shares(sample, attribution, by="role").set_index("part")
         template = float(frame["hop 1"].get(TEMPLATE, 0.0))

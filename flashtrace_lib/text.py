@@ -6,6 +6,7 @@ generated ids are never replaced by others that happen to read the same.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from .passages import sentence_ranges
 from .sample import Sample, Segments, Span
 from .tasks.evidence import char_spans_to_token_mask
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 def tokenise(tokenizer: Any, text: str) -> tuple[list[int], list[CharSpan]]:
     """Ids of ``text``, nothing added, and the characters of ``text`` that each of them covers.
@@ -24,8 +27,12 @@ def tokenise(tokenizer: Any, text: str) -> tuple[list[int], list[CharSpan]]:
     Raises
     ------
     ValueError
-        If the tokenizer cannot say which characters a token covers.
+        If the tokenizer cannot say which characters a token covers, or the text holds half a surrogate pair.
     """
+    if half := _SURROGATE.search(text):
+        around = text[max(0, half.start() - 20) : half.end() + 20]
+        mend = 'text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")'
+        raise ValueError(f"{around!r} holds half a surrogate pair, {half[0]!r}, which is no character: try {mend}")
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(f"{type(tokenizer).__name__} gives no character offsets: load the fast tokenizer")
     encoded = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False, verbose=False)
@@ -229,7 +236,11 @@ def _segments(
         """The locator as a token range of the response, if it is one."""
         if locator is None or isinstance(locator, str) or hasattr(locator, "finditer"):
             return None
-        first, stop = (int(i) for i in locator)
+        try:
+            first, stop = (int(i) for i in ("" if isinstance(locator, bytes) else locator))
+        except (TypeError, ValueError) as error:
+            kinds = "a text, a compiled pattern, a token range (start, stop), 'auto' or None"
+            raise ValueError(f"{name} must be {kinds}, got {locator!r}") from error
         if not n_prompt <= first <= stop <= len(ids):
             raise ValueError(
                 f"{name} ({first}, {stop}) is not a token range of the response, which is ({n_prompt}, {len(ids)})"

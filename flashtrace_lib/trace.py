@@ -15,7 +15,8 @@ import torch
 from . import shares, trace_file
 from .attribution import Attribution, Method
 from .chat import split_transcript
-from .generation import generate
+from .context import longest_context
+from .generation import generate, is_finished
 from .locate import Locator
 from .methods import FlashTrace
 from .models import recipe_of
@@ -203,7 +204,7 @@ def trace(
     ------
     ValueError
         If the prompt or the answer is empty, the two together are longer than the model's context, a passage is not
-        found, or ids given as ``response`` do not re-tokenise to themselves.
+        found, ids given as ``response`` do not re-tokenise to themselves, or a text holds half a surrogate pair.
     """
     if not isinstance(prompt, str):
         prompt, said = split_transcript(prompt)
@@ -215,8 +216,7 @@ def trace(
     rendering = {"system": system, "template": template, "template_kwargs": template_kwargs, "whole": True}
     if response is None:
         text = render_prompt(tokenizer, prompt, **rendering).text
-        _check_fits(model, len(tokenise(tokenizer, text)[0]) + 1)
-        response = generate(model, tokenizer, [text], max_new_tokens)[0]
+        response = _answer(model, tokenizer, text, max_new_tokens)
     elif not isinstance(response, str):
         check_retokenises(tokenizer, response)
     sample = build_sample(tokenizer, prompt, response, reasoning=reasoning, output=output, **rendering)
@@ -226,6 +226,9 @@ def trace(
     if sentences or (sentences is None and hasattr(method, "attribute_many")):
         spans += response_sentences(sample, tokenizer.all_special_tokens)
     attribution, *others = _attributions(method, model, sample, spans)
+    special = shares.special_in_input(sample, tokenizer.all_special_ids)
+    for result in (attribution, *others) if special else ():
+        result.metadata["special_in_input"] = special
     targets = [Target(span, result) for span, result in zip(spans[1:], others, strict=True)]
     return Trace(sample, attribution, _name_of(model), targets)
 
@@ -244,10 +247,25 @@ def _attributions(method: Method, model: torch.nn.Module, sample: Sample, spans:
     return [method.attribute(model, sample if k == 0 else sample.with_output(s)) for k, s in enumerate(spans)]
 
 
+def _answer(model: torch.nn.Module, tokenizer: Any, text: str, max_new_tokens: int) -> list[int]:
+    """What the model answers, within its context; ValueError where the answer needs more room than that has."""
+    n_prompt = len(tokenise(tokenizer, text)[0])
+    _check_fits(model, n_prompt + 1)
+    limit = longest_context(model)
+    room = limit - n_prompt if limit else max_new_tokens
+    response = generate(model, tokenizer, [text], min(max_new_tokens, room))[0]
+    if room < max_new_tokens and not is_finished(model, tokenizer, response):
+        raise ValueError(
+            f"the answer does not end within the model's context: the prompt has {n_prompt} tokens, the model reads "
+            f"{limit} at most, and the {room} left are too few. Shorten the prompt, or set max_new_tokens "
+            f"(--max-new-tokens) to {room} or less to explain an answer that is cut off"
+        )
+    return response
+
+
 def _check_fits(model: torch.nn.Module, n_tokens: int) -> None:
     """ValueError where the text is longer than what the model was made to read."""
-    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
-    limit = getattr(config, "max_position_embeddings", None)
+    limit = longest_context(model)
     if limit and n_tokens > limit:
         raise ValueError(
             f"prompt and response have {n_tokens} tokens, the model reads {limit} at most: "

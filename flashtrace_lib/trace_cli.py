@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import sys
 from dataclasses import fields
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
 import numpy as np
 
 from .attribution import Method
+from .chat import checked_messages, split_transcript
 from .locate import Locator
 from .methods import METHODS
 from .models import DTYPES, load_model
@@ -47,13 +48,12 @@ def main(argv: list[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a letter still gets its table
     print(report(result, arguments.top))
-    try:
-        if arguments.json:
-            print(f"JSON: {result.to_json(arguments.json)}")
-        if arguments.html:
-            print(f"page: {result.to_html(arguments.html)}")
-    except OSError as error:
-        raise ValueError(f"cannot write {error.filename}: {error.strerror}") from error
+    for what, path, write in (("JSON", arguments.json, result.to_json), ("page", arguments.html, result.to_html)):
+        try:
+            if path is not None:
+                print(f"{what}: {write(path)}")
+        except OSError as error:
+            raise ValueError(f"cannot write {path}: {error.strerror}") from error
     return 0
 
 
@@ -112,8 +112,11 @@ def _check_targets(files: list[Path]) -> None:
         if path.is_dir():
             raise ValueError(f"{path} is a folder: give the name of a file in it")
         above = next(folder for folder in path.absolute().parents if folder.exists())
-        if not (above.is_dir() and os.access(above, os.W_OK)):
-            raise ValueError(f"cannot write {path}: {above} is {'not writable' if above.is_dir() else 'no folder'}")
+        try:
+            TemporaryFile(dir=above).close()  # rights alone say too little: a file system may be read-only
+        except OSError as error:
+            why = f"{above} is not writable ({error.strerror})" if above.is_dir() else f"{above} is no folder"
+            raise ValueError(f"cannot write {path}: {why}") from error
     if len({path.absolute() for path in files}) < len(files):
         raise ValueError(f"--html and --json both name {files[0]}: give two files")
 
@@ -143,6 +146,10 @@ def read_prompt(name: str) -> str | Messages:
     messages = data.get("messages") if isinstance(data, dict) else data
     if not isinstance(messages, list) or not messages:
         raise ValueError(f'{name} holds no list of messages: it must read [{{"role": "user", "content": "…"}}, …]')
+    try:
+        checked_messages(split_transcript(messages)[0], whole=True)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
     return messages
 
 

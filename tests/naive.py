@@ -39,6 +39,7 @@ def _states(model, input_ids):
         x_in = (args[0] if args else kwargs["hidden_states"])[0]
         o = record["o"][2][0]
         normed = record["norm"][2][0] if "norm" in record else o
+        normed = normed * getattr(layer, "residual_multiplier", 1.0)  # Granite
         # the norm is x * s element-wise with s fixed by the forward pass (appendix A.1)
         scale = normed / o  # [N, d]
         states.append(

@@ -241,8 +241,15 @@ def test_the_page_reads_well(tables):
     lines = [line for line in page.splitlines() if line.startswith("| ")]
     assert len(lines) >= len(CLAIMS) and max(map(len, lines)) < 800
     assert "](../notebooks/05_ruler.ipynb)" in page and "## Profile copy" in page and "nan" not in page
+    assert "| | claim | verdict | paper | ours | notebook |" in page.replace("|  |", "| |")
     shown = claims.verdict_table(claims.judge_all(["copy"]), "copy")
+    assert list(shown)[:2] == ["claim", "verdict"]
     assert set(shown["verdict"]) <= set(claim_rules.VERDICTS) and len(shown) == len(CLAIMS) - 8
+
+
+def test_numbers_stand_on_the_right():
+    rows = [(1, "a claim", "[05](../notebooks/05_ruler.ipynb)", ""), (27, "2 of them", "[10](x.ipynb)", "0.5")]
+    assert claims.table(["", "claim", "notebook", "value"], rows).splitlines()[1] == "| ---: | --- | ---: | ---: |"
 
 
 def test_the_readme_shows_the_claims_as_they_are(monkeypatch):

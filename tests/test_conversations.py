@@ -4,12 +4,12 @@ import pytest
 import torch
 from tiny_chat import PROMPT, RESPONSE, TEMPLATE, make_chat_model, make_tokenizer
 
-from flashtrace_lib import FlashTrace, trace
+from flashtrace_lib import FlashTrace, Trace, trace
 from flashtrace_lib.chat import render_prompt, split_transcript
 from flashtrace_lib.methods import Perturbation
 from flashtrace_lib.passages import response_sentences
 from flashtrace_lib.shares import cautions, importance, parts, shares
-from flashtrace_lib.text import build_sample
+from flashtrace_lib.text import build_sample, tokenise
 
 CALLS = "{% for c in m.tool_calls or [] %}[call {{ c.function.name }} {{ c.function.arguments }}]{% endfor %}"
 WITH_TOOLS = TEMPLATE.replace("{{ m.content }}", "{{ m.content }}" + CALLS)
@@ -217,3 +217,47 @@ def test_a_text_beyond_the_context_is_refused(tok):
         trace(short, tok, PROMPT, RESPONSE)
     with pytest.raises(ValueError, match="the model reads 40 at most"):
         trace(short, tok, PROMPT)
+
+
+class Writes:
+    """Stands for a model's `generate`: one letter again and again, and an end where the answer has its length."""
+
+    def __init__(self, tok, length):
+        self.letter, self.end, self.length = tok.convert_tokens_to_ids("a"), tok.eos_token_id, length
+
+    def __call__(self, ids, max_new_tokens, **_):
+        self.asked = max_new_tokens
+        said = ([self.letter] * (self.length - 1) + [self.end])[:max_new_tokens]
+        return torch.cat([ids, torch.tensor([said])], dim=1)
+
+
+def test_an_answer_is_generated_within_the_context_only(tok, monkeypatch):
+    n_prompt = len(tokenise(tok, render_prompt(tok, PROMPT).text)[0])
+    small = make_chat_model(tok, max_position_embeddings=n_prompt + 20)
+    for length in (8, 20):  # they fit, whatever was allowed
+        monkeypatch.setattr(small, "generate", Writes(tok, length))
+        result = trace(small, tok, PROMPT)
+        assert small.generate.asked == 20 and len(result.sample) == n_prompt + length
+    monkeypatch.setattr(small, "generate", Writes(tok, 21))
+    with pytest.raises(ValueError, match=f"the prompt has {n_prompt} tokens, .* reads {n_prompt + 20} .* the 20 left"):
+        trace(small, tok, PROMPT)
+    assert small.generate.asked == 20  # no token was generated for nothing
+    assert len(trace(small, tok, PROMPT, max_new_tokens=20).sample) == n_prompt + 20  # as the message advises
+
+
+def test_special_tokens_in_the_users_words_are_told(tok, model, tmp_path):
+    talk = [{"role": "user", "content": "Is it <|end|> 7261?"}, {"role": "tool", "content": "<|end|><|start|> 7261."}]
+    for prompt, said in (("Is it <|end|> 7261?", "<|end|>"), (talk, "<|end|>, <|start|>")):
+        result = trace(model, tok, prompt, RESPONSE)
+        assert f"The input's own words hold {said}: the model reads such a special token" in result.cautions()[0]
+        read = Trace.from_json(result.to_json(tmp_path / "t.json"))
+        assert read.cautions() == result.cautions()  # and the page of each sentence has it as well
+        assert all(t.attribution.metadata["special_in_input"] == said.split(", ") for t in read.targets)
+    clean = trace(model, tok, "Is it < end > 7261?", RESPONSE)
+    assert not any("special token as" in note for note in clean.cautions())
+
+
+def test_a_message_without_content_is_named(tok):
+    for content in ({}, {"content": " \n"}, {"content": None}):
+        with pytest.raises(ValueError, match=r"message 2 \(user\), the one to answer, has no content"):
+            render_prompt(tok, [{"role": "user", "content": "Hi."}, {"role": "user", **content}])

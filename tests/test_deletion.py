@@ -6,6 +6,7 @@ from tiny import FAMILIES, tiny_model, tiny_sample
 
 from flashtrace_lib import deletion, metrics, scoring_model
 from flashtrace_lib.deletion import Scorer, deletion_curve
+from flashtrace_lib.sample import seeded_generator
 
 LONG = dict(n=90, prompt=(3, 57), reasoning=(60, 75), output=(77, 88))
 
@@ -208,3 +209,17 @@ def test_bad_input_is_named(model):
 
 def test_reexported_from_metrics():
     assert metrics.deletion_curve is deletion_curve
+
+
+@pytest.mark.parametrize("scores", [torch.zeros(54), torch.full((54,), 0.3)])
+def test_scores_that_rank_nothing_are_masked_in_a_random_order(model, scores):
+    """Not in the order of the text: the ranking by position would be the attribution of no method."""
+    sample = tiny_sample(**LONG)
+    curve = deletion_curve(model, sample, scores, steps=54)
+    assert torch.equal(curve.log_probs, deletion_curve(model, sample, scores, steps=54).log_probs)
+    by_position = deletion_curve(model, sample, torch.arange(54, 0, -1), steps=54)
+    assert curve.log_probs[0] == by_position.log_probs[0] and not torch.equal(curve.log_probs, by_position.log_probs)
+    order = torch.randperm(54, generator=seeded_generator("no ranking", sample))
+    ranks = torch.empty(54).scatter_(0, order, torch.arange(54, 0, -1.0))
+    assert torch.equal(curve.log_probs, deletion_curve(model, sample, ranks, steps=54).log_probs)
+    torch.testing.assert_close(curve.cumulative, torch.arange(55).double() / 54)

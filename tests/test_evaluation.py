@@ -166,6 +166,20 @@ def test_records_are_raw_and_definitions_can_change_without_the_model(model, sam
     assert printed.loc[printed["key"] == record["key"], "value"].item() == expected
 
 
+def test_an_attribution_that_ranks_nothing_is_flagged_on_every_metric_of_a_ranking():
+    curve = {"log_probs": [0.0, -1.0, -2.0], "cumulative": [0.0, 0.5, 1.0]}
+    record = {"sample": "s", "method": "a", "gold": [True, False, False, False], "scores": [0.0] * 4, **curve}
+    names = ("recovery", "recovery_cap", "r_precision", "rise", "mas")
+    nothing, ranked = (
+        frame_from_records([record | {"scores": scores}], names).set_index("metric")
+        for scores in ([0.0] * 4, [1.0, 0.0, 0.0, 0.0])
+    )
+    assert nothing["flagged"].to_dict() == {name: name != "recovery_cap" for name in names}
+    assert not ranked["flagged"].any()
+    assert nothing.loc["recovery", "value"] == 0.25 and ranked.loc["recovery", "value"] == 1
+    assert summarise(nothing.reset_index().assign(cell="c")).set_index("metric").loc["recovery", "flagged"] == 1
+
+
 def test_flagged_samples_are_marked_counted_and_can_be_left_out():
     shared = dict(sample="s", task="t", cell="c", method="m", seconds=1.0, scores=[1.0, 0.0], gold=None)
     curves = ([0.0, -1.0, -10.0], [0.0, -9.0, -10.0], [-10.0, -1.0, -2.0])

@@ -100,7 +100,7 @@ def test_unknown_methods_and_options_are_named(tmp_path):
     with pytest.raises(ValueError, match="method clp has no option unit; it has units, spread"):
         experiments.profile_methods(run)
     run = changed_profile(tmp_path, methods=["clp"], method_options={"clp": {"units": "page"}})
-    with pytest.raises(ValueError, match="method clp: units must be one of token, sentence"):
+    with pytest.raises(ValueError, match="method clp: units must be one of auto, token, sentence"):
         experiments.profile_methods(run)
 
 
@@ -110,11 +110,13 @@ def test_options_of_a_profile_reach_the_methods(tmp_path):
     run = changed_profile(tmp_path, methods=names, method_options=options, hops=2)
     made = experiments.profile_methods(run)
     assert [(m.name, getattr(m, "units", None), getattr(m, "hops", None)) for m in made] == [
-        ("perturbation", "sentence", None), ("flashtrace", None, 2), ("last_token", None, 2)
+        ("perturbation", "auto", None), ("flashtrace", None, 2), ("last_token", None, 2)
     ]  # fmt: skip
     reagent, mean = experiments.profile_methods(run, ["reagent", "mean_pooling"])
-    assert (reagent.runs, reagent.units) == (1, "sentence") and mean.hops == 3
+    assert (reagent.runs, reagent.units) == (1, "auto") and mean.hops == 3
     assert experiments.profile_methods(run, ["clp"])[0].units == "token"
+    assert experiments.sweep_options(run.profile, "perturbation") == {"units": "sentence"}
+    assert experiments.sweep_options(run.profile, "clp") == {"units": "token"}  # the profile's word comes first
 
 
 def test_every_method_is_held_against_the_reference():

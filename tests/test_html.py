@@ -17,7 +17,8 @@ from flashtrace_lib import evaluation, metrics, profiles, tasks
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
-PAGES = ["index", "api", "data/adapter/README", "search", "genindex", *(f"notebooks/{name}" for name in NOTEBOOKS)]
+PAGES = ["index", "api", "data/adapter/README", "figures/claims", "search", "genindex"]
+PAGES += [f"notebooks/{name}" for name in NOTEBOOKS]
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +89,42 @@ def test_page(book, browser_page, name):  # noqa: F811
     browser_page.set_viewport_size({"width": 400, "height": 800})
     assert not overflow(browser_page)
     assert not browser_page.problems
+
+
+def test_no_table_shows_the_marks_of_its_bold_numbers(book):
+    for name in NOTEBOOKS:
+        cells = re.findall(r"<t[dh][^>]*>[^<]*", (book / "notebooks" / f"{name}.html").read_text(encoding="utf-8"))
+        assert not [cell for cell in cells if "**" in cell], name
+
+
+OUT_OF_SIGHT = """rows => rows.filter(row => {
+    const cell = row.cells[[...row.closest("table").rows[0].cells].findIndex(c => c.innerText.trim() === "verdict")];
+    let box = row.closest("table");
+    while (getComputedStyle(box).overflowX === "visible") box = box.parentElement;
+    return !cell || cell.getBoundingClientRect().right > box.getBoundingClientRect().right + 1;
+}).map(row => row.innerText.slice(0, 80))"""
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+@pytest.mark.parametrize("name", ["notebooks/13_claims", "figures/claims"])
+def test_every_verdict_is_in_sight(book, browser_page, name, width):  # noqa: F811
+    browser_page.set_viewport_size({"width": width, "height": 900})
+    open_page(browser_page, book / f"{name}.html")
+    rows = browser_page.locator("article table:has(:text-is('verdict')) tbody tr")
+    assert rows.count() >= 50 and rows.evaluate_all(OUT_OF_SIGHT) == []
+
+
+WIDE = """() => [...document.querySelectorAll("article table")].filter(table => {
+    let box = table.parentElement;
+    while (getComputedStyle(box).overflowX === "visible") box = box.parentElement;
+    return table.scrollWidth > box.clientWidth;
+}).map(table => table.innerText.slice(0, 60))"""
+
+
+@pytest.mark.parametrize("name", ["index", "notebooks/13_claims", "figures/claims"])
+def test_tables_of_claims_fit_a_desk(book, browser_page, name):  # noqa: F811
+    open_page(browser_page, book / f"{name}.html")
+    assert browser_page.evaluate(WIDE) == []
 
 
 BAD = """<html><body><article style="background: #fff">

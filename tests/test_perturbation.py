@@ -7,7 +7,7 @@ from planted import planted_model, planted_sample
 from tiny import FAMILIES, tiny_model, tiny_sample
 
 from flashtrace_lib import FlashTrace
-from flashtrace_lib.methods import CLP, LastToken, MeanPooling, Perturbation, Position, Random
+from flashtrace_lib.methods import CLP, LastToken, MeanPooling, Perturbation, Position, Random, ReAGent
 from flashtrace_lib.methods.units import renormalise, unit_spans
 
 
@@ -36,7 +36,7 @@ def masked(sample, span):
     return ids
 
 
-def spread(sample, values, spans, share=True):
+def spread(sample, values, spans, share=False):
     """Scores of units laid out over the tokens of I."""
     out = torch.zeros(len(sample), dtype=torch.float64)
     for value, (start, stop) in zip(values, spans, strict=True):
@@ -113,6 +113,24 @@ def test_ablation_variant_equals_the_plain_loop(model):
     assert min(att.metadata["signed"]) >= -1e-6  # a divergence is never negative
 
 
+@pytest.mark.parametrize("n_input, units", [(199, "token"), (200, "sentence")])
+def test_a_short_input_is_changed_a_token_at_a_time(model, n_input, units):
+    end = 1 + n_input
+    sample = tiny_sample(n=end + 11, prompt=(1, end), reasoning=(end, end), output=(end + 3, end + 7))
+    sample.sentences = [(1, 41), (41, end), (end + 3, end + 7)]
+    auto, named = (CLP(**options).attribute(model, sample) for options in ({}, {"units": units}))
+    assert torch.equal(auto.scores, named.scores) and auto.metadata["units"] == units
+    assert auto.metadata["n_units"] == (n_input if units == "token" else 2)
+
+
+def test_former_settings_keep_their_keys():
+    """Options are part of a stored key: where results are the same, they are found."""
+    assert Perturbation(units="sentence", spread="share").options() == {"units": "sentence", "spread": "share"}
+    assert Perturbation(units="token").options() == {"units": "token", "spread": "share"}  # as the default once was
+    assert CLP(units="token", spread="copy").options() == CLP(units="token", spread="share").options()
+    assert ReAGent(units="sentence", spread="share").options()["revision"] == 2  # its results are not the former ones
+
+
 # --- identities and invariances
 
 
@@ -158,7 +176,7 @@ def test_renormalised_scores_are_a_distribution_of_evidence():
 
 def test_memory_budget_is_no_part_of_the_options():
     assert (
-        Perturbation(max_batch_bytes=5).options() == Perturbation().options() == {"units": "token", "spread": "share"}
+        Perturbation(max_batch_bytes=5).options() == Perturbation().options() == {"units": "auto", "spread": "copy"}
     )
     assert CLP().options()["metric"] == "nll"
 
@@ -205,7 +223,7 @@ def test_named_aggregations_are_flashtrace_options(model, control, aggregation):
     "method, options, message",
     [
         (Perturbation, {"units": "word"}, "token, sentence"),
-        (Perturbation, {"spread": "all"}, "share, copy"),
+        (Perturbation, {"spread": "all"}, "copy, share"),
         (Perturbation, {"max_batch_bytes": 0}, "must be positive"),
         (CLP, {"metric": "hellinger"}, "nll, kl"),
         (CLP, {"variant": "sentence"}, "probing, ablation"),

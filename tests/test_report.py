@@ -12,7 +12,7 @@ from flashtrace_lib.attribution import Attribution
 from flashtrace_lib.report import plots, style
 from flashtrace_lib.report.mass import mass_frame, position_frame
 from flashtrace_lib.report.paper_numbers import PAPER, RULER_CELLS, TEXT, paper_value, text_value
-from flashtrace_lib.report.tables import LONG_COLUMNS, comparison_table, distinct_best, wide_table
+from flashtrace_lib.report.tables import LONG_COLUMNS, comparison_table, distinct_best, styled, wide_table
 
 TABLE_1_METHODS = ("perturbation", "reagent", "clp", "ifr", "attnlrp", "flashtrace")
 
@@ -116,6 +116,21 @@ def test_wide_table_reads_as_promised():
     random = wide[wide["method"] == "Random"].iloc[0]
     assert random["mq q2"] == "0.10 [0.05, 0.15]"
     assert wide["metric"].str.endswith(("↑", "↓")).all()
+
+
+def test_a_notebook_shows_bold_where_the_file_has_its_mark():
+    wide = wide_table(comparison_table(summary(ROWS), 1, profile="p", model="m"))
+    assert "**0.70** [0.60, 0.80] (0.48)" in wide["mq q2"].tolist()  # as the .md has it
+    page = styled(wide, "table1").to_html()
+    assert "><b>0.70</b> [0.60, 0.80] (0.48)</td>" in page and "*" not in page and 'id="T_table1"' in page
+
+
+def test_cells_of_a_styled_table_are_text():
+    frame = pd.DataFrame({"text": ["<script>1</script> & 2 < 3", "**a** * b, *c*<br>d"], "n": [1, 2]})
+    page = styled(frame, "x", prose=True).to_html()
+    assert ">&lt;script&gt;1&lt;/script&gt; &amp; 2 &lt; 3</td>" in page
+    assert "><b>a</b> * b, <i>c</i><br>d</td>" in page and ">2</td>" in page
+    assert "white-space: normal" in page and "white-space" not in styled(frame, "x").to_html()
 
 
 def test_bad_summaries():

@@ -183,6 +183,15 @@ def test_bad_prompts_and_responses(tok, arguments, message):
     [
         ({"output": "Paris"}, "'Paris' does not occur"),
         ({"output": re.compile("Q+")}, "pattern 'Q\\+' does not occur"),
+        ({"output": re.compile(rb"\d+")}, "is one for bytes: compile it from a text"),
+        ({"output": re.compile(r"is|(Paris)")}, "matches, but its first group takes no part"),
+        ({"output": re.compile(r"Q*")}, "matches, but only nothing at all"),
+        ({"output": "日本"}, "occurs in the response, but not behind the reasoning"),
+        ({"output": "The number", "reasoning": "Bye."}, "'Bye.' occurs in the response, but not before the output"),
+        ({"output": "The number", "reasoning": "Paris"}, "does not occur in the response '<think>.*Bye.'"),
+        ({"output": b"7261"}, "output must be a text, .* got b'7261'"),
+        ({"output": b"72"}, "output must be a text, .* got b'72'"),
+        ({"reasoning": (1, 2, 3)}, "reasoning must be a text, .* got \\(1, 2, 3\\)"),
         ({"output": None}, "output is None"),
         ({"output": (0, 3)}, "not a token range of the response"),
         ({"output": (9999, 10001)}, "not a token range of the response"),
@@ -192,6 +201,24 @@ def test_bad_prompts_and_responses(tok, arguments, message):
 def test_bad_locators(tok, options, message):
     with pytest.raises(ValueError, match=message):
         build_sample(tok, PROMPT, RESPONSE, **options)
+
+
+@pytest.mark.parametrize("pattern", ["^The number", r"^\w+ number", "(?m)^The number", r"^(The number) is"])
+def test_a_pattern_may_begin_where_the_answer_does(tok, pattern):
+    found = build_sample(tok, PROMPT, RESPONSE, output=re.compile(pattern))
+    assert words(tok, found, "output").strip() == "The number"
+    assert words(tok, found, "reasoning") == "The text says 日本 🦜.\nSo it is 7261."
+
+
+def test_half_a_surrogate_pair_is_refused(tok):
+    pair, mended = "\ud83e\udd9c", "🦜"
+    for arguments in ((f"Is it {pair[0]}?", "Yes."), (PROMPT, f"Yes {pair}.")):
+        with pytest.raises(ValueError, match="half a surrogate pair, '.ud83e', .* try text.encode"):
+            build_sample(tok, *arguments)
+    with pytest.raises(ValueError, match="half a surrogate pair"):
+        build_sample(tok, PROMPT, "Yes.", system=pair)
+    assert pair.encode("utf-16", "surrogatepass").decode("utf-16", "replace") == mended  # what the message advises
+    assert pair[0].encode("utf-16", "surrogatepass").decode("utf-16", "replace") == "\ufffd"
 
 
 def test_empty_output_range(tok):

@@ -110,9 +110,23 @@ def test_errors_say_what_to_do(folder, capsys, arguments, message):
     assert not list(folder.glob("*.html"))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--prompt", "prompt.txt", "--html", "/proc/t.html"], "cannot write /proc/t.html: /proc is not writable"),
+        (["--prompt", "hollow.json"], "hollow.json: message 1 (user), the one to answer, has no content"),
+    ],
+)
+def test_what_can_be_known_is_said_before_the_model_is_loaded(folder, capsys, monkeypatch, arguments, message):
+    monkeypatch.setattr(trace_cli, "load_model", lambda *_, **__: pytest.fail("a model was loaded"))
+    (folder / "hollow.json").write_text('[{"role": "user"}]')
+    assert run(*arguments) == 2
+    assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
 def test_a_file_that_cannot_be_written_is_named(folder, capsys, monkeypatch):
     def full(self, path):
-        raise OSError(28, "No space left on device", str(path))
+        raise OSError(28, "No space left on device", f".{path}.tmp")
 
     monkeypatch.setattr(trace_cli.Trace, "to_html", full)
     assert run("--prompt", "prompt.txt", "--response", "response.txt", "--html", "t.html") == 2

@@ -9,6 +9,8 @@ import torch
 from browser import browser, browser_page  # noqa: F401 - fixtures
 from trace_pages import folder, model, tok, traced  # noqa: F401 - fixtures
 
+from flashtrace_lib import trace
+
 
 def opened(page, folder, name="t"):
     page.goto((folder / f"{name}.html").as_uri())
@@ -201,6 +203,22 @@ def test_finding_words(browser_page, folder):
     assert page.inner_text("#found") == "1 found"
     page.get_by_label("Text to find").fill("(.*[")
     assert page.inner_text("#found") == "0 found" and page.locator(".token.found").count() == 0
+    assert page.problems == []
+
+
+def test_the_legend_says_what_a_colour_means(browser_page, folder, traced, model, tok, tmp_path):
+    prompt = " ".join(f"The key {i} is in room {i * i}." for i in range(60))
+    long = trace(model, tok, prompt, "It is 7.", reasoning=None)
+    long.to_html(tmp_path / "long.html")
+    for where, name, result in ((folder, "t", traced), (tmp_path, "long", long)):
+        page = opened(browser_page, where, name)
+        size = np.sort(importance(result, result.attribution).numpy())
+        size = size[-len(result.sample.prompt_ids) :]
+        limit = size[-1] if len(size) < 100 else size[int(0.99 * (len(size) - 1))]  # 99th percentile
+        *others, last = page.locator("#legend .swatch").all_inner_texts()
+        assert last.startswith("≥ ") == (size[-1] > limit) == (name == "long")
+        shown = [float(text.removesuffix(" %")) for text in (*others, last.removeprefix("≥ "))]
+        assert shown == pytest.approx(100 * limit * np.array([0, 0.25, 0.5, 0.75, 1]), rel=0.1)
     assert page.problems == []
 
 

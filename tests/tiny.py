@@ -7,6 +7,7 @@ from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
     Gemma3TextConfig,
+    GraniteConfig,
     LlamaConfig,
     MistralConfig,
     Olmo2Config,
@@ -40,6 +41,7 @@ CONFIGS = {
         **COMMON, head_dim=12, sliding_window=6, attn_logit_softcapping=0.5, query_pre_attn_scalar=10
     ),
     "gemma3": Gemma3TextConfig(**COMMON, head_dim=12, sliding_window=6, query_pre_attn_scalar=10),
+    "granite": GraniteConfig(**COMMON, residual_multiplier=0.22, attention_multiplier=0.3, logits_scaling=4.0),
 }
 FAMILIES = tuple(CONFIGS)
 

@@ -37,6 +37,13 @@ class AttnLRP(TargetMethod):
     max_batch_bytes : int, optional
         See `GradientMethod`; decides how many backward passes run at once.
 
+    Notes
+    -----
+    The authors' implementation (github.com/rachtibat/LRP-eXplains-Transformers) states that "LRP is a patented
+    technology that can only be used free of charge for personal and scientific purposes"; ask a lawyer before any
+    other use, of this code too. The same page warns of Qwen3, the family of the paper's experiments: "Attribution
+    skewed toward first token".
+
     References
     ----------
     Achtibat et al., "AttnLRP", 2024; Ali et al., "XAI for Transformers", 2022; FlashTrace, appendix D.

@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 
 from ..attribution import Attribution, Method
-from ..sample import Sample, Span
+from ..sample import Sample, Span, seeded_generator
 from .flashtrace import FlashTrace
-from .units import check_choice, renormalise, seeded_generator
+from .units import check_choice, renormalise
 
 
 @dataclass

@@ -16,7 +16,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from ..attribution import Attribution, Hop, Method
 from ..decomposition import check_equal, check_ids, check_once, plain_logits
 from ..sample import Sample, Span
-from ..scoring_model import check_budget, evaluating, model_budget
+from ..scoring_model import check_budget, eager_maps, evaluating, model_budget
 from .hops import mass
 from .units import check_choice, renormalise
 
@@ -252,8 +252,7 @@ def graph_bytes(model: nn.Module, n_tokens: int, n_targets: int, n_layers: int |
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     item = next(model.parameters()).element_size()
     per_layer = n_tokens * (12 * config.hidden_size + 4 * inner) * item
-    if getattr(config, "_attn_implementation", None) == "eager":  # scores, their cap, and the float32 softmax
-        per_layer += config.num_attention_heads * n_tokens**2 * (2 * item + 4)
+    per_layer += eager_maps(config) * n_tokens**2 * (2 * item + 4)  # scores, their cap, and the float32 softmax
     return (n_layers or config.num_hidden_layers) * per_layer + n_targets * config.vocab_size * (item + 8)
 
 

@@ -10,17 +10,17 @@ import torch
 from tqdm import tqdm
 
 from ..attribution import Attribution
-from ..proposals import MODEL, Proposer, make_proposer
-from ..sample import Sample, Span
+from ..proposals import MODEL, CausalProposals, MaskedProposals, Proposer, make_proposer
+from ..sample import Sample, Span, seeded_generator
 from ..scoring_model import hellinger_from, log_prob_of, score_rows, whole_distribution
-from .units import UnitMethod, check_choice, seeded_generator, unit_spans
+from .units import UnitMethod, check_choice, unit_spans
 
 _LARGEST_CHANGE = 1 - 1e-6  # the logit of a change of 1 would be infinite
 
 
 @dataclass
 class ReAGent(UnitMethod):
-    """Replace random parts of the context by plausible tokens and credit them with the change in the prediction.
+    """Replace random parts of the context by plausible other tokens and credit them with the change in the prediction.
 
     A run starts from random importance logits z (one row for each token of O) and repeats: replace a random share of
     the units; with Δ the change in the prediction of o_t, add logit((1 + Δ)/2) to z of the units that were replaced
@@ -28,15 +28,19 @@ class ReAGent(UnitMethod):
     among the model's first ``top_k``. Importance is softmax(z) over the units, averaged over the tokens of O
     (appendix D.1) and over the runs, then cut to I.
 
+    A replacement is never the token that stood there. Where O would be kept although the most important units are
+    replaced as well, it does not depend on them and the run goes on: O is given up to o_t and may follow from itself.
+
     All tokens of O are read off the same replaced context, so a step costs one pass, not |O|; for the same reason
     the stopping rule looks at the mean importance and at all tokens of O at once, and tokens of O are never
-    replaced. A run takes two forward passes a step.
+    replaced. A run takes two forward passes a step, and a third where O was kept.
 
     Parameters
     ----------
     proposals : str
-        ``"model"``: the causal model's own next-token predictions. Else a hub id or a folder of a masked language
-        model (``"roberta-base"`` in the original). What was used stands in ``metadata["proposals"]``.
+        ``"model"``: draws from the causal model's own next-token distribution. Else a hub id or a folder of a masked
+        language model (``"roberta-base"`` in the original), whose most probable other word is taken.
+        ``metadata["proposals"]`` says what proposed.
     tokenizer : transformers.PreTrainedTokenizerBase, optional
         The causal model's; needed with a masked language model.
     replace_share : float
@@ -78,6 +82,7 @@ class ReAGent(UnitMethod):
 
     name: ClassVar[str] = "reagent"
     incidental: ClassVar[tuple[str, ...]] = ("max_batch_bytes", "tokenizer")  # the tokenizer belongs to the model
+    revision: ClassVar[int] = 2  # 1 let a token be its own replacement
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,21 +95,28 @@ class ReAGent(UnitMethod):
             if getattr(self, option) < 1:
                 raise ValueError(f"{option} must be at least 1, got {getattr(self, option)!r}")
 
+    def setting(self) -> str:
+        """Its effort and what proposed: another effort, or another model, is another baseline."""
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        source = CausalProposals.source if self.proposals == MODEL else f"{MaskedProposals.source} {self.proposals}"
+        return f"{runs} of at most {self.max_steps} steps, replacements proposed by the {source}"
+
     def _attribute(self, model, sample: Sample) -> Attribution:
         spans = self._spans(sample)
         n_input = len(spans)
         if self.region == "context" and sample.segments.has_reasoning:
-            spans = spans + unit_spans(sample, sample.segments.reasoning, self.units)
+            spans = spans + unit_spans(sample, sample.segments.reasoning, self._units(sample))
         region = (spans[0][0], spans[-1][1])
-        proposer = make_proposer(self.proposals, model, sample, region, self.tokenizer, self.max_batch_bytes)
+        draws = seeded_generator(f"{self.seed}:proposals", sample)
+        proposer = make_proposer(self.proposals, model, sample, region, draws, self.tokenizer, self.max_batch_bytes)
         search = _Search(self, model, sample, spans, proposer)
         importance = search.run()  # [U], sums to 1
         return self._attribution(
             sample,
             importance[:n_input],
             search.forward_passes + proposer.forward_passes,
-            proposals=self.proposals,
-            proposals_unchanged=search.unchanged_share,
+            n_units=len(spans),
+            proposals=proposer.source,
             steps=search.steps,
             stopped=search.stopped,
         )
@@ -121,8 +133,6 @@ class _Search:
         Steps each run took.
     stopped : list of bool
         Whether it ended by the stopping rule.
-    unchanged_share : float
-        Share of the replacements that proposed the token that stood there.
     """
 
     def __init__(self, options: ReAGent, model, sample: Sample, spans: list[Span], proposer: Proposer) -> None:
@@ -133,59 +143,67 @@ class _Search:
         self.unit_of = torch.full((len(sample),), -1)  # [N], -1 where no unit is
         for unit, (a, b) in enumerate(spans):
             self.unit_of[a:b] = unit
-        self.random = seeded_generator(options.seed, sample)
+        # One generator for each run: its draws do not depend on how many runs there are, or on when others stop.
+        self.random = [seeded_generator(f"{options.seed}:{run}", sample) for run in range(options.runs)]
         self.forward_passes, self.steps, self.stopped = 0, [0] * options.runs, [False] * options.runs
-        self._n_replaced = self._n_unchanged = 0
         self._change = self._change_measure()
-
-    @property
-    def unchanged_share(self) -> float:
-        """Share of the replacements that proposed the token that stood there."""
-        return self._n_unchanged / max(1, self._n_replaced)
 
     def run(self) -> torch.Tensor:
         """Importance of every unit, mean over runs, float64 [U]."""
-        shape = (self.options.runs, len(self.targets), self.n_units)
-        logits = torch.rand(shape, generator=self.random, dtype=torch.float64)  # z: [runs, R, U]
+        shape = (len(self.targets), self.n_units)
+        drawn = [torch.rand(shape, generator=g, dtype=torch.float64) for g in self.random]
+        logits = torch.stack(drawn)  # z: [runs, R, U]
         for _ in tqdm(range(self.options.max_steps), desc=f"{self.options.name} {self.sample.id}", leave=False):
             active = [run for run in range(self.options.runs) if not self.stopped[run]]
             if not active:
                 break
-            chosen = self._draw()[active]  # [B, U]; drawn for all runs, so that a run does not depend on the others
-            change = self._change(self._replace(chosen)).clamp(-_LARGEST_CHANGE, _LARGEST_CHANGE)  # [B, R]
+            random = [self.random[run] for run in active]
+            chosen = self._draw(random)  # [B, U]
+            change = self._change(self._replace(chosen, random)).clamp(-_LARGEST_CHANGE, _LARGEST_CHANGE)  # [B, R]
             sign = chosen.double() * 2 - 1  # [B, U]
             logits[active] += torch.logit((1 + change) / 2)[:, :, None] * sign[:, None]
-            kept = self._keeps_prediction(_importance(logits[active]))
-            for run, done in zip(active, kept, strict=True):
+            decided = self._top_units_decide(_importance(logits[active]), random)
+            for run, done in zip(active, decided, strict=True):
                 self.steps[run] += 1
                 self.stopped[run] = done
         return _importance(logits).mean(0)
 
-    def _draw(self) -> torch.Tensor:
-        """A random share of the units for every run, bool [runs, U]."""
+    def _draw(self, random: list[torch.Generator]) -> torch.Tensor:
+        """A random share of the units for every generator, bool [B, U]."""
         count = max(1, round(self.options.replace_share * self.n_units))
-        order = torch.rand(self.options.runs, self.n_units, generator=self.random).argsort(-1)
+        order = torch.stack([torch.rand(self.n_units, generator=g).argsort() for g in random])  # [B, U]
         return torch.zeros(order.shape, dtype=torch.bool).scatter_(1, order[:, :count], True)
 
-    def _keeps_prediction(self, importance: torch.Tensor) -> list[bool]:
-        """Whether the top units alone keep every token of O in the first k; importance [B, U]."""
+    def _top_units_decide(self, importance: torch.Tensor, random: list[torch.Generator]) -> list[bool]:
+        """Whether O is kept with the top units alone, and lost once they are replaced too; importance [B, U]."""
         count = max(1, round(self.options.keep_share * self.n_units))
-        top = torch.argsort(importance, dim=-1, descending=True, stable=True)[:, :count]
-        others = torch.ones(importance.shape, dtype=torch.bool).scatter_(1, top, False)  # [B, U]
+        order = torch.argsort(importance, dim=-1, descending=True, stable=True)
+        top = torch.zeros(importance.shape, dtype=torch.bool).scatter_(1, order[:, :count], True)  # [B, U]
+        alone = self._replace(~top, random)  # [B, N]
+        decided = self._keeps_output(alone)
+        kept = decided.nonzero().flatten().tolist()
+        if kept:
+            without = self._replace(top[kept], [random[i] for i in kept])
+            without = torch.where(self._tokens_of(top[kept]), without, alone[kept])
+            decided[kept] = ~self._keeps_output(without)
+        return decided.tolist()
+
+    def _keeps_output(self, contexts: torch.Tensor) -> torch.Tensor:
+        """Whether every token of O is among the first ``top_k`` in each of the contexts [B, N], bool [B]."""
 
         def rank(log_probs: torch.Tensor, part: slice) -> torch.Tensor:
             target = self.targets[part].to(log_probs.device)[:, None]
             return (log_probs > log_probs.gather(1, target)).sum(-1)  # tokens that are more probable
 
-        return (self._score(self._replace(others), rank) < self.options.top_k).all(1).tolist()
+        return (self._score(contexts, rank) < self.options.top_k).all(1)
 
-    def _replace(self, units: torch.Tensor) -> torch.Tensor:
+    def _tokens_of(self, units: torch.Tensor) -> torch.Tensor:
+        """Tokens [B, N] of the chosen units [B, U], bool."""
+        return units[:, self.unit_of] & (self.unit_of >= 0)
+
+    def _replace(self, units: torch.Tensor, random: list[torch.Generator]) -> torch.Tensor:
         """Contexts [B, N] with the tokens of the chosen units [B, U] replaced."""
-        chosen = units[:, self.unit_of] & (self.unit_of >= 0)  # [B, N]
-        contexts = self.proposer(chosen)
-        self._n_replaced += int(chosen.sum())
-        self._n_unchanged += int((chosen & (contexts == self.proposer.ids)).sum())
-        return contexts
+        return self.proposer(self._tokens_of(units), random)
 
     def _change_measure(self) -> Callable[[torch.Tensor], torch.Tensor]:
         """Δ of each token of O for replaced contexts [B, N] -> float64 [B, R]."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,6 +13,7 @@ from ..sample import Sample, Span
 from ..scoring_model import check_budget, kl_from, log_prob_of, score_rows, whole_distribution
 
 METRICS = ("nll", "kl")
+TOKEN_LIMIT = 200  # |I| from which units="auto" changes a sentence at a time: a pass a token is still affordable below
 
 
 def check_choice(option: str, value: Any, allowed: tuple) -> None:
@@ -32,12 +32,6 @@ def renormalise(signed: torch.Tensor) -> torch.Tensor:
     return (positive / positive.sum().clamp_min(torch.finfo(torch.float64).tiny)).float()
 
 
-def seeded_generator(seed: int, sample: Sample) -> torch.Generator:
-    """Random generator fixed by the seed and the sample alone, whatever was computed before."""
-    digest = hashlib.sha256(f"{seed}:{sample.id}:".encode() + sample.input_ids.cpu().numpy().tobytes()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
-
-
 def unit_spans(sample: Sample, segment: Span, units: str) -> list[Span]:
     """Token ranges of the units that tile one segment: its tokens or its sentences."""
     start, stop = segment
@@ -48,7 +42,7 @@ def unit_spans(sample: Sample, segment: Span, units: str) -> list[Span]:
     if start < stop and (not spans or any(a != b for a, b in zip(edges[::2], edges[1::2], strict=True))):
         raise ValueError(
             f"sample {sample.id}: its sentences do not tile the tokens [{start}, {stop}); units='sentence' needs "
-            "Sample.sentences, token ranges that text.build_sample fills in"
+            "Sample.sentences, token ranges that text.build_sample fills in; units='token' does not"
         )
     return spans
 
@@ -59,28 +53,41 @@ class UnitMethod(Method):
 
     Parameters
     ----------
-    units : {"token", "sentence"}
-        What is changed at a time (appendix D.2).
-    spread : {"share", "copy"}
-        A sentence's score is shared equally among its tokens, so that mass is kept, or each token gets all of it.
+    units : {"auto", "token", "sentence"}
+        What is changed at a time. ``"auto"``: a token where |I| is below 200, else a sentence, the coarser unit that
+        appendix D.2 takes for long contexts (it prints no limit). ``metadata["units"]`` says which it was.
+    spread : {"copy", "share"}
+        Each token of a sentence gets all of its score ("assigned uniformly to all its constituent tokens",
+        appendix D.2), or an equal share of it, which ranks short sentences higher.
     max_batch_bytes : int, optional
         Memory budget of one batched forward; does not change the result. Default: see `scoring_model.score_rows`.
     """
 
-    units: str = "token"
-    spread: str = "share"
+    units: str = "auto"
+    spread: str = "copy"
     max_batch_bytes: int | None = None
 
     incidental: ClassVar[tuple[str, ...]] = ("max_batch_bytes",)
 
     def __post_init__(self) -> None:
-        check_choice("units", self.units, ("token", "sentence"))
-        check_choice("spread", self.spread, ("share", "copy"))
+        check_choice("units", self.units, ("auto", "token", "sentence"))
+        check_choice("spread", self.spread, ("copy", "share"))
         check_budget(self.max_batch_bytes)
+
+    def options(self) -> dict[str, Any]:
+        """The fields that shape the result, as in every method."""
+        # Tokens have nothing to spread: they keep the key under which such results were first stored.
+        return super().options() | ({"spread": "share"} if self.units == "token" else {})
+
+    def _units(self, sample: Sample) -> str:
+        """What is changed at a time in this sample: ``"token"`` or ``"sentence"``."""
+        if self.units != "auto":
+            return self.units
+        return "token" if len(sample.prompt_ids) < TOKEN_LIMIT else "sentence"
 
     def _spans(self, sample: Sample) -> list[Span]:
         """Units of I, in the order of the text."""
-        return unit_spans(sample, sample.segments.prompt, self.units)
+        return unit_spans(sample, sample.segments.prompt, self._units(sample))
 
     def _divergences(
         self, model, sample: Sample, rows: Iterator[torch.Tensor], total: int, metric: str, in_place: bool = True
@@ -113,8 +120,9 @@ class UnitMethod(Method):
     def _attribution(self, sample: Sample, values: torch.Tensor, forward_passes: int, **metadata) -> Attribution:
         """Attribution from the score of each unit of I, float [U]."""
         signed = self._per_token(sample, values)
-        metadata |= {"forward_passes": forward_passes, "backward_passes": 0, "n_units": len(values)}
-        return Attribution(renormalise(signed), self.name, metadata=metadata | {"signed": signed.tolist()})
+        counts = {"forward_passes": forward_passes, "backward_passes": 0, "n_units": len(values)}
+        metadata = counts | {"units": self._units(sample)} | metadata | {"signed": signed.tolist()}
+        return Attribution(renormalise(signed), self.name, metadata=metadata)
 
     def _per_token(self, sample: Sample, values: torch.Tensor) -> torch.Tensor:
         """Scores of units [U] to scores of the tokens of I, [|I|] (appendix D.2)."""

@@ -43,7 +43,7 @@ class Profile:
         Names of the attribution methods to compare.
     method_options : dict of str to dict
         Options of methods, by name, such as ``{reagent: {runs: 1}}``. Without it methods have their own, but for
-        the profile's ``hops`` and, where units of the input are changed, sentences (appendix D.2).
+        the profile's ``hops``.
     ruler : RulerProfile
         Settings of the RULER cells.
     pilot : PilotProfile

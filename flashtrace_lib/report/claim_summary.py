@@ -37,10 +37,10 @@ def summary(judged: list[dict[str, Any]]) -> str:
             said = [f"**{verdicts[claims.OWN]['verdict']}**", *[""] * (len(profiles) - 1)]
         else:
             said = [f"**{verdicts[name]['verdict']}**{_numbers(verdicts[name])}" for name in profiles]
-        rows.append([claim["claim"], f"{claim['where']}: {claim['paper']}", *said])
+        rows.append([claim["claim"], *said, f"{claim['where']}: {claim['paper']}"])
     return "\n\n".join([
         claims.table(counts.columns, counts.itertuples(index=False)),
-        claims.table(["claim", "paper", *profiles], rows),
+        claims.table(["claim", *profiles, "paper"], rows),
     ])  # fmt: skip
 
 

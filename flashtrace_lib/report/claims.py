@@ -26,6 +26,7 @@ from .style import method_style
 OWN = "the paper"  # stands for a profile where a claim is judged by what the paper itself prints
 NO_EVIDENCE = ("smoke",)  # profiles that check that the book runs
 _MODELS = {"embedded": "SmolLM2-135M-Instruct with the book's adapter", "embedded-base": "SmolLM2-135M-Instruct"}
+_SHORT = re.compile(r"[\d.]*|\[[\d.]+\]\(.*\)")  # a number, or a link of one
 _MANY = 4  # findings that a cell of the table shows in full
 
 
@@ -100,16 +101,16 @@ def count_table(judged: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def verdict_table(judged: list[dict[str, Any]], profile: str) -> pd.DataFrame:
-    """What a reader wants of one profile: ``claim, paper, ours, verdict, notebook``."""
+    """What a reader wants of one profile: ``claim, verdict, paper, ours, notebook``."""
     rows = []
     for claim in judged:
         if profile in claim["verdicts"]:
             found = claim["verdicts"][profile]
             rows.append({
-                "claim": claim["claim"], "paper": f"{claim['where']}: {claim['paper']}", "ours": _ours(found, claim),
-                "verdict": found["verdict"], "notebook": claim["notebook"],
+                "claim": claim["claim"], "verdict": found["verdict"], "paper": f"{claim['where']}: {claim['paper']}",
+                "ours": _ours(found, claim), "notebook": claim["notebook"],
             })  # fmt: skip
-    return pd.DataFrame(rows, columns=["claim", "paper", "ours", "verdict", "notebook"])
+    return pd.DataFrame(rows, columns=["claim", "verdict", "paper", "ours", "notebook"])
 
 
 def write(judged: list[dict[str, Any]] | None = None) -> Saved:
@@ -148,9 +149,9 @@ def markdown(judged: list[dict[str, Any]]) -> str:
             if profile in claim["verdicts"]:
                 found, name = claim["verdicts"][profile], claim["notebook"]
                 link = f"[{name[:2]}](../notebooks/{name}.ipynb)"
-                rows.append([number, claim["claim"], f"{claim['where']}: {claim['paper']}", _ours(found, claim),
-                             f"**{found['verdict']}** ({rule_of[claim['rule']]})", link])  # fmt: skip
-        columns = ["", "claim", "paper", "ours", "verdict", "notebook"]
+                rows.append([number, claim["claim"], f"**{found['verdict']}** ({rule_of[claim['rule']]})",
+                             f"{claim['where']}: {claim['paper']}", _ours(found, claim), link])  # fmt: skip
+        columns = ["", "claim", "verdict", "paper", "ours", "notebook"]
         blocks += [f"## {title}", *setting(profile), table(columns, rows)]
     blocks += ["## Rules", "\n".join(f"* {name}: {text}" for text, name in rule_of.items())]
     blocks.append(
@@ -202,7 +203,8 @@ def _number(value: float | None) -> str:
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    """A table in Markdown."""
-    columns = list(columns)
-    lines = [columns, ["---"] * len(columns), *rows]
+    """A table in Markdown; columns of nothing but numbers, or links of a number, are aligned on the right."""
+    columns, rows = list(columns), [list(row) for row in rows]
+    right = [all(_SHORT.fullmatch(str(row[k])) for row in rows) for k in range(len(columns))]
+    lines = [columns, ["---:" if short else "---" for short in right], *rows]
     return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from typing import Any
-from unicodedata import bidirectional
 
 import numpy as np
 
@@ -21,11 +20,8 @@ from .style import INK, SEGMENT_COLOURS
 __all__ = ["heatmap_figure", "hops_figure", "hops_heatmap", "token_heatmap"]
 
 _BOX = f"background:#ffffff;color:{INK};font:13px/1.7 monospace;padding:8px;overflow-wrap:anywhere"
-_TOKENS = "white-space:pre-wrap;direction:ltr"
+_TOKENS = "white-space:pre-wrap;unicode-bidi:plaintext"  # each line runs as its own first letter does
 _TOP = "text-decoration:underline 2px;font-weight:bold"
-_ISOLATED = "unicode-bidi:isolate"  # keeps a right-to-left word from reordering its neighbours
-
-_RIGHT_TO_LEFT = {"R", "AL", "AN"}
 
 
 def token_heatmap(
@@ -140,7 +136,5 @@ def _token(cell: Cell) -> str:
         style.append(f"background:{cell.colour}")
     if cell.rank:
         style.append(_TOP)
-    if any(bidirectional(char) in _RIGHT_TO_LEFT for char in cell.text):
-        style.append(_ISOLATED)
     look = f' style="{";".join(style)}"' if style else ""
     return f'<span{look} title="{tip}">{escape(visible(cell.text))}</span>'

@@ -24,6 +24,7 @@ from .. import __version__, paths
 from ..fingerprints import model_fingerprint
 from ..manifest import record_model
 from ..profiles import Profile, load_profile
+from .settings import methods_in, methods_named, sentences, settings_of
 
 _DPI = 150
 _STAMP_ID = "flashtrace-stamp"
@@ -103,6 +104,8 @@ class Run:
     ) -> Saved:
         """Stamp a figure and save it as PNG (150 dpi) and PDF under ``figures/<profile>/``.
 
+        Under the stamp stand the settings of the methods whose names the figure shows, where the profile cuts them.
+
         Parameters
         ----------
         fig : matplotlib.figure.Figure
@@ -124,8 +127,10 @@ class Run:
         stamp = self.stamp(n)
         for text in [text for text in fig.texts if text.get_gid() == _STAMP_ID]:
             text.remove()  # a figure saved twice carries one stamp
-        fig.text(1, -0.01, stamp, ha="right", va="top", fontsize=6, color="0.4", gid=_STAMP_ID)
-        about = f"{caption} ({stamp})" if caption else stamp
+        settings = settings_of(self.profile, methods_named(fig))
+        lines = "\n".join(part for part in (stamp, settings) if part)
+        fig.text(1, -0.01, lines, ha="right", va="top", fontsize=6, color="0.4", gid=_STAMP_ID)
+        about = " ".join(part for part in (caption, f"({stamp})" if caption else stamp, settings) if part)
         # No dates, no library versions: they would change the bytes of an unchanged figure.
         metadata = {
             "png": {"Title": name, "Description": about, "Software": None},
@@ -146,6 +151,8 @@ class Run:
         n: int | str | None = None,
     ) -> Saved:  # fmt: skip
         """Save a table as CSV, Markdown and LaTeX under ``figures/<profile>/``.
+
+        The settings of the methods in it that the profile cuts are added to the caption.
 
         Parameters
         ----------
@@ -171,6 +178,7 @@ class Run:
         stamp = self.stamp(n)
         shown = _flat(frame if wide is None else wide)
         long = _flat(frame)
+        caption = sentences(caption, settings_of(self.profile, methods_in(long)))
         long = long.assign(
             **{key: value for key, value in (("profile", self.profile.name), ("model", self.model_name))
                if key not in long}

@@ -5,15 +5,21 @@
 
 from __future__ import annotations
 
+import html
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
+from pandas.io.formats.style import Styler
 
 from .paper_numbers import paper_value
 from .style import HIGHER_IS_BETTER, METRIC_NAMES, method_order, method_style
 
 LONG_COLUMNS = ("method", "cell", "metric", "mean", "low", "high", "n", "flagged", "paper", "profile", "model")
+# Marks of Markdown that a cell may hold, as HTML, once its text is escaped.
+_MARKS = ((r"\*\*(.+?)\*\*", r"<b>\1</b>"), (r"\*(?! )([^*]*[^* ])\*", r"<i>\1</i>"), ("&lt;br&gt;", "<br>"))
+_PROSE = [{"selector": "th, td", "props": "text-align: left; vertical-align: top; white-space: normal"}]
 
 
 def comparison_table(
@@ -68,7 +74,7 @@ def wide_table(long: pd.DataFrame, *, cells: Sequence[str] | None = None, digits
 
     An entry reads ``0.48 [0.40, 0.56] (0.48)``: mean, bootstrap 95 % interval, and the paper's number in round
     brackets where it has one. The best method of a cell is in bold only where its interval lies beyond the second
-    best's. ``†3`` marks three flagged samples, whose likelihood masking does not lower.
+    best's. ``†3`` marks three flagged samples: masking does not lower their likelihood, or the scores rank nothing.
 
     Parameters
     ----------
@@ -82,7 +88,7 @@ def wide_table(long: pd.DataFrame, *, cells: Sequence[str] | None = None, digits
     Returns
     -------
     pandas.DataFrame
-        Columns ``metric``, ``method`` and the cells, all text; bold is marked ``**…**``.
+        Columns ``metric``, ``method`` and the cells, all text; bold is marked ``**…**`` (`styled` makes it bold).
     """
     cells = list(cells) if cells is not None else list(dict.fromkeys(long["cell"]))
     bold = distinct_best(long)
@@ -96,6 +102,36 @@ def wide_table(long: pd.DataFrame, *, cells: Sequence[str] | None = None, digits
                 row[cell.replace("_", " ")] = entry(mine.loc[cell], digits, best) if cell in mine.index else "–"
             rows.append(row)
     return pd.DataFrame(rows)
+
+
+def styled(frame: pd.DataFrame, name: str, *, prose: bool = False) -> Styler:
+    """A table as a notebook shows it: without row numbers, and bold where Markdown would be.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Text of Markdown (``**bold**``, ``*italic*``, ``<br>``), or numbers.
+    name : str
+        Goes into the HTML's ids, ``T_<name>``, which must not change from run to run.
+    prose : bool
+        Cells hold sentences: they wrap, from the upper left.
+
+    Returns
+    -------
+    pandas.io.formats.style.Styler
+    """
+    shown = frame.style.hide(axis="index").format(_as_html).set_uuid(name)
+    return shown.set_table_styles(_PROSE) if prose else shown
+
+
+def _as_html(value: object) -> object:
+    """Text of a cell as HTML; anything else stays."""
+    if not isinstance(value, str):
+        return value
+    text = html.escape(value)
+    for mark, replacement in _MARKS:
+        text = re.sub(mark, replacement, text)
+    return text
 
 
 def distinct_best(long: pd.DataFrame) -> dict[tuple[str, str], str]:

@@ -33,15 +33,16 @@ function drawText() {
   for (const part of data.parts) {
     const block = element("div", `block ${part.kind}`);
     block.append((part.caption = element("span", "caption", part.name)));
-    let holder = block;
+    const words = block.appendChild(element("div", "words"));
+    let holder = words;
     for (let i = part.span[0]; i < part.span[1]; i++) {
       const k = begins.get(i) ?? (i === part.span[0] ? ownerOf[i - 1] : undefined);
       if (k && i < data.targets[k].span[1]) {
-        holder = block.appendChild(element("span", "sentence"));
+        holder = words.appendChild(element("span", "sentence"));
         holder.dataset.k = k;
         if (begins.get(i) === k) holder.append(numberButton(k));
-      } else if (ownerOf[i - 1] && i >= data.targets[ownerOf[i - 1]].span[1]) holder = block;
-      ownerOf[i] = holder === block ? 0 : Number(holder.dataset.k);
+      } else if (ownerOf[i - 1] && i >= data.targets[ownerOf[i - 1]].span[1]) holder = words;
+      ownerOf[i] = holder === words ? 0 : Number(holder.dataset.k);
       kindOf[i] = part.kind;
       partOf[i] = part;
       // The space before a word stands outside its colour and underline; a token of nothing else keeps it.
@@ -105,8 +106,12 @@ function colour() {
 
 function drawLegend(limit, signed) {
   const marks = signed ? [-1, -0.5, 0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1];
+  const digits = Math.max(1, 1 - Math.floor(Math.log10(100 * shareOf(limit)))); // two that count
+  // The colour stops growing at the limit; a score may go on.
+  const beyond = (mark) => Math.abs(mark) === 1 && state.values.some((value) => value * mark > limit);
   const swatches = marks.map((mark) => {
-    const swatch = element("span", `swatch token ${mark < 0 ? "loss" : signed ? "gain" : ""}`, inWords(shareOf(mark * limit)));
+    const words = `${beyond(mark) ? (mark < 0 ? "≤ " : "≥ ") : ""}${inWords(shareOf(mark * limit), digits)}`;
+    const swatch = element("span", `swatch token ${mark < 0 ? "loss" : signed ? "gain" : ""}`, words);
     swatch.style.setProperty("--s", Math.abs(mark));
     return swatch;
   });
@@ -125,7 +130,9 @@ function drawTop() {
     button.type = "button";
     button.dataset.of = i;
     const [before, after] = beside(i);
-    button.append(element("i", "", before), element("b", "", plain(i)), element("i", "", after), ` ${inWords(shareOf(state.values[i]))}`);
+    const word = element("bdi"); // or a right-to-left word would pull the number behind it apart
+    word.append(element("i", "", before), element("b", "", plain(i)), element("i", "", after));
+    button.append(word, ` ${inWords(shareOf(state.values[i]))}`);
     button.addEventListener("click", () => visit(i));
     const item = element("li");
     item.append(button);

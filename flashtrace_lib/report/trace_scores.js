@@ -67,9 +67,9 @@ function limitOf(target, view, values) {
 const shareOf = (score) => (state.view === "all" ? score / state.total : score);
 
 /** A share in words: per cent, or in a difference the points that it changed by. */
-function inWords(share) {
+function inWords(share, digits = 1) {
   const change = state.view === "difference";
-  const number = (100 * share).toFixed(1).replace("-", "−");
+  const number = (100 * share).toFixed(digits).replace("-", "−");
   return `${change && share > 0 ? "+" : ""}${number} ${change ? "points" : "%"}`;
 }
 

@@ -46,7 +46,8 @@ settings = run.profile.efficiency
 # of the generation would cost it nothing. IFR is there twice. *One by one* walks over the model's activations once for every
 # target token, as in the paper; *IFR* forms the same rows in one walk, which is all it takes to be fair to it.
 # IG and AttnLRP differentiate the sum over the target: by linearity that is the average over its tokens (appendix D.1), at
-# the price of one. Perturbation, CLP and ReAGent change a sentence at a time (appendix D.2).
+# the price of one. Perturbation, CLP and ReAGent change a sentence at a time (appendix D.2), here at every length, so that a
+# curve shows one algorithm; elsewhere they change a token at a time where the input has fewer than 200.
 
 # %%
 frame = efficiency.sweep(run.profile, Store(run.store("efficiency")))

@@ -62,8 +62,8 @@ counts
 # %%
 first = next((sample for sample in samples if cell_group(sample.metadata["cell"]) == "chains"), samples[0])
 prompt = "".join(first.tokens[slice(*first.segments.prompt)])
-gold = "".join(t for t, is_gold in zip(first.tokens, first.gold.tolist(), strict=True) if is_gold)
-print(prompt[:240].strip(), "…\n\nevidence:", gold)
+gold = "".join(t if is_gold else "|" for t, is_gold in zip(first.tokens, first.gold.tolist(), strict=True))
+print(f"{prompt[:240].strip()} …\n\nevidence:", *(passage.strip() for passage in gold.split("|") if passage.strip()), sep="\n")
 
 # %% [markdown]
 # ## The methods and the metrics
@@ -80,6 +80,8 @@ print(prompt[:240].strip(), "…\n\nevidence:", gold)
 # log-probability $s_k$ of the whole response, $r_k = \min_{j \le k} \mathrm{clip}\big((s_j - s_{20})/(s_0 - s_{20}),
 # 0, 1\big)$. RISE is the area under $r$; MAS adds the gap to the attribution mass that is still unmasked. Lower is
 # better. A sample whose likelihood masking does not lower is *flagged* and gets the worst value, 1, from every method.
+# Where all scores of a method are equal they rank nothing: the sample is flagged for this method, and gets the value of a random
+# ranking (of recovery and R-precision the expected one).
 
 # %%
 methods = experiments.profile_methods(run, tokenizer=tokenizer)
@@ -91,8 +93,11 @@ store.compact()
 print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["sample"].nunique(), "samples")
 
 # %% [markdown]
-# Perturbation, ReAGent and CLP change a sentence at a time (appendix D.2), which still takes a pass for every sentence; the
-# profile says how many steps ReAGent gets. Everything else takes one or two passes.
+# Perturbation, ReAGent and CLP change a sentence at a time, and each of its tokens gets the sentence's score (appendix D.2);
+# where the input has fewer than 200 tokens they change a token at a time (the limit is ours). Perturbation and CLP take a pass
+# for every unit. ReAGent takes two passes for every step: it replaces a random 30 % of the units by other tokens, drawn from the
+# causal model, where its authors ask a masked language model. Under every table and figure that holds it stands how many
+# steps the profile gives it. Everything else takes one or two passes.
 #
 # ## Table 1
 #
@@ -108,7 +113,7 @@ pooled = summarise(in_groups(deletion))
 table = tables.comparison_table(pd.concat([summary, pooled]), paper=1, profile=run.profile.name, model=run.model_name)
 wide = tables.wide_table(experiments.mark_cells(table, cells))
 run.table(table, "table1_ruler", "Attribution quality on RULER (paper: Table 1). ‡ teacher-forced.", wide=wide)
-wide.style.hide(axis="index").set_uuid("table1")
+tables.styled(wide, "table1")
 
 # %%
 shown = experiments.mark_cells(table[table["cell"].isin(list(cells))], cells)
@@ -187,6 +192,8 @@ print("flagged samples:", flags.to_dict(), "of", frame["sample"].nunique())
 #   more than a tenth of the input in most cells, so that the recovery rate is capped (see the caps above); R-precision is
 #   not. A tenth of the input is only a few sentences.
 # * **Few samples.** The intervals say what can be told from them. The profile `full` has a hundred a cell.
+# * **AttnLRP on Qwen3.** Its authors warn that there it is "skewed toward first token" (README of their library, LXT, August
+#   2026). The paper's numbers are of Qwen3-8B; here the model is of the Llama family.
 # * **One metric for all.** The paper scores FlashTrace with a masking rule that spares punctuation and the baselines
 #   without it. Here every method is scored on the same tokens.
 

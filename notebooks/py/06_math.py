@@ -56,7 +56,8 @@ counts
 # ## Methods and metrics
 #
 # RISE and MAS mask the problem in steps, most important tokens first, and follow the log-probability of the whole
-# response (`05_ruler`, appendix F.2). The problems are short, so a step is a token or a few.
+# response (`05_ruler`, appendix F.2). The problems are short, so a step is a token or a few;
+# and Perturbation, CLP and ReAGent change a token at a time where a problem has fewer than 200, not a sentence.
 
 # %%
 methods = reasoning.reasoning_methods(run, tokenizer)
@@ -80,7 +81,7 @@ table = tables.comparison_table(
 )
 wide = tables.wide_table(experiments.mark_cells(table, cells))
 run.table(table, "table2_math", "Faithfulness on mathematics (paper: Table 2, MATH)", wide=wide)
-wide.style.hide(axis="index").set_uuid("table2")
+tables.styled(wide, "table2")
 
 # %%
 shown = experiments.mark_cells(table, cells)

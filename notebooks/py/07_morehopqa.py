@@ -52,7 +52,8 @@ counts
 # ## Table 2, the columns of MoreHopQA
 #
 # Mean, bootstrap 95 % interval, and in round brackets the paper's number. Bold only where the intervals of the best and
-# the second best method do not overlap.
+# the second best method do not overlap. Perturbation, CLP and ReAGent change a token at a time where the input has fewer than
+# 200 tokens, else a sentence (appendix D.2; the limit is ours).
 
 # %%
 methods = reasoning.reasoning_methods(run, tokenizer)
@@ -67,7 +68,7 @@ print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["s
 table = tables.comparison_table(summarise(frame), paper=2, profile=run.profile.name, model=run.model_name)
 wide = tables.wide_table(experiments.mark_cells(table, cells))
 run.table(table, "table2_morehopqa", "Faithfulness on MoreHopQA (paper: Table 2)", wide=wide)
-wide.style.hide(axis="index").set_uuid("table2")
+tables.styled(wide, "table2")
 
 # %%
 fig = plots.metric_bars(table, "mas", title="MAS on MoreHopQA")
@@ -116,7 +117,7 @@ seconds.round(2)
 table3 = tables.comparison_table(summarise(against), paper=3, profile=run.profile.name, model=run.model_name)
 wide3 = tables.wide_table(experiments.mark_cells(table3, cells), digits=3)
 run.table(table3, "table3_rollout", "Exhaustive rollout against FlashTrace (paper: Table 3)", wide=wide3)
-wide3.style.hide(axis="index").set_uuid("table3")
+tables.styled(wide3, "table3")
 
 # %%
 agreement = reasoning.score_agreement(store, few, "rollout", "flashtrace")

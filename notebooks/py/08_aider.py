@@ -82,7 +82,7 @@ table = tables.comparison_table(
 )
 wide = tables.wide_table(experiments.mark_cells(table, cells))
 run.table(table, "table4_aider", "Generated code (paper: Table 4)", wide=wide)
-wide.style.hide(axis="index").set_uuid("table4")
+tables.styled(wide, "table4")
 
 # %%
 fig = plots.metric_bars(table, "rise", title="RISE of three targets in generated code")

@@ -114,7 +114,7 @@ table = tables.comparison_table(
 )
 wide = tables.wide_table(experiments.mark_cells(table, cells))
 run.table(table, f"table5_generalisation{ending}", "Faithfulness on a second model (paper: Table 5, LLaMA-3.1-8B)", wide=wide)
-wide.style.hide(axis="index").set_uuid("table5")
+tables.styled(wide, "table5")
 
 # %%
 shown = experiments.mark_cells(table[table["cell"].isin([generalisation.RULER, *settings.tasks])], cells)

@@ -66,7 +66,7 @@ print(len(hops), "values of", hops["method"].nunique(), "numbers of hops on", ho
 table7 = tables.comparison_table(summarise(hops), paper=7, profile=run.profile.name, model=run.model_name)
 wide7 = tables.wide_table(experiments.mark_cells(table7, {"morehopqa": questions}), digits=3)
 run.table(table7, "table7_hops", "Effect of the number of recursive hops on MoreHopQA (paper: Table 7)", wide=wide7)
-wide7.style.hide(axis="index").set_uuid("table7")
+tables.styled(wide7, "table7")
 
 # %% [markdown]
 # On the samples of RULER, where the evidence is known to the token (hop by hop, the first $K$ hops of one run being the run
@@ -178,7 +178,7 @@ print(len(frame), "values of", frame["method"].nunique(), "methods on", len(long
 table8 = tables.comparison_table(summarise(frame), paper=8, profile=run.profile.name, model=run.model_name)
 wide = tables.wide_table(experiments.mark_cells(table8, long_cells))
 run.table(table8, "table8_unfiltered", "HotpotQA without a filter, at growing lengths (paper: Table 8)", wide=wide)
-wide.style.hide(axis="index").set_uuid("table8")
+tables.styled(wide, "table8")
 
 # %%
 fig = plots.metric_bars(table8, "rise", title="RISE on HotpotQA without a filter, by length of the prompt, tokens")
@@ -233,7 +233,7 @@ both = pd.concat([alone, summarise(in_groups(last))]) if len(cells) > 1 else alo
 table10 = tables.comparison_table(both, paper=10, profile=run.profile.name, model=run.model_name)
 wide10 = tables.wide_table(experiments.mark_cells(table10, cells), digits=3)
 run.table(table10, "table10_last_token", "The last token of O, or all of it, as the target (paper: Table 10)", wide=wide10)
-wide10.style.hide(axis="index").set_uuid("table10")
+tables.styled(wide10, "table10")
 
 # %% [markdown]
 # ## Other ways to make one target of a span (appendix M)
@@ -257,7 +257,7 @@ pooled = pd.concat([summarise(in_groups(ways)), summarise(ways[ways["cell"] == "
 spans = tables.comparison_table(pooled, profile=run.profile.name, model=run.model_name)
 wide_spans = tables.wide_table(spans)
 run.table(spans, "appendix_m_aggregation", "Ways to make one target of a span (appendix M)", wide=wide_spans)
-wide_spans.style.hide(axis="index").set_uuid("appendixm")
+tables.styled(wide_spans, "appendixm")
 
 # %%
 fig = plots.metric_bars(spans, "r_precision", title="R-precision by the way the target is made")

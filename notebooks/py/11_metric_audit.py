@@ -133,7 +133,8 @@ heat.pivot(index="method", columns="temperature", values="mas").round(3)
 # ## What recovery leaves open
 #
 # The paper rounds a tenth of the input down, the published code up. Ties are broken here in favour of the earlier token;
-# *later first* breaks them the other way. It matters where many tokens share a score, as those of one sentence do.
+# *later first* breaks them the other way. It matters where many tokens share a score, as those of one sentence do, or the zeros
+# of a signed method whose tokens speak against the answer. Scores that are all equal get the expected value of a random ranking.
 
 # %%
 recovery = metric_audit.recovery_table(records)

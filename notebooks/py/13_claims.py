@@ -29,8 +29,10 @@ profile = "laptop"
 # %%
 import json
 
+from IPython.display import Markdown
+
 from flashtrace_lib import paths
-from flashtrace_lib.report import claim_tables, claims, output
+from flashtrace_lib.report import claim_tables, claims, output, tables
 
 run = output.start(profile)
 run.versions()
@@ -52,13 +54,15 @@ print(len(paired), "differences; left out:", "; ".join(left_out) or "nothing")
 
 # %%
 judged = claims.judge_all([run.profile.name])
-print(*claims.setting(run.profile.name))
 counts = claims.count_table(judged)
-counts.style.hide(axis="index").set_uuid("counts")
+tables.styled(counts, "counts", prose=True)
+
+# %%
+Markdown("\n".join(claims.setting(run.profile.name)))
 
 # %%
 shown = claims.verdict_table(judged, run.profile.name)
-shown.style.hide(axis="index").set_uuid("claims")
+tables.styled(shown, "claims", prose=True)
 
 # %% [markdown]
 # ## Where the paper disagrees with itself
@@ -68,7 +72,7 @@ shown.style.hide(axis="index").set_uuid("claims")
 # scores in descending order, $f_k + |f_k - c_k| \ge c_k$, so that its mean is at least $(K + 1) / 2K = 0.525$ for $K = 20$.
 
 # %%
-claims.verdict_table(judged, claims.OWN).style.hide(axis="index").set_uuid("paper")
+tables.styled(claims.verdict_table(judged, claims.OWN), "paper", prose=True)
 
 # %% [markdown]
 # ## The page of claims
