@@ -1,4 +1,4 @@
-"""Which model families FlashTrace is right on: ``python scripts/model_table.py [--write] [NAME ...]``.
+"""Which model families FlashTrace is right on: ``python -m scripts.model_table [--write] [NAME ...]``.
 
 Builds a tiny random model of every family of the installed transformers, attributes with FlashTrace, compares with the
 definition computed naively (tests/naive_families.py), and prints what differs from docs/models.md; ``--write`` puts it
@@ -47,8 +47,9 @@ INTRODUCTION = f"""\
 # Model families
 
 `load_model` and every attribution either explain a model rightly or refuse it. This page says which families of
-transformers {transformers.__version__} are which, as found by trying all of them: the {{families}} families that
-`AutoModelForCausalLM` and `AutoModelForImageTextToText` know, and some settings of theirs that are off by default.
+transformers {transformers.__version__} are which, as found by trying all of them: the {{families}} families that its
+automatic classes know as causal language models or as models from images and text to text, and some settings of theirs
+that are off by default.
 
 Each row is a tiny random model of the family: three to six layers with every kind of layer that the family mixes,
 norms, biases and attention far from trivial, and {N_TOKENS} tokens, more than its sliding window, its chunk of
@@ -65,7 +66,7 @@ attention or the number of keys that sparse attention picks. Models that also re
 * **Not checked**: no tiny model could be made, or its forward pass needs more than text. The check that every model
   passes through when it is loaded still applies.
 
-`python scripts/model_table.py` repeats all of it (about a minute, no network) and lists what differs from this page;
+`python -m scripts.model_table` repeats all of it (about a minute, no network) and lists what differs from this page;
 `--write` renews the page. A test does the same, and fails if a family changes its verdict or its reason, or if one is
 attributed wrongly.
 """
