@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -54,6 +55,7 @@ class Store:
         self.path = path if path.suffix == ".parquet" else path.with_name(path.name + ".parquet")
         self.parts = self.path.with_suffix(".parts")
         self._merged: tuple[tuple | None, dict[str, int], pa.Table | None] = (None, {}, None)
+        self._schema: pa.Schema | None = None  # of all records this object knows of; read before the first `put`
 
     def put(self, key: str, record: dict[str, Any]) -> None:
         """Write ``record`` under ``key``, replacing what was there.
@@ -64,10 +66,17 @@ class Store:
             Letters, digits, ``.``, ``_`` and ``-``, at most 120.
         record : dict
             Columns: numbers, strings, bools, None, tensors, arrays and (nested) lists; dicts as JSON text.
+
+        Raises
+        ------
+        ValueError
+            If the key cannot be a file name, a value cannot be stored, or a column holds values of another type in the
+            records that are there (whole numbers and floats go together, and so does anything with None).
         """
         if not KEY_PATTERN.fullmatch(key):
             raise ValueError(f"key {key!r} cannot be a file name: use letters, digits, '.', '_', '-' (fingerprint())")
         table = pa.Table.from_pydict({name: _column(name, value) for name, value in {**record, "key": key}.items()})
+        self._check_types(table.schema)
         self.parts.mkdir(parents=True, exist_ok=True)
         with self._lock(fcntl.LOCK_SH):
             _write_atomic(table, self.parts / f"{key}.parquet")
@@ -92,15 +101,32 @@ class Store:
         return pd.DataFrame(table.to_pylist(), columns=table.column_names)
 
     def compact(self) -> None:
-        """Merge all parts into the one file, atomically; the parts go only once it is safely in place."""
+        """Merge all parts into the one file, atomically; the parts go only once it is safely in place.
+
+        In a folder that cannot be written to the parts stay as they are, with a warning: they are read as well.
+        """
         if not self.parts.is_dir():
             return
-        with self._lock(fcntl.LOCK_EX):
-            read = self._read_parts()
-            if read:
-                _write_atomic(self._merge(read), self.path)
-            for path in [*read, *self.parts.glob(".*.tmp.*")]:  # what killed writers left; none is alive in here
-                path.unlink()
+        try:
+            with self._lock(fcntl.LOCK_EX):
+                read = self._read_parts()
+                if read:
+                    _write_atomic(self._merge(read), self.path)
+                for path in [*read, *self.parts.glob(".*.tmp.*")]:  # what killed writers left; none is alive in here
+                    path.unlink()
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise
+            warnings.warn(f"{self.parts} is not merged, since nothing can be written there ({error})", stacklevel=2)
+
+    def _check_types(self, schema: pa.Schema) -> None:
+        """Note the columns of a new record; ValueError where one has another type than in the records before it."""
+        if self._schema is None:
+            self._schema = self._table().schema
+        try:
+            self._schema = _unified([self._schema, schema])
+        except StoreError as error:
+            raise ValueError(f"the record does not fit {self.path}: {error}") from None
 
     def _table(self) -> pa.Table:
         return self._merge(self._read_parts())
@@ -115,6 +141,10 @@ class Store:
             tables.append(merged.take(pa.array(rows, pa.int64())))
         if not tables:
             return pa.table({"key": pa.array([], pa.string())})
+        try:
+            _unified([table.schema for table in tables])
+        except StoreError as error:  # two processes wrote at once, which neither could see
+            raise StoreError(f"{self.path} cannot be merged: {error}") from None
         # Permissive: a column that is empty or missing in one record takes its type from the others.
         return pa.concat_tables(tables, promote_options="permissive").sort_by("key")
 
@@ -179,6 +209,22 @@ def _column(name: str, value: Any) -> pa.Array:
         return column
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise ValueError(f"column {name} cannot be stored ({error}): use numbers, text or lists of them") from error
+
+
+def _unified(schemas: list[pa.Schema]) -> pa.Schema:
+    """Columns of all ``schemas``; StoreError naming a column that has two types."""
+    try:
+        return pa.unify_schemas([schema.remove_metadata() for schema in schemas], promote_options="permissive")
+    except pa.ArrowTypeError:
+        for name in dict.fromkeys(field.name for schema in schemas for field in schema):
+            types = list(dict.fromkeys(schema.field(name).type for schema in schemas if name in schema.names))
+            try:
+                pa.unify_schemas([pa.schema([(name, kind)]) for kind in types], promote_options="permissive")
+            except pa.ArrowTypeError:
+                found = " and ".join(sorted({str(kind) for kind in types}))
+                message = f"column {name} holds {found}: give values of one type, or another column name"
+                raise StoreError(message) from None
+        raise
 
 
 def _write_atomic(table: pa.Table, path: Path) -> None:
