@@ -133,7 +133,8 @@ def count_table(collections: Mapping[str, Collection]) -> pd.DataFrame:
              "|O|": _median(p.output for p in parts), "gold share": round(float(np.mean(gold)), 3) if gold else None}
         )  # fmt: skip
     table = pd.DataFrame(rows)
-    return table.assign(**{"too long": table["too long"].fillna(0).astype(int)}) if "too long" in table else table
+    refused = table.columns.intersection(["too long", "faulty"])  # counted of documents alone
+    return table.assign(**{name: table[name].fillna(0).astype(int) for name in refused})
 
 
 def _kind(collection: Collection) -> str:

@@ -65,7 +65,8 @@ def hotpotqa_collection(
     Returns
     -------
     Collection
-        ``counts`` has ``too long`` in addition: records whose supporting paragraphs alone do not fit.
+        ``counts`` has ``too long`` in addition: records whose supporting paragraphs alone do not fit; and, where there
+        are any, ``faulty``: records whose supporting sentence does not exist.
 
     Raises
     ------
@@ -74,12 +75,13 @@ def hotpotqa_collection(
     """
     settings = run.profile.hotpotqa
     asked = settings.length if length is None else length
-    examples, too_long = documents_examples(
+    examples, refused = documents_examples(
         settings.max_tries, asked, lambda text: len(tokenise(tokenizer, text)[0]), gold=settings.gold,
         **_source(run, "hotpotqa"),
     )  # fmt: skip
     if not examples:
-        raise ValueError(f"none of {too_long} records of HotpotQA fits into {asked} tokens: raise the profile's length")
+        found = ", ".join(f"{n} {why}" for why, n in refused.items())
+        raise ValueError(f"no record of HotpotQA fits into {asked} tokens ({found}): raise the profile's length")
     if length is not None:
         examples = [replace(example, cell=f"hotpotqa_{length}") for example in examples]
     store = Store(run.store("hotpotqa_responses"))
@@ -88,7 +90,7 @@ def hotpotqa_collection(
         max_new_tokens=settings.max_new_tokens, fallback=run.profile.reasoning.fallback, filtered=filtered,
     )  # fmt: skip
     store.compact()
-    return _checked(replace(found, counts={**found.counts, "too long": too_long}), "HotpotQA")
+    return _checked(replace(found, counts={**found.counts, **refused}), "HotpotQA")
 
 
 def _checked(found: Collection, what: str) -> Collection:
