@@ -116,6 +116,16 @@ def held_out(run: Run) -> Keep | None:
     return partial(in_split, split="eval") if run.model_name == "embedded" else None
 
 
+def ruler_setting(profile: Profile) -> str:
+    """How the profile's samples of Table 1 differ in what the benchmark leaves open; a sentence for captions."""
+    shot = {
+        True: "with RULER's worked example",
+        False: "without RULER's worked example",
+        "auto": "with RULER's worked example where the length leaves room for it",
+    }[profile.ruler.one_shot]
+    return f"Variable tracking {shot}; evidence of HotpotQA: the supporting {profile.hotpotqa.gold}s."
+
+
 def all_samples(collections: Mapping[str, Collection]) -> list[Sample]:
     """Samples of all cells, in order."""
     return [sample for collection in collections.values() for sample in collection.samples]

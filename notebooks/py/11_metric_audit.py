@@ -83,6 +83,7 @@ methods = experiments.profile_methods(run, tokenizer=tokenizer)
 store = Store(run.store("ruler"))
 scorer = Scorer(model, precision="auto")
 frame = evaluate(methods, samples, model, store=store, steps=run.profile.steps, scorer=scorer)
+run.note_curves(frame)
 records = store.records()
 records = records[records["key"].isin(frame["key"])]
 print(len(records), "records of", records["method"].nunique(), "methods on", records["sample"].nunique(), "samples")

@@ -90,6 +90,7 @@ pd.DataFrame(
 store = Store(run.store("open_questions"))
 scorer = Scorer(model, precision="auto")
 frame = open_questions.measure(run, model, methods, samples, store, scorer)
+run.note_curves(frame)
 few = [s for half in ("tuning", "held-out") for s in open_questions.in_half(samples, half, settings.exact_samples)]
 exact = evaluate(
     open_questions.by_token_methods(run.profile), few, model, store=store, metrics=open_questions.RECOVERY,
