@@ -16,6 +16,7 @@ from .experiments import profile_methods, rank_correlation, stored_attributions
 from .frames import summarise
 from .generation import Collection, collect
 from .metrics import bootstrap_interval
+from .passages import asking_from
 from .report.output import Run
 from .sample import Sample
 from .store import Store
@@ -162,8 +163,8 @@ def score_agreement(store: Store, samples: list[Sample], first: str, second: str
     return pd.DataFrame(rows, columns=["sample", "rho"])
 
 
-def last_sentence_share(store: Store, samples: list[Sample], methods: Iterable[str]) -> pd.DataFrame:
-    """How much of each method's mass on I lies on its last sentence, which asks the question.
+def question_share(store: Store, samples: list[Sample], methods: Iterable[str]) -> pd.DataFrame:
+    """How much of each method's mass on I lies on the question, see `question_start`.
 
     Returns
     -------
@@ -183,11 +184,28 @@ def last_sentence_share(store: Store, samples: list[Sample], methods: Iterable[s
 
 
 def question_start(sample: Sample) -> int:
-    """First position of the last sentence of I, which asks the question; ValueError where I has no sentences."""
-    inside = [start for start, stop in sample.sentences or () if stop <= sample.segments.prompt[1]]
+    """Position in the context from which on I asks its question.
+
+    What the task knows (``metadata["question_start"]``, from `Example.question`); else the sentence that
+    `passages.asking_from` finds; of a sample without display tokens, which cannot be read, the last sentence.
+
+    Raises
+    ------
+    ValueError
+        If I has no sentences, or the position lies outside of it.
+    """
+    first, stop = sample.segments.prompt
+    known = sample.metadata.get("question_start")
+    if known is not None:
+        if not first <= known < stop:
+            raise ValueError(f"sample {sample.id}: question_start {known} lies outside its prompt ({first}, {stop})")
+        return int(known)
+    inside = sorted((a, b) for a, b in sample.sentences or () if first <= a and b <= stop)
     if not inside:
         raise ValueError(f"sample {sample.id} has no sentences in its prompt: make it by `collect`, or set `sentences`")
-    return max(inside)
+    if sample.tokens is None:
+        return inside[-1][0]
+    return inside[asking_from(["".join(sample.tokens[a:b]) for a, b in inside])][0]
 
 
 def mean_interval(values: pd.Series) -> dict[str, float]:

@@ -165,10 +165,10 @@ def test_mass_on_the_last_sentence_by_hand(tmp_path):
     sample.metadata = {"id": "s"}
     model, store = tiny_model(), Store(tmp_path / "s")
     evaluate([FlashTrace(hops=0), Random()], [sample], model, store=store, metrics=("recovery_cap",))
-    table = reasoning.last_sentence_share(store, [sample], ["flashtrace", "random"]).set_index("method")
+    table = reasoning.question_share(store, [sample], ["flashtrace", "random"]).set_index("method")
     scores = FlashTrace(hops=0).attribute(model, sample).scores
     assert table.loc["flashtrace", "mass"] == pytest.approx(float(scores[5:].sum() / scores.sum()), abs=1e-6)
     assert table["tokens"].tolist() == pytest.approx([2 / 7] * 2) and set(table["n"]) == {1}
     sample.sentences = None
     with pytest.raises(ValueError, match="no sentences in its prompt"):
-        reasoning.last_sentence_share(store, [sample], ["flashtrace"])
+        reasoning.question_share(store, [sample], ["flashtrace"])

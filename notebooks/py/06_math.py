@@ -105,12 +105,12 @@ for row in control[control["better"] != control["method"]].itertuples():
 # %% [markdown]
 # ## Where the rankings look
 #
-# The last sentence of a problem asks the question. How much of each method's mass on $\mathbf I$ lies there, beside the share
-# of $\mathbf I$'s tokens that stand there, which is what a ranking by lot gives?
+# The last sentences of a problem ask the question. How much of each method's mass on $\mathbf I$ lies there, beside the share
+# of $\mathbf I$'s tokens that stand there, which is what a random ranking gives?
 
 # %%
-asked = reasoning.last_sentence_share(store, samples, dict.fromkeys(frame["method"]))
-run.table(asked, "math_question_share", "Share of the mass on I that lies on its last sentence, the question")
+asked = reasoning.question_share(store, samples, dict.fromkeys(frame["method"]))
+run.table(asked, "math_question_share", "Share of the mass on I that lies on the question")
 asked.round(2)
 
 # %% [markdown]

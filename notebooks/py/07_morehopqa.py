@@ -90,12 +90,12 @@ for row in control[control["better"] != control["method"]].itertuples():
 # %% [markdown]
 # ## Where the rankings look
 #
-# The question stands behind the paragraphs. How much of each method's mass on $\mathbf I$ lies on the last sentence, beside the
-# share of $\mathbf I$'s tokens that stand there, which is what a ranking by lot gives?
+# The question stands behind the paragraphs; some have two sentences. How much of each method's mass on $\mathbf I$ lies on it,
+# beside the share of $\mathbf I$'s tokens that stand there, which is what a random ranking gives?
 
 # %%
-asked = reasoning.last_sentence_share(store, samples, dict.fromkeys(frame["method"]))
-run.table(asked, "morehopqa_question_share", "Share of the mass on I that lies on its last sentence, the question")
+asked = reasoning.question_share(store, samples, dict.fromkeys(frame["method"]))
+run.table(asked, "morehopqa_question_share", "Share of the mass on I that lies on the question")
 asked.round(2)
 
 # %% [markdown]

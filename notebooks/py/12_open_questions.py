@@ -192,8 +192,7 @@ for row in verdict.itertuples():
 #
 # What the attribution ranks first, the answer should depend on. The sentence of the input with the highest mean score is masked
 # and the model answers again, from the prompt on; beside it a sentence drawn by lot, and the lowest. Does the answer change?
-# The last sentence, which asks the question, is left out of the ranking: without it any answer may change, and it is often
-# ranked first. What masking it does stands beside the others.
+# The question is left out of the ranking: without it any answer may change, and it is often ranked first. What masking it does stands beside the others.
 
 # %%
 again = sorted(samples, key=lambda s: (len(s), s.id))[: settings.causal_samples]
