@@ -13,6 +13,8 @@ import torch
 from .fingerprints import fingerprint
 from .limits import ERROR, OK, OUT_OF_MEMORY, TIME_OUT, Ended, Limits
 from .manifest import cpu_name
+from .measured_code import code_of
+from .methods import METHODS
 from .profiles import EfficiencyProfile, Profile
 from .store import Store
 
@@ -87,9 +89,10 @@ class Sweeper:
         self.known = {record["identity"]: record for record in records}
 
     def identity(self, method: Contestant, size: Size) -> str:
-        """What is measured, whatever the machine's name."""
+        """What is measured, whatever the machine's name: of another package its name, of a method also its code."""
         where = self.where
-        return fingerprint([method.name, method.options, size, where.model, where.dtype, where.device])
+        code = [code_of(METHODS[method.name])] if method.name in METHODS else []
+        return fingerprint([method.name, method.options, size, where.model, where.dtype, where.device, *code])
 
     def fill(self, method: Contestant) -> None:
         """Measure the sizes that are not settled; a worker that dies is followed by one for what remains."""
