@@ -29,6 +29,7 @@ __all__ = [
 ]  # fmt: skip
 
 _SCHEMA_KEY = b"flashtrace.columns"  # files from before it was written are read without that check
+USED_LOG = "FLASHTRACE_USED_LOG"  # names the file into which a run of the book has its records' keys noted
 KEY_PATTERN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,119}")  # a key is a file name
 
 
@@ -55,6 +56,7 @@ class Store:
         self.path = path if path.suffix == ".parquet" else path.with_name(path.name + ".parquet")
         self.parts = self.path.with_suffix(".parts")
         self._merged: tuple[tuple | None, dict[str, int], pa.Table | None] = (None, {}, None)
+        self._noted: set[str] = set()  # keys that are in the log of use already
         self._schema: pa.Schema | None = None  # of all records this object knows of; read before the first `put`
 
     def put(self, key: str, record: dict[str, Any]) -> None:
@@ -80,17 +82,40 @@ class Store:
         self.parts.mkdir(parents=True, exist_ok=True)
         with self._lock(fcntl.LOCK_SH):
             _write_atomic(table, self.parts / f"{key}.parquet")
+        self.note_use(key)
 
     def get(self, key: str) -> dict[str, Any] | None:
         """Return the record under ``key``, arrays as lists; None where there is none (or its part is corrupt)."""
         part = self._read_part(self.parts / f"{key}.parquet")  # before the merged file: compaction moves that way
-        if part is not None:
-            return part.to_pylist()[0]
-        index, table = self._read_merged()
-        return table.slice(index[key], 1).to_pylist()[0] if key in index else None
+        index, table = self._read_merged() if part is None else ({key: 0}, part)
+        if key not in index:
+            return None
+        self.note_use(key)
+        return table.slice(index[key], 1).to_pylist()[0]
 
     def __contains__(self, key: str) -> bool:
         return self._read_part(self.parts / f"{key}.parquet") is not None or key in self._read_merged()[0]
+
+    def note_use(self, *keys: str) -> None:
+        """Note records as used where the environment names a log for it (`stale`); `get` and `put` do so themselves."""
+        log, fresh = os.environ.get(USED_LOG), set(keys) - self._noted
+        if log and fresh:
+            self._noted |= fresh
+            with open(log, "a", encoding="utf-8") as file:  # one short write a call: processes do not tear its lines
+                file.write("".join(f"{self.path.resolve()}\t{key}\n" for key in sorted(fresh)))
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Remove records; parts are merged on the way. Those that are not there are passed over."""
+        gone = set(keys)
+        self.parts.mkdir(parents=True, exist_ok=True)
+        with self._lock(fcntl.LOCK_EX):
+            read = self._read_parts()
+            table = self._merge(read)
+            keep = [key not in gone for key in table["key"].to_pylist()]
+            _write_atomic(table.filter(pa.array(keep, pa.bool_())), self.path)
+            for path in read:
+                path.unlink()
+        self._schema = None
 
     def __len__(self) -> int:
         return self._table().num_rows

@@ -147,6 +147,15 @@ class Sweeper:
         limits = self.settings
         return record["time_limit"] >= limits.time_limit and record["memory_limit"] >= limits.memory_limit
 
+    def use(self, method: Contestant, size: Size) -> dict[str, Any]:
+        """The record of a size that is settled or was tried, for a table."""
+        record = self.known[self.identity(method, size)]
+        self.store.note_use(self._key(record))
+        return record
+
+    def _key(self, record: dict[str, Any]) -> str:
+        return f"{record['identity']}-{fingerprint(record['hardware'])[:8]}"
+
     def _record(self, method: Contestant, size: Size) -> dict[str, Any] | None:
         return self.known.get(self.identity(method, size))
 
@@ -166,7 +175,7 @@ class Sweeper:
             "memory_limit": float(self.settings.memory_limit),
             **result,
         }
-        self.store.put(f"{identity}-{fingerprint(self.where.hardware)[:8]}", record)
+        self.store.put(self._key(record), record)
         self.known[identity] = record
 
 
