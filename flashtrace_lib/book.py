@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from . import paths
+from . import paths, stale
 from .manifest import write_manifest
 from .notebooks import find_notebooks, kernel_environment, notebook_dir, report_failure
 from .profiles import Profile, load_profile
@@ -146,7 +146,9 @@ def _run_all(profile: Profile, found: list[Path], parameters: dict[str, Any], bo
     extra = {name: value for name, value in parameters.items() if name != "profile"}
     outcomes, manifest = [], None
     for path in tqdm(found, desc=f"book ({profile.name})", unit="notebook"):
-        outcome = _run_one(path, paths.executed_dir(profile.name) / path.name, parameters)
+        with stale.noting_use(profile.name, path.stem, book) as finished:
+            outcome = _run_one(path, paths.executed_dir(profile.name) / path.name, parameters)
+            finished.append(outcome.error is None)
         outcomes.append(outcome)
         record = {
             "seconds": round(outcome.seconds, 1),

@@ -1,8 +1,8 @@
 """One causal check: mask the sentence that an attribution ranks first, and let the model answer again.
 
 A deletion curve asks how probable the old answer still is. This asks whether the model would give another one, and
-sets beside it what masking a sentence drawn by lot, and the one ranked last, does. The last sentence of the input,
-which asks the question, is not among them: without it any answer may change. What masking it does is told apart.
+sets beside it what masking a sentence drawn by lot, and the one ranked last, does. The question
+at the end of the input is not among them: without it any answer may change. What masking it does is told apart.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def maskings(sample: Sample, scores: torch.Tensor, seed: int = 0) -> dict[str, S
     Returns
     -------
     dict of str to (int, int)
-        ``top``, ``random`` and ``lowest``, three different token ranges before the last sentence; ``question``, that.
+        ``top``, ``random`` and ``lowest``, three different token ranges before the question; ``question``, from where
+        the input begins to ask to its end.
 
     Raises
     ------
@@ -59,8 +60,7 @@ def maskings(sample: Sample, scores: torch.Tensor, seed: int = 0) -> dict[str, S
     means = [float(scores[a - first : b - first].mean()) for a, b in inside]
     ranked = [span for _, span in sorted(zip(means, inside, strict=True), key=lambda pair: (-pair[0], pair[1]))]
     drawn = random.Random(f"{seed} {sample.id}").choice(ranked[1:-1])
-    question = (asked, max(b for a, b in sample.sentences if a == asked and b <= last))
-    return {"top": ranked[0], "random": drawn, "lowest": ranked[-1], "question": question}
+    return {"top": ranked[0], "random": drawn, "lowest": ranked[-1], "question": (asked, last)}
 
 
 def causal_frame(
@@ -93,6 +93,10 @@ def causal_frame(
 def record_key(model_key: str, sample: Sample, method: Method, seed: int) -> str:
     """Key of a sample's record, of the model with the fingerprint ``model_key``."""
     parts = {"version": _RECORD_VERSION, "model": model_key, "sample": sample_fingerprint(sample), "seed": seed}
+    first, stop = sample.segments.prompt
+    asked = question_start(sample)
+    if asked != max(a for a, b in sample.sentences if first <= a and b <= stop):
+        parts["question"] = asked  # where it is the last sentence, as in all records of this version, it is left out
     return fingerprint(parts | {"method": [type(method).__qualname__, method.name, method.options()]})
 
 

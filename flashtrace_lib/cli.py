@@ -66,6 +66,11 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument("--seed", type=int, default=0, help="chooses the rows (default: 0)")
     audit.set_defaults(run=_audit)
 
+    unused = commands.add_parser("stale", help="list stored records that no notebook of a profile uses")
+    unused.add_argument("--profile", default="laptop", help="name or .yaml file (default: laptop)")
+    unused.add_argument("--remove", action="store_true", help="and remove them")
+    unused.set_defaults(run=_stale)
+
     claimed = commands.add_parser("claims", help="judge the paper's claims by the stored results; writes the page")
     claimed.set_defaults(run=_claims)
 
@@ -123,6 +128,18 @@ def _audit(arguments: argparse.Namespace, rest: list[str]) -> int:
         rows += book_audit.audit_profile(profile, model, tokenizer, arguments.k, arguments.seed, tell=tell)
     print(book_audit.report(rows))
     return int(not all(row["agrees"] for row in rows))
+
+
+def _stale(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from . import stale
+    from .profiles import load_profile
+
+    profile = load_profile(arguments.profile)
+    found = stale.remove(profile) if arguments.remove else stale.unused(profile)
+    for name, keys in found.items():
+        print(f"{name}: {len(keys)} records that no notebook uses{', removed' if arguments.remove else ''}")
+    print("nothing stale" if not found else f"{sum(map(len, found.values()))} records in all")
+    return int(bool(found) and not arguments.remove)
 
 
 def _claims(arguments: argparse.Namespace, rest: list[str]) -> int:

@@ -126,7 +126,7 @@ def _measure(
     rows = []
     for method in tqdm(list(methods), desc="efficiency"):
         sweeper.fill(method)
-        rows += [_row(sweeper.known[sweeper.identity(method, size)], axis) for axis in sizes for size in sizes[axis]]
+        rows += [_row(sweeper.use(method, size), axis) for axis in sizes for size in sizes[axis]]
     store.compact()
     return _framed(rows)
 

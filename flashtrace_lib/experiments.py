@@ -123,6 +123,16 @@ def held_out(run: Run) -> Keep | None:
     return partial(in_split, split="eval") if run.model_name == "embedded" else None
 
 
+def ruler_setting(profile: Profile) -> str:
+    """How the profile's samples of Table 1 differ in what the benchmark leaves open; a sentence for captions."""
+    shot = {
+        True: "with RULER's worked example",
+        False: "without RULER's worked example",
+        "auto": "with RULER's worked example where the length leaves room for it",
+    }[profile.ruler.one_shot]
+    return f"Variable tracking {shot}; evidence of HotpotQA: the supporting {profile.hotpotqa.gold}s."
+
+
 def all_samples(collections: Mapping[str, Collection]) -> list[Sample]:
     """Samples of all cells, in order."""
     return [sample for collection in collections.values() for sample in collection.samples]
@@ -140,7 +150,8 @@ def count_table(collections: Mapping[str, Collection]) -> pd.DataFrame:
              "|O|": _median(p.output for p in parts), "gold share": round(float(np.mean(gold)), 3) if gold else None}
         )  # fmt: skip
     table = pd.DataFrame(rows)
-    return table.assign(**{"too long": table["too long"].fillna(0).astype(int)}) if "too long" in table else table
+    refused = table.columns.intersection(["too long", "faulty"])  # counted of documents alone
+    return table.assign(**{name: table[name].fillna(0).astype(int) for name in refused})
 
 
 def _kind(collection: Collection) -> str:

@@ -34,7 +34,7 @@ def token_kinds(sample: Sample) -> list[str]:
     """One of ``KINDS`` for each token of the context.
 
     The first token is its own kind, since attention rests on it; in I, a token without a letter or digit is
-    punctuation (white space included), a function word a connective, and the words of the last sentence the question.
+    punctuation (white space included), a function word a connective, and the words of the question the question.
 
     Raises
     ------

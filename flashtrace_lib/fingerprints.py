@@ -76,10 +76,25 @@ def _feed(digest, obj: Any) -> None:
 
 
 def model_fingerprint(model: torch.nn.Module) -> str:
-    """Hash of the configuration and of evenly spaced values of every parameter and saved buffer.
+    """Hash of the configuration, of evenly spaced values of every parameter and saved buffer, and of active adapters.
 
-    Computed afresh on every call (milliseconds), so that training or merging an adapter in place is seen. Where
-    the model was loaded from, and by which version, does not matter; its dtype does.
+    Computed afresh on every call (milliseconds), so that training or merging an adapter in place is seen, and which of
+    several adapters is active, with what scale, or that they are disabled. Where the model was loaded from, and by
+    which version, does not matter; its dtype does.
+
+    Not every change is seen: of each tensor 256 values count, so that an edit of a few rows of a large matrix may lie
+    between them, and a buffer that the model does not save (rotary frequencies) counts by the configuration alone.
+    Give the results of a model edited in such a way a store of their own.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A model of transformers, as it is or with adapters of peft.
+
+    Returns
+    -------
+    str
+        20 hexadecimal digits.
     """
     config = model.config.to_dict() if hasattr(model, "config") else {}
     config = json.loads(json.dumps(config, default=str))
@@ -88,7 +103,22 @@ def model_fingerprint(model: torch.nn.Module) -> str:
         flat = value.detach().reshape(-1)
         step = max(1, len(flat) // VALUES_PER_TENSOR)
         state[name] = [str(value.dtype), list(value.shape), flat[::step][:VALUES_PER_TENSOR].to(torch.float32)]
-    return fingerprint([type(model).__name__, _without(config, VOLATILE_CONFIG), state])
+    adapters = _adapters_in_use(model)  # of a model without any the hash is what it was before adapters counted
+    parts = [type(model).__name__, _without(config, VOLATILE_CONFIG), state]
+    return fingerprint([*parts, adapters] if adapters else parts)
+
+
+def _adapters_in_use(model: torch.nn.Module) -> dict[str, list[Any]]:
+    """Of each layer that peft has wrapped: active adapters, their scales, merged ones, whether all are disabled."""
+    found = {}
+    for name, module in model.named_modules():
+        disabled = getattr(module, "disable_adapters", None)  # of a model of transformers this is a method
+        if isinstance(disabled, bool):
+            active = list(module.active_adapters)
+            scales = getattr(module, "scaling", {})
+            scales = [float(scales[adapter]) if adapter in scales else None for adapter in active]
+            found[name] = [active, scales, list(module.merged_adapters), disabled]
+    return found
 
 
 def sample_fingerprint(sample: Sample) -> str:

@@ -256,8 +256,9 @@ def _sample(tokenizer: Any, example: Example, response: list[int] | str, how: st
     if mode is not None:
         metadata["mode"] = mode
     return build_sample(
-        tokenizer, example.prompt, response, evidence=example.evidence, metadata=metadata, **settings
-    )
+        tokenizer, example.prompt, response, evidence=example.evidence, question=example.question, metadata=metadata,
+        **settings,
+    )  # fmt: skip
 
 
 def _end_tokens(model: torch.nn.Module, tokenizer: Any) -> set[int]:

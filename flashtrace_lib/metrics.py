@@ -15,8 +15,10 @@ s_k = log p(response | input with the top k of K groups masked):
     |s_0 - s_K| under the default definition: where masking raises the likelihood it makes RISE 0, a perfect
     score. Kept to measure what that does; never the default.
 
-Note that r + |r - d| = max(d, 2r - d): sharpening the scores lowers MAS at an unchanged ranking. `sharpen` is
-the control for it, and RISE belongs beside every MAS.
+Note that r + |r - d| = max(d, 2r - d), which is least, r itself, where the density falls as the response does. At an
+unchanged ranking MAS therefore depends on how the scores are spread: sharpening them (d falls earlier) lowers MAS where
+d lies above r, and raises it where d lies below r, since up to twice the response is charged there. `sharpen` is the
+control for it, and RISE belongs beside every MAS.
 """
 
 from __future__ import annotations
@@ -234,8 +236,8 @@ def mas(response, scores_cumulative, definition: str = "log_probability") -> flo
 def sharpen(scores, temperature: float) -> torch.Tensor:
     """Same ranking, other magnitudes: sign(A) |A|^(1 / temperature), scaled to a mass of 1.
 
-    The control for MAS: a temperature below 1 concentrates the mass and lowers MAS without ranking anything
-    better; RISE and recovery stay the same.
+    The control for MAS: a temperature below 1 concentrates the mass, one above 1 flattens it, and MAS changes, up or
+    down, without anything being ranked better or worse; RISE and recovery stay the same.
 
     Returns
     -------

@@ -4,11 +4,56 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from .locate import THINK_CLOSE, THINK_OPEN, CharSpan, sentence_spans, strip_span
 from .sample import Sample, Span
+
+_MARKED = re.compile(r"\s*Question:")
+_ENDS_ASKING = re.compile(r"\?[\s\"'”’)\]$\\]*$")
+# Without a question mark: a question word at the head of a sentence, or what a problem tells one to do, there or behind
+# a comma, "and" or "then".
+_VERBS = (
+    "answer|calculate|compute|convert|describe|determine|enter|estimate|evaluate|express|factor|find|give|list|name|prove|"
+    "rationalize|round|say|show|simplify|solve|state|tell|write"
+)
+_TELLS = re.compile(
+    rf"^\W*(?:(?:at|by|for|in|of|on|to|with)\s+)?(?:how|what|which|who|whom|whose|why)\b"
+    rf"|(?:^\W*|[,;:]\s*|\b(?:and|then|please)\s+)(?:{_VERBS})\b",
+    re.IGNORECASE,
+)
+
+
+def asking_from(sentences: Sequence[str]) -> int:
+    """Index of the sentence from which on a text asks, where nothing but its words says so.
+
+    The last sentence that begins with "Question:"; else the last sentences, one behind the other, that end with a
+    question mark, begin with a question word or tell one to do something ("Find …"), and what follows them; else the
+    last sentence. A piece without a letter or digit, such as the "$" behind a full stop in a formula, goes with the
+    sentence before it.
+
+    Parameters
+    ----------
+    sentences : sequence of str
+        All sentences of the text.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    if not sentences:
+        raise ValueError("a text without sentences asks nothing")
+    marked = [i for i, sentence in enumerate(sentences) if _MARKED.match(sentence)]
+    if marked:
+        return marked[-1]
+    said = [i for i, sentence in enumerate(sentences) if re.search(r"\w", sentence)] or [0]
+    asks = [bool(_ENDS_ASKING.search(sentences[i]) or _TELLS.search(sentences[i])) for i in said]
+    first = max((k for k, asking in enumerate(asks) if asking), default=len(asks) - 1)
+    while first > 0 and asks[first - 1]:
+        first -= 1
+    return said[first]
 
 
 def sentence_ranges(text: str, cores: list[CharSpan], ranges: Mapping[Span, CharSpan]) -> list[Span]:

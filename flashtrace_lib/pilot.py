@@ -23,6 +23,7 @@ from .store import Store
 from .tasks.base import Example
 from .tasks.ruler import ruler_examples
 from .tasks.ruler_problems import RulerCell
+from .timing import timed_method
 
 N_OUTPUT = 16  # tokens of O in the cost measurement
 _FITTED = 3  # sizes that an extrapolation rests on: measured whatever they take
@@ -214,7 +215,7 @@ def _measured(
 ) -> float:
     """Seconds of one attribution, from the store where it was measured before."""
     shape = (n_input, 0, n_reasoning + N_OUTPUT) if naive else (n_input, n_reasoning, N_OUTPUT)
-    key = fingerprint({"model": model_fingerprint(model), "shape": shape, "method": [method.name, method.options()]})
+    key = fingerprint({"model": model_fingerprint(model), "shape": shape, **timed_method(method)})
     if key not in store:
         sample = random_sample(*shape, model.get_input_embeddings().num_embeddings)
         store.put(key, {"method": label, "n_reasoning": n_reasoning, "seconds": timed(method.attribute, model, sample)})

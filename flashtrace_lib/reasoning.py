@@ -16,6 +16,7 @@ from .experiments import profile_methods, rank_correlation, stored_attributions
 from .frames import summarise
 from .generation import Collection, collect
 from .metrics import mean_interval
+from .passages import asking_from
 from .report.output import Run
 from .sample import Sample
 from .store import Store
@@ -65,7 +66,8 @@ def hotpotqa_collection(
     Returns
     -------
     Collection
-        ``counts`` has ``too long`` in addition: records whose supporting paragraphs alone do not fit.
+        ``counts`` has ``too long`` in addition: records whose supporting paragraphs alone do not fit; and, where there
+        are any, ``faulty``: records whose supporting sentence does not exist.
 
     Raises
     ------
@@ -74,12 +76,13 @@ def hotpotqa_collection(
     """
     settings = run.profile.hotpotqa
     asked = settings.length if length is None else length
-    examples, too_long = documents_examples(
+    examples, refused = documents_examples(
         settings.max_tries, asked, lambda text: len(tokenise(tokenizer, text)[0]), gold=settings.gold,
         **_source(run, "hotpotqa"),
     )  # fmt: skip
     if not examples:
-        raise ValueError(f"none of {too_long} records of HotpotQA fits into {asked} tokens: raise the profile's length")
+        found = ", ".join(f"{n} {why}" for why, n in refused.items())
+        raise ValueError(f"no record of HotpotQA fits into {asked} tokens ({found}): raise the profile's length")
     if length is not None:
         examples = [replace(example, cell=f"hotpotqa_{length}") for example in examples]
     store = Store(run.store("hotpotqa_responses"))
@@ -88,7 +91,7 @@ def hotpotqa_collection(
         max_new_tokens=settings.max_new_tokens, fallback=run.profile.reasoning.fallback, filtered=filtered,
     )  # fmt: skip
     store.compact()
-    return _checked(replace(found, counts={**found.counts, "too long": too_long}), "HotpotQA")
+    return _checked(replace(found, counts={**found.counts, **refused}), "HotpotQA")
 
 
 def _checked(found: Collection, what: str) -> Collection:
@@ -160,8 +163,8 @@ def score_agreement(store: Store, samples: list[Sample], first: str, second: str
     return pd.DataFrame(rows, columns=["sample", "rho"])
 
 
-def last_sentence_share(store: Store, samples: list[Sample], methods: Iterable[str]) -> pd.DataFrame:
-    """How much of each method's mass on I lies on its last sentence, which asks the question.
+def question_share(store: Store, samples: list[Sample], methods: Iterable[str]) -> pd.DataFrame:
+    """How much of each method's mass on I lies on the question, see `question_start`.
 
     Returns
     -------
@@ -181,11 +184,28 @@ def last_sentence_share(store: Store, samples: list[Sample], methods: Iterable[s
 
 
 def question_start(sample: Sample) -> int:
-    """First position of the last sentence of I, which asks the question; ValueError where I has no sentences."""
-    inside = [start for start, stop in sample.sentences or () if stop <= sample.segments.prompt[1]]
+    """Position in the context from which on I asks its question.
+
+    What the task knows (``metadata["question_start"]``, from `Example.question`); else the sentence that
+    `passages.asking_from` finds; of a sample without display tokens, which cannot be read, the last sentence.
+
+    Raises
+    ------
+    ValueError
+        If I has no sentences, or the position lies outside of it.
+    """
+    first, stop = sample.segments.prompt
+    known = sample.metadata.get("question_start")
+    if known is not None:
+        if not first <= known < stop:
+            raise ValueError(f"sample {sample.id}: question_start {known} lies outside its prompt ({first}, {stop})")
+        return int(known)
+    inside = sorted((a, b) for a, b in sample.sentences or () if first <= a and b <= stop)
     if not inside:
         raise ValueError(f"sample {sample.id} has no sentences in its prompt: make it by `collect`, or set `sentences`")
-    return max(inside)
+    if sample.tokens is None:
+        return inside[-1][0]
+    return inside[asking_from(["".join(sample.tokens[a:b]) for a, b in inside])][0]
 
 
 def mean_row(values: Iterable[float]) -> dict[str, float]:

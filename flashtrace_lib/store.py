@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -28,6 +29,7 @@ __all__ = [
 ]  # fmt: skip
 
 _SCHEMA_KEY = b"flashtrace.columns"  # files from before it was written are read without that check
+USED_LOG = "FLASHTRACE_USED_LOG"  # names the file into which a run of the book has its records' keys noted
 KEY_PATTERN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,119}")  # a key is a file name
 
 
@@ -54,6 +56,8 @@ class Store:
         self.path = path if path.suffix == ".parquet" else path.with_name(path.name + ".parquet")
         self.parts = self.path.with_suffix(".parts")
         self._merged: tuple[tuple | None, dict[str, int], pa.Table | None] = (None, {}, None)
+        self._noted: set[str] = set()  # keys that are in the log of use already
+        self._schema: pa.Schema | None = None  # of all records this object knows of; read before the first `put`
 
     def put(self, key: str, record: dict[str, Any]) -> None:
         """Write ``record`` under ``key``, replacing what was there.
@@ -64,24 +68,54 @@ class Store:
             Letters, digits, ``.``, ``_`` and ``-``, at most 120.
         record : dict
             Columns: numbers, strings, bools, None, tensors, arrays and (nested) lists; dicts as JSON text.
+
+        Raises
+        ------
+        ValueError
+            If the key cannot be a file name, a value cannot be stored, or a column holds values of another type in the
+            records that are there (whole numbers and floats go together, and so does anything with None).
         """
         if not KEY_PATTERN.fullmatch(key):
             raise ValueError(f"key {key!r} cannot be a file name: use letters, digits, '.', '_', '-' (fingerprint())")
         table = pa.Table.from_pydict({name: _column(name, value) for name, value in {**record, "key": key}.items()})
+        self._check_types(table.schema)
         self.parts.mkdir(parents=True, exist_ok=True)
         with self._lock(fcntl.LOCK_SH):
             _write_atomic(table, self.parts / f"{key}.parquet")
+        self.note_use(key)
 
     def get(self, key: str) -> dict[str, Any] | None:
         """Return the record under ``key``, arrays as lists; None where there is none (or its part is corrupt)."""
         part = self._read_part(self.parts / f"{key}.parquet")  # before the merged file: compaction moves that way
-        if part is not None:
-            return part.to_pylist()[0]
-        index, table = self._read_merged()
-        return table.slice(index[key], 1).to_pylist()[0] if key in index else None
+        index, table = self._read_merged() if part is None else ({key: 0}, part)
+        if key not in index:
+            return None
+        self.note_use(key)
+        return table.slice(index[key], 1).to_pylist()[0]
 
     def __contains__(self, key: str) -> bool:
         return self._read_part(self.parts / f"{key}.parquet") is not None or key in self._read_merged()[0]
+
+    def note_use(self, *keys: str) -> None:
+        """Note records as used where the environment names a log for it (`stale`); `get` and `put` do so themselves."""
+        log, fresh = os.environ.get(USED_LOG), set(keys) - self._noted
+        if log and fresh:
+            self._noted |= fresh
+            with open(log, "a", encoding="utf-8") as file:  # one short write a call: processes do not tear its lines
+                file.write("".join(f"{self.path.resolve()}\t{key}\n" for key in sorted(fresh)))
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Remove records; parts are merged on the way. Those that are not there are passed over."""
+        gone = set(keys)
+        self.parts.mkdir(parents=True, exist_ok=True)
+        with self._lock(fcntl.LOCK_EX):
+            read = self._read_parts()
+            table = self._merge(read)
+            keep = [key not in gone for key in table["key"].to_pylist()]
+            _write_atomic(table.filter(pa.array(keep, pa.bool_())), self.path)
+            for path in read:
+                path.unlink()
+        self._schema = None
 
     def __len__(self) -> int:
         return self._table().num_rows
@@ -92,15 +126,32 @@ class Store:
         return pd.DataFrame(table.to_pylist(), columns=table.column_names)
 
     def compact(self) -> None:
-        """Merge all parts into the one file, atomically; the parts go only once it is safely in place."""
+        """Merge all parts into the one file, atomically; the parts go only once it is safely in place.
+
+        In a folder that cannot be written to the parts stay as they are, with a warning: they are read as well.
+        """
         if not self.parts.is_dir():
             return
-        with self._lock(fcntl.LOCK_EX):
-            read = self._read_parts()
-            if read:
-                _write_atomic(self._merge(read), self.path)
-            for path in [*read, *self.parts.glob(".*.tmp.*")]:  # what killed writers left; none is alive in here
-                path.unlink()
+        try:
+            with self._lock(fcntl.LOCK_EX):
+                read = self._read_parts()
+                if read:
+                    _write_atomic(self._merge(read), self.path)
+                for path in [*read, *self.parts.glob(".*.tmp.*")]:  # what killed writers left; none is alive in here
+                    path.unlink()
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise
+            warnings.warn(f"{self.parts} is not merged, since nothing can be written there ({error})", stacklevel=2)
+
+    def _check_types(self, schema: pa.Schema) -> None:
+        """Note the columns of a new record; ValueError where one has another type than in the records before it."""
+        if self._schema is None:
+            self._schema = self._table().schema
+        try:
+            self._schema = _unified([self._schema, schema])
+        except StoreError as error:
+            raise ValueError(f"the record does not fit {self.path}: {error}") from None
 
     def _table(self) -> pa.Table:
         return self._merge(self._read_parts())
@@ -115,6 +166,10 @@ class Store:
             tables.append(merged.take(pa.array(rows, pa.int64())))
         if not tables:
             return pa.table({"key": pa.array([], pa.string())})
+        try:
+            _unified([table.schema for table in tables])
+        except StoreError as error:  # two processes wrote at once, which neither could see
+            raise StoreError(f"{self.path} cannot be merged: {error}") from None
         # Permissive: a column that is empty or missing in one record takes its type from the others.
         return pa.concat_tables(tables, promote_options="permissive").sort_by("key")
 
@@ -179,6 +234,22 @@ def _column(name: str, value: Any) -> pa.Array:
         return column
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise ValueError(f"column {name} cannot be stored ({error}): use numbers, text or lists of them") from error
+
+
+def _unified(schemas: list[pa.Schema]) -> pa.Schema:
+    """Columns of all ``schemas``; StoreError naming a column that has two types."""
+    try:
+        return pa.unify_schemas([schema.remove_metadata() for schema in schemas], promote_options="permissive")
+    except pa.ArrowTypeError:
+        for name in dict.fromkeys(field.name for schema in schemas for field in schema):
+            types = list(dict.fromkeys(schema.field(name).type for schema in schemas if name in schema.names))
+            try:
+                pa.unify_schemas([pa.schema([(name, kind)]) for kind in types], promote_options="permissive")
+            except pa.ArrowTypeError:
+                found = " and ".join(sorted({str(kind) for kind in types}))
+                message = f"column {name} holds {found}: give values of one type, or another column name"
+                raise StoreError(message) from None
+        raise
 
 
 def _write_atomic(table: pa.Table, path: Path) -> None:

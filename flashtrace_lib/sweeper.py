@@ -13,6 +13,8 @@ import torch
 from .fingerprints import fingerprint
 from .limits import ERROR, OK, OUT_OF_MEMORY, TIME_OUT, Ended, Limits
 from .manifest import cpu_name
+from .measured_code import code_of
+from .methods import METHODS
 from .profiles import EfficiencyProfile, Profile
 from .store import Store
 
@@ -87,9 +89,10 @@ class Sweeper:
         self.known = {record["identity"]: record for record in records}
 
     def identity(self, method: Contestant, size: Size) -> str:
-        """What is measured, whatever the machine's name."""
+        """What is measured, whatever the machine's name: of another package its name, of a method also its code."""
         where = self.where
-        return fingerprint([method.name, method.options, size, where.model, where.dtype, where.device])
+        code = [code_of(METHODS[method.name])] if method.name in METHODS else []
+        return fingerprint([method.name, method.options, size, where.model, where.dtype, where.device, *code])
 
     def fill(self, method: Contestant) -> None:
         """Measure the sizes that are not settled; a worker that dies is followed by one for what remains."""
@@ -144,6 +147,15 @@ class Sweeper:
         limits = self.settings
         return record["time_limit"] >= limits.time_limit and record["memory_limit"] >= limits.memory_limit
 
+    def use(self, method: Contestant, size: Size) -> dict[str, Any]:
+        """The record of a size that is settled or was tried, for a table."""
+        record = self.known[self.identity(method, size)]
+        self.store.note_use(self._key(record))
+        return record
+
+    def _key(self, record: dict[str, Any]) -> str:
+        return f"{record['identity']}-{fingerprint(record['hardware'])[:8]}"
+
     def _record(self, method: Contestant, size: Size) -> dict[str, Any] | None:
         return self.known.get(self.identity(method, size))
 
@@ -163,7 +175,7 @@ class Sweeper:
             "memory_limit": float(self.settings.memory_limit),
             **result,
         }
-        self.store.put(f"{identity}-{fingerprint(self.where.hardware)[:8]}", record)
+        self.store.put(self._key(record), record)
         self.known[identity] = record
 
 

@@ -82,6 +82,7 @@ def build_sample(
     reasoning: Locator = "auto",
     output: Locator = "auto",
     evidence: Sequence[CharSpan] = (),
+    question: int | None = None,
     system: str | None = None,
     template: bool = True,
     request: str = "",
@@ -110,6 +111,8 @@ def build_sample(
         (`locate_segments`). ``reasoning=None`` means none.
     evidence : sequence of (int, int)
         Character ranges of the prompt that hold the ground truth (appendix F.1). Without any, no gold mask.
+    question : int, optional
+        Character of the prompt at which it begins to ask; ``metadata["question_start"]`` is then the token there.
     system, template, request, answer_prefix, template_kwargs
         See `render_prompt`.
     end_token : bool
@@ -146,9 +149,12 @@ def build_sample(
         text, ids, offsets, n_prompt = _encode_ids(tokenizer, rendered.text, response)
     cores = [_core(text, span) for span in offsets]
     segments, ranges = _segments(tokenizer, text, ids, cores, rendered, n_prompt, reasoning, output)
+    shift = rendered.span[0] - rendered.trimmed  # from the prompt as it was given to the text as the model reads it
+    told = {"messages": _messages(cores, rendered)} if whole else {}
+    if question is not None:
+        told["question_start"] = _tokens_in(cores, (question + shift, rendered.span[1]), segments.prompt[0])[0]
     gold = None
     if len(evidence):
-        shift = rendered.span[0] - rendered.trimmed
         gold = char_spans_to_token_mask(cores, [(a + shift, b + shift) for a, b in evidence], text)
         gold[: segments.prompt[0]] = False  # a template token that shares a character with the evidence
         gold[segments.prompt[1] :] = False
@@ -160,7 +166,7 @@ def build_sample(
         tokens=_display(text, offsets),
         sentences=sentence_ranges(text, cores, ranges),
         mask_token_id=tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
-        metadata={**({"messages": _messages(cores, rendered)} if whole else {}), **(metadata or {})},
+        metadata={**told, **(metadata or {})},
     )
 
 

@@ -1,4 +1,7 @@
-"""Seconds of attributions, measured once and stored; the plain forward pass beside them is `bench`'s business."""
+"""Seconds of attributions, measured once and stored; the plain forward pass beside them is `bench`'s business.
+
+The key of a time has a hash of the code that was timed (`measured_code`): where that changes it is measured again.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from tqdm import tqdm
 from .attribution import Method
 from .bench import random_sample, timed
 from .fingerprints import fingerprint, model_fingerprint, sample_fingerprint
+from .measured_code import code_of
 from .report.output import Run
 from .sample import Sample
 from .store import Store
@@ -40,7 +44,7 @@ def span_cost(
     pairs = [(label, method, size) for size in sizes for label, method in methods.items()]
     for label, method, (n_input, n_output) in tqdm(pairs, desc="span cost"):
         shaped_by = {"model": model_fingerprint(model), "size": [n_input, n_output], "runs": runs}
-        key = fingerprint({**shaped_by, "method": [method.name, method.options()]})
+        key = fingerprint({**shaped_by, **timed_method(method)})
         if key not in store:
             sample = random_sample(n_input, 0, n_output, model.get_input_embeddings().num_embeddings)
             method.attribute(model, sample)  # warm-up
@@ -53,6 +57,11 @@ def span_cost(
         ]
     store.compact()
     return pd.DataFrame(rows)
+
+
+def timed_method(method: Method) -> dict[str, object]:
+    """What of a method shapes its time: name, options and the code that it runs; part of a key."""
+    return {"method": [method.name, method.options()], "code": code_of(type(method))}
 
 
 def paired_seconds(
@@ -81,7 +90,7 @@ def paired_seconds(
     for sample in tqdm(samples, desc="seconds"):
         keys = {
             label: fingerprint({"model": model_fingerprint(model), "sample": sample_fingerprint(sample), "runs": runs,
-                                "method": [method.name, method.options()]})
+                                **timed_method(method)})
             for label, method in methods.items()
         }  # fmt: skip
         if not all(key in store for key in keys.values()):

@@ -260,6 +260,19 @@ def test_the_committed_differences_are_those_of_the_stored_records(monkeypatch):
     assert len(both) >= 9 and np.allclose(both[["difference", "low", "high"]], both[["difference_mine", "low_mine", "high_mine"]], atol=2e-3)  # fmt: skip # noqa: E501
 
 
+def test_a_table_of_groups_alone_is_compared_by_its_groups(monkeypatch):
+    monkeypatch.setenv("FLASHTRACE_FIGURES_DIR", str(ROOT / "figures"))
+    found, left_out = claim_tables.paired_with_all("laptop")
+    assert left_out == []  # nothing is printed about cells that the table does not show
+    mine = found[(found["table"] == "table10_last_token") & (found["metric"] == "rise")].set_index("cell")
+    printed = pd.read_csv(ROOT / "figures" / "laptop" / "table10_last_token.csv")
+    printed = printed.set_index(["method", "cell", "metric"])
+    assert set(mine.index) == set(printed.index.get_level_values("cell"))
+    for cell, row in mine.iterrows():
+        ours, theirs = (printed.loc[(method, cell, "rise")] for method in ("flashtrace", "last_token"))
+        assert row["difference"] == pytest.approx(ours["mean"] - theirs["mean"], abs=2e-6) and row["n"] == ours["n"]
+
+
 def test_the_page_reads_well(tables):
     page = claims.markdown(claims.judge_all(["copy"]))
     lines = [line for line in page.splitlines() if line.startswith("| ")]

@@ -18,6 +18,13 @@ from flashtrace_lib.report import output
 from flashtrace_lib.store import Store
 
 
+def test_captions_say_what_the_profile_makes_of_the_benchmark():
+    said = {name: experiments.ruler_setting(profiles.load_profile(name)) for name in ("laptop", "full", "paper")}
+    for name, shot, gold in (("laptop", "without RULER's", "sentences"), ("full", "without RULER's", "sentences"),
+                             ("paper", "where the length leaves room", "paragraphs")):  # fmt: skip
+        assert shot in said[name] and said[name].endswith(f"the supporting {gold}.")
+
+
 @pytest.mark.parametrize("family", ["llama", "qwen3", "mistral", "gemma2"])
 def test_the_reference_loop_equals_the_kernel(family):
     model, sample = tiny_model(family), tiny_sample()

@@ -154,7 +154,21 @@ def test_mas_stays_within_zero_and_one(curve, scores):
     assert 0 <= m.mas(m.normalise_response(curve), m.cumulative(scores, STEPS)) <= 1
 
 
-def test_sharpening_lowers_mas_at_the_same_ranking():
+def test_mas_is_least_where_the_mass_falls_as_the_response_does():
+    response = torch.linspace(1, 0, STEPS + 1).double() ** 2
+    values = {p: m.mas(response, 1 - torch.linspace(1, 0, STEPS + 1).double() ** p) for p in (0.5, 1, 2, 4, 8)}
+    assert min(values, key=values.get) == 2 and values[2] == pytest.approx(m.rise(response))
+    assert values[0.5] > values[1] > values[2] < values[4] < values[8]  # flatter than the response, and sharper
+
+
+def test_sharpening_raises_mas_where_the_response_falls_slowly():
+    response, scores = torch.linspace(1, 0, STEPS + 1).double(), torch.linspace(1, 0.2, 40)
+    assert (m.density(scores, STEPS) <= response + 1e-12).all()  # d below r: every sharpening moves it further away
+    values = [m.mas(response, m.cumulative(m.sharpen(scores, t), STEPS)) for t in (1.0, 0.5, 0.25)]
+    assert values == sorted(values) and values[-1] > values[0] + 0.1
+
+
+def test_sharpening_lowers_mas_where_the_response_falls_at_once():
     scores = torch.linspace(1, 0.2, 40)
     response = m.normalise_response(torch.cat([torch.zeros(1), torch.full((20,), -10.0)]))
     values = []

@@ -90,6 +90,22 @@ def test_name_of_a_figure_is_checked(run, figure, name):
         run.figure(figure, name)
 
 
+def test_what_shows_rise_or_mas_says_in_which_arithmetic_the_curves_are(run, figure):
+    frame = pd.DataFrame({"metric": ["recovery", "rise", "mas"], "curve_dtype": [None, "bfloat16", "bfloat16"], "n": 2})
+    table = run.table(frame.drop(columns="curve_dtype"), "before")
+    assert "curves" not in table[1].read_text()  # nothing is known of them yet
+    run.note_curves(frame)
+    for name, part, said in (("a", frame, True), ("b", frame[:1], False)):
+        texts = [path.read_text() for path in run.table(part.drop(columns="curve_dtype"), name)[1:]]
+        assert all(("curves in bfloat16" in text) == said for text in texts)
+    assert "curves in bfloat16" in run.table(frame[:1], "c", "Cost and MAS")[1].read_text()
+    for caption, said in (("RISE by cell", True), ("Recovery by cell", False)):
+        run.figure(figure, "fig", caption)
+        assert any("curves in bfloat16" in text.get_text() for text in figure.texts) == said
+    run.note_curves(pd.concat([frame, frame.assign(curve_dtype="float32")]))
+    assert run.stamp(3, on_curve=True).endswith("n = 3 · curves in bfloat16 and float32")
+
+
 def test_table_is_stamped_in_all_three_forms(run):
     run.model_name = "other_model"
     csv, md, tex = run.table(frame(), "table1_ruler", caption="RULER & more")

@@ -139,7 +139,7 @@ def test_hotpotqa_at_the_profiles_length_and_at_others(run, monkeypatch):
     reasoning.hotpotqa_collection(run, None, tokenizer, 500, filtered=False)
     assert asked["cells"] == {"hotpotqa_500"} and asked["n"] == 1 and not asked["filtered"]
     assert all(400 < n <= 500 for n in asked["tokens"])
-    with pytest.raises(ValueError, match="none of 3 records of HotpotQA fits into 20 tokens"):
+    with pytest.raises(ValueError, match=r"no record of HotpotQA fits into 20 tokens \(3 too long\)"):
         reasoning.hotpotqa_collection(run, None, tokenizer, 20)
 
 
@@ -173,10 +173,10 @@ def test_mass_on_the_last_sentence_by_hand(tmp_path):
     sample.metadata = {"id": "s"}
     model, store = tiny_model(), Store(tmp_path / "s")
     evaluate([FlashTrace(hops=0), Random()], [sample], model, store=store, metrics=("recovery_cap",))
-    table = reasoning.last_sentence_share(store, [sample], ["flashtrace", "random"]).set_index("method")
+    table = reasoning.question_share(store, [sample], ["flashtrace", "random"]).set_index("method")
     scores = FlashTrace(hops=0).attribute(model, sample).scores
     assert table.loc["flashtrace", "mass"] == pytest.approx(float(scores[5:].sum() / scores.sum()), abs=1e-6)
     assert table["tokens"].tolist() == pytest.approx([2 / 7] * 2) and set(table["n"]) == {1}
     sample.sentences = None
     with pytest.raises(ValueError, match="no sentences in its prompt"):
-        reasoning.last_sentence_share(store, [sample], ["flashtrace"])
+        reasoning.question_share(store, [sample], ["flashtrace"])

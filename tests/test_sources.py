@@ -162,8 +162,8 @@ def test_documents_fill_a_length_and_what_does_not_fit_is_counted(tmp_path):
     def words(text):
         return len(text.split())
 
-    drawn, too_long = documents_examples(5, 400, words, seed=1)
-    assert too_long == 0 and [e.id for e in drawn] == [e.id for e in task_examples("hotpotqa", 5, seed=1)]
+    drawn, refused = documents_examples(5, 400, words, seed=1)
+    assert refused == {"too long": 0} and [e.id for e in drawn] == [e.id for e in task_examples("hotpotqa", 5, seed=1)]
     assert all(350 < e.metadata["tokens"] <= 400 for e in drawn)
     write_standins(tmp_path, 6)
     from_folder, _ = documents_examples(6, 400, words, source="folder", folder=tmp_path, seed=2)
@@ -171,12 +171,29 @@ def test_documents_fill_a_length_and_what_does_not_fit_is_counted(tmp_path):
     assert [e.id for e in from_folder] == [e.id for e in same]
     least = sorted(_support_alone(record, words) for record in standin_records("hotpotqa", 5, 1))
     few, left_out = documents_examples(5, least[2], words, seed=1)
-    assert few and left_out == 5 - len(few) > 0
+    assert few and left_out["too long"] == 5 - len(few) > 0
     record = json.loads((tmp_path / FILES["hotpotqa"]).read_text())
     record[0]["supporting_facts"]["title"][0] = "Nowhere"
     (tmp_path / FILES["hotpotqa"]).write_text(json.dumps(record))
     with pytest.raises(ValueError, match="no paragraph is titled Nowhere"):
         documents_examples(6, 400, words, source="folder", folder=tmp_path)
+
+
+@pytest.mark.parametrize("index", [99, -1])
+def test_a_record_whose_supporting_sentence_does_not_exist_is_refused_and_counted(tmp_path, index):
+    records = standin_records("hotpotqa", 6)
+    title = records[2]["supporting_facts"]["title"][1]
+    records[2]["supporting_facts"]["sent_id"][1] = index
+    message = rf"record {records[2]['id']}: its supporting fact is sentence {index} of '{title}'"
+    with pytest.raises(ValueError, match=message):
+        hotpotqa_example(records[2], records[2]["id"])
+    path = tmp_path / FILES["hotpotqa"]
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(records))
+    with pytest.warns(UserWarning, match=message):
+        made, refused = documents_examples(6, 400, lambda text: len(text.split()), source="folder", folder=tmp_path)
+    assert refused == {"too long": 0, "faulty": 1} and len(made) == 5
+    assert records[2]["id"] not in {example.id for example in made} and all(len(e.evidence) >= 2 for e in made)
 
 
 def test_the_whole_of_math_is_read_in_its_authors_layout_and_from_the_hub(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """The store survives crashes, corruption and concurrent writers."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -72,6 +73,52 @@ def test_compaction_keeps_every_record_and_merges_unlike_columns(store):
     store.put("c", {"x": 2})
     store.compact()
     assert store.records()["key"].tolist() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "first, second, types",
+    [(1, "one", "int64 and string"), ([1.0], [[1.0]], "list<item: double>"), (True, "yes", "bool and string")],
+)
+def test_a_column_has_one_type(store, first, second, types):
+    store.put("a", {"x": None, "n": 1})
+    store.put("b", {"x": first})
+    for state in ("parts", "merged"):
+        for writer in (store, Store(store.path)):  # one that wrote the records, and one that has not read any
+            with pytest.raises(ValueError, match=rf"column x holds .*{types}"):
+                writer.put("c", {"x": second})
+        assert "c" not in store and len(store.records()) == 2, state
+        store.compact()
+    store.put("d", {"x": None, "n": 2.5})
+    assert store.records()["n"].dropna().tolist() == [1.0, 2.5]
+
+
+def test_writers_that_could_not_see_each_other_are_named(store):
+    other = Store(store.path)
+    store.put("a", {"x": 1})
+    other._schema = store_module.pa.schema([])  # it had looked before the record was there
+    other.put("b", {"x": "one"})
+    for read in (store.records, store.compact):
+        with pytest.raises(StoreError, match="ruler.parquet cannot be merged: column x holds int64 and string"):
+            read()
+    assert store.get("a")["x"] == 1 and store.get("b")["x"] == "one"
+
+
+def test_compacting_where_nothing_can_be_written_leaves_the_parts(store, monkeypatch):
+    store.put("a", {"x": 1})
+
+    def refuse_with(number):
+        def refused(table, path):
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(store_module, "_write_atomic", refused)
+
+    refuse_with(errno.EROFS)
+    with pytest.warns(UserWarning, match="is not merged"):
+        store.compact()
+    assert store.records()["x"].tolist() == [1] and list(store.parts.glob("*.parquet"))
+    refuse_with(errno.ENOSPC)  # no space left is no such folder
+    with pytest.raises(OSError):
+        store.compact()
 
 
 def test_newer_part_wins_and_is_counted_once(store):

@@ -22,12 +22,14 @@ from matplotlib.figure import Figure
 
 from .. import __version__, paths
 from ..fingerprints import model_fingerprint
+from ..frames import ON_CURVE
 from ..manifest import record_model
 from ..profiles import Profile, load_profile
 from .settings import methods_in, methods_named, sentences, settings_of
 
 _DPI = 150
 _STAMP_ID = "flashtrace-stamp"
+_ON_CURVE = re.compile(r"\b(RISE|MAS)\b")  # in a caption
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
 _LATEX = str.maketrans(
     {mark: f"\\{mark}" for mark in "&%$#_{}"}
@@ -62,10 +64,13 @@ class Run:
         What shapes the run.
     model_name : str
         The model that figures and tables are stamped with.
+    curves : str
+        Arithmetic of the deletion curves, see `note_curves`.
     """
 
     profile: Profile
     model_name: str = field(default="")
+    curves: str = ""
 
     def __post_init__(self) -> None:
         self.model_name = self.model_name or self.profile.model
@@ -94,10 +99,22 @@ class Run:
         }
         record_model(self.profile.name, self.model_name, facts)
 
-    def stamp(self, n: int | str | None = None) -> str:
-        """The line on every figure and table: profile, model and number of samples."""
+    def note_curves(self, frame: pd.DataFrame) -> None:
+        """Note the arithmetic of a frame's deletion curves; what shows RISE or MAS from then on is stamped with it.
+
+        Parameters
+        ----------
+        frame : pandas.DataFrame
+            From `evaluation.evaluate`.
+        """
+        on_curve = frame[frame["metric"].isin(ON_CURVE)]
+        self.curves = " and ".join(sorted(on_curve["curve_dtype"].dropna().unique()))
+
+    def stamp(self, n: int | str | None = None, *, on_curve: bool = False) -> str:
+        """The line on every figure and table: profile, model, number of samples, and the arithmetic of the curves."""
         parts = [f"profile {self.profile.name}", f"model {self.model_name}"]
-        return " · ".join(parts if n is None else [*parts, f"n = {n}"])
+        parts += [] if n is None else [f"n = {n}"]
+        return " · ".join([*parts, f"curves in {self.curves}"] if on_curve and self.curves else parts)
 
     def figure(
         self, fig: Figure, name: str, caption: str = "", n: int | str | None = None, *, shows_records: bool = False
@@ -124,7 +141,7 @@ class Run:
         Saved
             Paths of the PNG and the PDF.
         """
-        stamp = self.stamp(n)
+        stamp = self.stamp(n, on_curve=_ON_CURVE.search(caption) is not None)
         for text in [text for text in fig.texts if text.get_gid() == _STAMP_ID]:
             text.remove()  # a figure saved twice carries one stamp
         settings = settings_of(self.profile, methods_named(fig))
@@ -175,7 +192,8 @@ class Run:
         if n is None and "n" in frame and frame["n"].notna().any():
             low, high = int(frame["n"].min()), int(frame["n"].max())
             n = low if low == high else f"{low}–{high}"
-        stamp = self.stamp(n)
+        named = "metric" in frame and frame["metric"].isin(ON_CURVE).any()
+        stamp = self.stamp(n, on_curve=bool(named) or _ON_CURVE.search(caption) is not None)
         shown = _flat(frame if wide is None else wide)
         long = _flat(frame)
         caption = sentences(caption, settings_of(self.profile, methods_in(long)))

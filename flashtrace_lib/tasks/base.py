@@ -24,6 +24,9 @@ class Example:
         What a correct response must contain (or equal, see ``scorer``).
     evidence : tuple of (int, int)
         Character ranges of ``prompt`` that hold the ground-truth evidence.
+    question : int, optional
+        Character of ``prompt`` at which it begins to ask; what stands before is what the answer is to be found in. None
+        where the task does not mark it (a word problem): `passages.asking_from` then looks for it.
     request : str
         What the user says behind it, such as how to put the answer: part of the turn, not of the segment I.
     answer_prefix : str
@@ -44,6 +47,7 @@ class Example:
     prompt: str
     answers: tuple[str, ...]
     evidence: tuple[CharSpan, ...] = ()
+    question: int | None = None
     request: str = ""
     answer_prefix: str = ""
     reasoning: str = ""
@@ -55,6 +59,11 @@ class Example:
     def __post_init__(self) -> None:
         if not self.prompt:
             raise ValueError(f"example {self.id}: the prompt is empty")
+        if self.question is not None and not 0 <= self.question < len(self.prompt):
+            raise ValueError(
+                f"example {self.id}: the question begins at {self.question}, outside the prompt of {len(self.prompt)} "
+                "characters"
+            )
         for start, stop in self.evidence:
             if not 0 <= start < stop <= len(self.prompt):
                 raise ValueError(

@@ -27,6 +27,10 @@ _EDIT = (
 )
 
 
+class NoSuchSentence(ValueError):
+    """A record of HotpotQA names a supporting sentence that its paragraph does not have."""
+
+
 def gsm8k_example(record: Record, id: str) -> Example:
     r"""GSM8K: the chain is the written solution without its marks, the output holds ``\boxed{N}``."""
     question, solution = _fields(record, id, "question", "answer")
@@ -96,6 +100,7 @@ def morehopqa_example(record: Record, id: str) -> Example:
         prompt=prompt,
         answers=(answer,),
         evidence=_places(prompt, record.get("evidence") or dict.fromkeys(support), id),
+        question=len(body) + 2,
         reasoning="\n".join(lines),
         output=f"The answer is {answer}.",
         scorer="qa_match",
@@ -104,9 +109,16 @@ def morehopqa_example(record: Record, id: str) -> Example:
 
 
 def hotpotqa_example(record: Record, id: str) -> Example:
-    """HotpotQA, hub or original format, in RULER's prompt: the chain quotes the supporting sentences."""
+    """HotpotQA, hub or original format, in RULER's prompt: the chain quotes the supporting sentences.
+
+    Raises
+    ------
+    NoSuchSentence
+        If a supporting fact is a sentence that its paragraph does not have, or a blank one: evidence would be missing.
+    """
     question, answer, context, facts = _fields(record, id, "question", "answer", "context", "supporting_facts")
     documents = titled(context, "title", "sentences")
+    _check_support(id, documents, titled(facts, "title", "sent_id"))
     before = f"{_QA}\n\nThe following are given documents.\n\n"
     support = set(titled(facts, "title", "sent_id"))
     ordered = {title: i for i, (title, _) in enumerate(titled(facts, "title", "sent_id"))}
@@ -128,12 +140,24 @@ def hotpotqa_example(record: Record, id: str) -> Example:
         prompt=prompt,
         answers=(answer,),
         evidence=tuple(sorted(evidence.values())),
+        question=len(text) + len(_QA) + 2,
         answer_prefix=" Answer:",
         reasoning="\n".join(prompt[slice(*span)] for _, span in sorted(evidence.items())),
         output=answer,
         scorer="qa_match",
         metadata=_extra(record),
     )
+
+
+def _check_support(id: str, documents: list[tuple[Any, Any]], facts: list[tuple[Any, Any]]) -> None:
+    """Raise NoSuchSentence unless every supporting fact is a sentence with words of a paragraph that is there."""
+    there = {(title, j) for title, sentences in documents for j, text in enumerate(sentences) if text.strip()}
+    for title, j in facts:
+        if (title, j) not in there:
+            raise NoSuchSentence(
+                f"record {id}: its supporting fact is sentence {j} of {title!r}, which no paragraph has: the record is "
+                "faulty; leave it out"
+            )
 
 
 def exercise_example(record: Record, id: str) -> Example:
@@ -154,6 +178,7 @@ def exercise_example(record: Record, id: str) -> Example:
         prompt=prompt,
         answers=(code,),
         evidence=_places(prompt, record.get("evidence", ()), id),
+        question=len(told) + len("\n####\n\n") + 1,
         reasoning=files.get(".docs/hints.md", "").removeprefix("# Hints").strip(),
         output=f"{name}\n```python\n{code}```",
         scorer="same_code",

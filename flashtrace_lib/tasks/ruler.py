@@ -153,6 +153,7 @@ def _example(
         prompt=prompt,
         answers=problem.answers,
         evidence=tuple(spans[i] for i in problem.gold),
+        question=len(prompt) - len(problem.after.lstrip()),
         answer_prefix=problem.answer_prefix,
         reasoning=problem.reasoning,
         output=problem.output,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import random
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +19,7 @@ from typing import Any
 from ..profiles.sections import SOURCES
 from .base import Example
 from .documents import TooLong, hotpotqa_at_length
-from .records import EXAMPLE_OF
+from .records import EXAMPLE_OF, NoSuchSentence
 from .standins import FILES, GENERATORS, standin_examples, standin_records
 
 Record = Mapping[str, Any]
@@ -62,6 +64,7 @@ FOLDER_FILES: dict[str, tuple[str, ...]] = {
 _PRACTICE = "exercises/practice"  # in a clone of exercism/python
 _MATH = "MATH/test"  # as its authors publish it: one folder a subject, one file a problem
 _POOL = 40  # further records of HotpotQA whose paragraphs fill long prompts: about 55,000 tokens
+_TOO_LONG, _FAULTY = "too long", "faulty"  # why a record of HotpotQA gives no example
 _ID = ("unique_id", "_id", "id", "slug")
 
 
@@ -132,7 +135,7 @@ def documents_examples(
     folder: Path | str | None = None,
     seed: int = 0,
     gold: str = "sentence",
-) -> tuple[list[Example], int]:
+) -> tuple[list[Example], dict[str, int]]:
     """Examples of HotpotQA whose prompts are filled up to a length; see `documents.hotpotqa_at_length`.
 
     Parameters
@@ -146,8 +149,10 @@ def documents_examples(
 
     Returns
     -------
-    (list of Example, int)
-        The examples, and the number of records whose supporting paragraphs alone are longer than ``length``.
+    examples : list of Example
+    refused : dict of str to int
+        ``too long``: records whose supporting paragraphs alone are longer than ``length``. ``faulty``, where there are
+        any: records that name a supporting sentence which does not exist; a warning names each.
 
     Raises
     ------
@@ -163,17 +168,21 @@ def documents_examples(
     pool = [records[i] for i in order[: n + _POOL]]
     make = partial(_at_length, length=length, count=count, others=pool, gold=gold, seed=seed)
     made = [_made(make, "hotpotqa", record, i, where) for i, record in zip(order[:n], pool, strict=False)]
-    fitting = [example for example in made if example is not None]
-    return fitting, len(made) - len(fitting)
+    refused = {_TOO_LONG: 0} | Counter(example for example in made if isinstance(example, str))
+    return [example for example in made if isinstance(example, Example)], refused
 
 
 def _at_length(
     record: Record, name: str, length: int, count: Callable[[str], int], others: Sequence[Record], gold: str, seed: int
-) -> Example | None:
+) -> Example | str:
+    """The example, or why there is none."""
     try:
         return hotpotqa_at_length(record, name, length, count, others=others, gold=gold, seed=seed)
     except TooLong:
-        return None
+        return _TOO_LONG
+    except NoSuchSentence as error:
+        warnings.warn(str(error), stacklevel=2)
+        return _FAULTY
 
 
 def _check(kind: str, source: str) -> None:

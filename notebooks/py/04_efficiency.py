@@ -191,6 +191,7 @@ samples = experiments.all_samples(cells)
 methods, store = experiments.profile_methods(run, tokenizer=tokenizer), Store(run.store("ruler"))
 scorer = Scorer(model, precision="auto")
 scored = evaluate(methods, samples, model, store=store, metrics=("mas",), steps=run.profile.steps, scorer=scorer)
+run.note_curves(scored)
 store.compact()
 pooled = summarise(in_groups(scored))
 mas = pooled[pooled["cell"] == ALL]

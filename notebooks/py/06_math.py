@@ -66,6 +66,7 @@ store = Store(run.store("math"))
 scorer = Scorer(model, precision="auto")
 metrics = ("recovery", "r_precision", "rise", "mas")
 frame = evaluate(methods, samples, model, store=store, metrics=metrics, steps=run.profile.steps, scorer=scorer)
+run.note_curves(frame)
 store.compact()
 print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["sample"].nunique(), "samples")
 
@@ -106,12 +107,12 @@ for row in control[(control["better"] != control["method"]) & control["low"].not
 # %% [markdown]
 # ## Where the rankings look
 #
-# The last sentence of a problem asks the question. How much of each method's mass on $\mathbf I$ lies there, beside the share
-# of $\mathbf I$'s tokens that stand there, which is what a ranking by lot gives?
+# The last sentences of a problem ask the question. How much of each method's mass on $\mathbf I$ lies there, beside the share
+# of $\mathbf I$'s tokens that stand there, which is what a random ranking gives?
 
 # %%
-asked = reasoning.last_sentence_share(store, samples, dict.fromkeys(frame["method"]))
-run.table(asked, "math_question_share", "Share of the mass on I that lies on its last sentence, the question")
+asked = reasoning.question_share(store, samples, dict.fromkeys(frame["method"]))
+run.table(asked, "math_question_share", "Share of the mass on I that lies on the question")
 asked.round(2)
 
 # %% [markdown]

@@ -73,6 +73,7 @@ store = Store(run.store("aider"))
 scorer = Scorer(model, precision="auto")
 metrics = ("recovery", "r_precision", "rise", "mas")
 frame = evaluate(methods, samples, model, store=store, metrics=metrics, steps=run.profile.steps, scorer=scorer)
+run.note_curves(frame)
 store.compact()
 deletion = frame[frame["metric"].isin(["rise", "mas"])]
 print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["sample"].nunique(), "samples")

@@ -105,6 +105,7 @@ methods = generalisation.compared_methods(run, tokenizer)
 store = Store(run.store("generalisation"))
 scorer = Scorer(model, precision="auto")
 frame = evaluate(methods, samples, model, store=store, metrics=generalisation.METRICS, steps=run.profile.steps, scorer=scorer)
+run.note_curves(frame)
 store.compact()
 print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["sample"].nunique(), "samples")
 

@@ -61,6 +61,7 @@ hop_store, metrics = Store(run.store("morehopqa")), ("recovery", "r_precision", 
 settings = {"steps": run.profile.steps, "scorer": scorer}
 evaluate(default, asked, model, store=hop_store, metrics=metrics, **settings)  # Table 2's results, under their name there
 hops = evaluate(by_hops, asked, model, store=hop_store, metrics=metrics, **settings)
+run.note_curves(hops)
 hop_store.compact()
 print(len(hops), "values of", hops["method"].nunique(), "numbers of hops on", hops["sample"].nunique(), "samples")
 

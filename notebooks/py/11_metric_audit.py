@@ -57,8 +57,9 @@ run.table(by_hand, "audit_hand_made", "RISE and MAS of curves made by hand, unde
 by_hand.round(3)
 
 # %% [markdown]
-# Two things to keep in mind. The best RISE is not 0 but the floor of the grid, $1 / 2K$. And MAS rewards *sharp* scores
-# where the response falls fast: the second and the third curve have the same ranking and the same response.
+# Two things to keep in mind. The best RISE is not 0 but the floor of the grid, $1 / 2K$. And MAS depends on how the scores
+# are spread, not on their order alone: the second and the third curve have the same ranking and the same response. Here the
+# response falls fast, so sharp scores gain; where it falls slowly, flat ones do.
 
 # %% [markdown]
 # ## Where masking raises the likelihood
@@ -82,6 +83,7 @@ methods = experiments.profile_methods(run, tokenizer=tokenizer)
 store = Store(run.store("ruler"))
 scorer = Scorer(model, precision="auto")
 frame = evaluate(methods, samples, model, store=store, steps=run.profile.steps, scorer=scorer)
+run.note_curves(frame)
 records = store.records()
 records = records[records["key"].isin(frame["key"])]
 print(len(records), "records of", records["method"].nunique(), "methods on", records["sample"].nunique(), "samples")
@@ -116,9 +118,13 @@ run.table(agreement, "audit_agreement", "Rank correlation of the methods' order 
 agreement.round(2)
 
 # %% [markdown]
-# ## Sharper scores, same ranking
+# ## Sharper or flatter scores, same ranking
 #
-# $A \mapsto A^{1/\tau}$ keeps the order, and with it recovery and RISE. Whatever MAS gains by it is no better explanation.
+# $A \mapsto A^{1/\tau}$ keeps the order, and with it recovery and RISE; $\tau < 1$ sharpens the scores, $\tau > 1$ flattens them.
+# MAS charges $r + |r - d| = \max(d, 2r - d)$ at every step, where $r$ is the response that is left and $d$ the mass that is
+# not yet masked. This is least where $d = r$. Sharpening makes $d$ fall earlier: it lowers MAS where $d > r$, the mass
+# falling more slowly than the response, and raises it where $d < r$, since the response is then charged up to twice. Flattening
+# does the opposite. A change of MAS by either is no change of the explanation.
 
 # %%
 heat = metric_audit.temperature_table(records)
@@ -127,7 +133,11 @@ run.figure(fig, "audit_temperature", "MAS by temperature of the scores", n=frame
 
 # %%
 run.table(heat, "audit_temperature", "MAS of sharpened and flattened scores")
-heat.pivot(index="method", columns="temperature", values="mas").round(3)
+wide = heat.pivot(index="method", columns="temperature", values="mas")
+sharpest, flattest = wide.columns.min(), wide.columns.max()
+print(f"sharpest (τ = {sharpest:g}): MAS rises for {(wide[sharpest] > wide[1]).sum()} of {len(wide)} methods; "
+      f"flattest (τ = {flattest:g}): it falls for {(wide[flattest] < wide[1]).sum()}")
+wide.round(3)
 
 # %% [markdown]
 # ## What recovery leaves open

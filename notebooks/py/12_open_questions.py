@@ -91,6 +91,7 @@ pd.DataFrame(
 store = Store(run.store("open_questions"))
 scorer = Scorer(model, precision="auto")
 frame = open_questions.measure(run, model, methods, samples, store, scorer)
+run.note_curves(frame)
 few = [s for half in ("tuning", "held-out") for s in open_questions.in_half(samples, half, settings.exact_samples)]
 exact = evaluate(
     open_questions.by_token_methods(run.profile), few, model, store=store, metrics=open_questions.RECOVERY,
@@ -192,9 +193,9 @@ for row in verdict.itertuples():
 #
 # What the attribution ranks first, the answer should depend on. The sentence of the input with the highest mean score is masked
 # and the model answers again, from the prompt on; beside it a sentence drawn by lot, and the lowest. Does the answer change?
-# The last sentence, which asks the question, is left out of the ranking: without it any answer may change, and it is often
-# ranked first. What masking it does stands beside the others. The difference of two paired shares has an interval that agrees
-# with McNemar's exact test, whose p stands in the table: of six answers, two that change one way alone show nothing (p = 0.5).
+# The question is left out of the ranking: without it any answer may change, and it is often ranked first. What masking it does
+# stands beside the others. The difference of two paired shares has an interval that agrees with McNemar's exact test, whose p
+# stands in the table: of six answers, two that change one way alone show nothing (p = 0.5).
 
 # %%
 again = sorted(samples, key=lambda s: (len(s), s.id))[: settings.causal_samples]
