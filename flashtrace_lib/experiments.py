@@ -18,7 +18,7 @@ from tqdm import tqdm
 from .activations import LayerActivations
 from .attribution import Attribution, Hop, Method
 from .fingerprints import sample_fingerprint
-from .frames import record_of
+from .frames import clusters
 from .generation import GENERATED, MARKS, Collection, can_think, collect
 from .methods import METHODS, FlashTrace
 from .methods.hops import accumulate
@@ -172,8 +172,8 @@ def mark_cells(frame: pd.DataFrame, collections: Mapping[str, Collection]) -> pd
 def paired_difference(frame: pd.DataFrame, first: str, second: str, by: tuple[str, ...] = ("metric",)) -> pd.DataFrame:
     """Mean difference ``first − second`` on the same samples, with its 95 % interval (`metrics.mean_interval`).
 
-    What a group holds of one record (at two lengths, say; `frames.record_of`) is averaged first, so that ``n`` counts
-    what is independent. Cells are fixed and their samples drawn apart: pooled over cells, the differences between cells
+    What a group holds of one template or record (`frames.clusters`) is averaged first, so that ``n`` counts what is
+    independent. Cells are fixed and their samples drawn apart: pooled over cells, the differences between cells
     add to the spread, and the interval is rather too wide than too narrow.
 
     Parameters
@@ -191,11 +191,12 @@ def paired_difference(frame: pd.DataFrame, first: str, second: str, by: tuple[st
         The groups with ``difference, low, high, n`` and ``better``: the method that the interval favours,
         ``"neither"`` where it holds zero, `TOO_FEW` where there is none.
     """
+    of_sample = clusters(frame).groupby(frame["sample"]).first()
     wide = frame.pivot_table(index=["sample", "cell", "metric"], columns="method", values="value").reset_index()
     rows = []
     for keys, group in wide.groupby(list(by), sort=False):
         metric = dict(zip(by, keys, strict=True))["metric"]
-        gaps = (group[first] - group[second]).dropna().groupby(record_of(group["sample"])).mean().to_numpy()
+        gaps = (group[first] - group[second]).dropna().groupby(group["sample"].map(of_sample)).mean().to_numpy()
         low, high = mean_interval(gaps)
         ahead = low > 0 if HIGHER_IS_BETTER.get(metric) else high < 0
         behind = high < 0 if HIGHER_IS_BETTER.get(metric) else low > 0

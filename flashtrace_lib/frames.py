@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from . import metrics as m
 DEFAULT_METRICS = ("recovery", "rise", "mas")
 COLUMNS = (
     "sample", "task", "cell", "method", "metric", "value", "flagged", "seconds",
-    "n_input", "n_reasoning", "n_output", "n_gold", "curve_dtype", "key",
+    "n_input", "n_reasoning", "n_output", "n_gold", "curve_dtype", "key", "cluster",
 )  # fmt: skip
 
 Record = dict[str, Any]
@@ -71,6 +72,7 @@ def frame_from_records(
         One row a record and metric, columns ``COLUMNS``. ``flagged`` is True on deletion metrics of samples
         whose likelihood full masking does not lower, and on every metric of a ranking where the scores are all equal
         and so rank nothing: the value is then a random ranking's. ``seconds`` is the time of the attribution alone.
+        ``cluster`` is what samples that are not independent share, see `clusters`.
     """
     check_metrics(metrics)
     if isinstance(records, pd.DataFrame):
@@ -79,7 +81,8 @@ def frame_from_records(
     for record in records:
         no_drop = has_curve(record) and m.is_flagged(record["log_probs"])
         no_ranking = m.ranks_nothing(record["scores"])
-        shared = {name: record[name] for name in COLUMNS if name in record} | {"n_gold": _n_gold(record)}
+        shared = {name: record[name] for name in COLUMNS if name in record}
+        shared |= {"n_gold": _n_gold(record), "cluster": _template(record)}
         for name in metrics:
             value = METRICS[name](record, definition, denominator)
             if value is not None:
@@ -93,7 +96,7 @@ def summarise(
 ) -> pd.DataFrame:
     """Mean, 95 % interval, n and number of flagged samples of each group, in order of appearance.
 
-    Values of one record in a group (at two lengths, say; `record_of`) are one cluster of the interval.
+    Values of one template or one record in a group (see `clusters`) are one cluster of the interval.
 
     Parameters
     ----------
@@ -112,11 +115,26 @@ def summarise(
     for keys, group in frame.groupby(list(by), sort=False, dropna=False):
         kept = group if flagged == "include" else group[~group["flagged"].astype(bool)]
         values = kept["value"].to_numpy(dtype=float)
-        low, high = m.mean_interval(values, clusters=record_of(kept["sample"]) if "sample" in kept else None)
+        low, high = m.mean_interval(values, clusters=clusters(kept) if "sample" in kept else None)
         mean = values.mean() if len(values) else math.nan
         counts = {"n": len(values), "flagged": int(group["flagged"].sum())}
         rows.append({**dict(zip(by, keys, strict=True)), "mean": mean, "low": low, "high": high, **counts})
     return pd.DataFrame(rows, columns=[*by, "mean", "low", "high", "n", "flagged"])
+
+
+def clusters(frame: pd.DataFrame) -> pd.Series:
+    """What the sample of each row shares with others, which are then no independent evidence.
+
+    Of a synthetic problem that is the template it was filled from; of a real one the record behind it.
+    """
+    records = record_of(frame["sample"])
+    return frame["cluster"].fillna(records) if "cluster" in frame else records
+
+
+def _template(record: Record) -> str | None:
+    """Template that the record's sample was filled from, with its task; None for samples without one."""
+    template = json.loads(record.get("sample_metadata") or "{}").get("template")
+    return None if template is None else f"{record.get('task')}/{template}"
 
 
 def record_of(samples: pd.Series) -> pd.Series:

@@ -1,6 +1,7 @@
 """Evaluation resumes, recomputes nothing, keeps raw data; the audit finds a tampered record."""
 
 import importlib.util
+import json
 import math
 import os
 import signal
@@ -219,6 +220,27 @@ def test_the_interval_of_a_summary_is_of_its_records():
     assert record_of(ids).tolist() == ["5ae26cb15542994d89d5b421"] * 2 + ids[2:].tolist()
     few = summarise(pd.DataFrame(rows[:10]), ("method", "metric")).iloc[0]  # ten values of five records
     assert few["n"] == 10 and math.isnan(few["low"]) and math.isnan(few["high"])
+
+
+def test_samples_of_one_template_are_one_cluster():
+    """Ten problems from six templates are six independent ones; from five they have no interval."""
+    values = np.random.default_rng(1).uniform(size=10)
+
+    def records(n_templates):
+        return [
+            {"sample": f"p{i}", "task": "math", "cell": "gsm8k", "method": "m", "scores": [1.0, value],
+             "gold": [True, False], "seconds": 0.0,
+             "sample_metadata": json.dumps({"template": f"apples/{i % n_templates}"})}
+            for i, value in enumerate(values)
+        ]  # fmt: skip
+
+    frame = frame_from_records(records(6), ("recovery",)).assign(value=values)
+    row = summarise(frame).iloc[0]
+    labels = [f"math/apples/{i % 6}" for i in range(10)]
+    assert frame["cluster"].tolist() == labels
+    assert (row["low"], row["high"]) == pytest.approx(mean_interval(values, clusters=labels)) and row["n"] == 10
+    few = summarise(frame_from_records(records(5), ("recovery",)).assign(value=values)).iloc[0]
+    assert math.isnan(few["low"]) and few["n"] == 10
 
 
 # --- the audit
