@@ -192,8 +192,8 @@ def _tolerance(name: str, stored: Record, fresh: Record) -> float:
 def _metric_tolerance(name: str, stored: Record, fresh: Record) -> float:
     """Of the metrics, absolute: 0.03 for RISE and MAS of a curve in reduced precision, else five times `_tolerance`.
 
-    Twenty stored curves in bfloat16 computed again on the same kind of machine were equal to the last bit; computed in
-    float32 their RISE was up to 0.009 away and their MAS up to 0.015. Another CPU's bfloat16 may differ as much.
+    A dozen stored curves in bfloat16 computed again on the same kind of machine were equal to the last bit; in float32
+    their RISE was up to 0.009 away and their MAS up to 0.015. Another CPU's bfloat16 may differ as much.
     """
     tolerance = _tolerance(name, stored, fresh)
     return tolerance if name in ON_CURVE and tolerance > 1e-3 else 5 * tolerance  # MAS can triple an error
