@@ -23,11 +23,12 @@ from .methods import METHODS
 from .profiles import EfficiencyProfile, Profile, load_profile
 from .side_by_side import ADAPTERS, available
 from .store import Store
-from .sweeper import AT_LIMIT, BEYOND, Contestant, Size, Supervise, Sweeper, conditions
+from .sweeper import AT_LIMIT, BEYOND, Contestant, Size, Supervise, Sweeper, conditions, measured_code
 
 __all__ = [
     "AT_LIMIT", "ATTENTION", "AXES", "BEYOND", "COLUMNS", "ERROR", "Ended", "MODES", "OK", "OUT_OF_MEMORY", "TIME_OUT",
-    "TOOLS", "VARIANTS", "chains", "contestants", "load_sweep", "sweep", "sweep_attention", "sweep_tools",
+    "TOOLS", "VARIANTS", "chains", "contestants", "load_sweep", "of_earlier_code", "sweep", "sweep_attention",
+    "sweep_tools",
 ]  # fmt: skip
 
 AXES = ("input", "generation")
@@ -37,7 +38,7 @@ VARIANTS = {"ifr_one_by_one": ("ifr", {"batch_size": 1})}  # label -> name of th
 COLUMNS = (
     "axis", "method", "n_input", "n_generated", "length", "outcome", "seconds", "forward_s", "ratio", "peak_gib",
     "forward_peak_gib", "n", "forward_passes", "backward_passes", "hop_passes", "runs_s", "forward_runs_s", "detail",
-    "time_limit", "memory_limit", "model", "dtype", "hardware",
+    "time_limit", "memory_limit", "model", "dtype", "hardware", "code",
 )  # fmt: skip
 
 
@@ -106,6 +107,21 @@ def _attention_sizes(settings: EfficiencyProfile) -> list[Size]:
     return [(n, settings.fixed_generation) for n in settings.attention_inputs]
 
 
+def of_earlier_code(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of a sweep whose times were measured with other code of the method than today's (`sweeper.measured_code`).
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        From `sweep` or ``Store.records``.
+    """
+    labels = {label: name for label, (name, _) in VARIANTS.items()} | {f"flashtrace_{m}": "flashtrace" for m in MODES}
+    names = frame["method"].replace(labels)
+    today = {name: measured_code(name) for name in names.unique() if name in METHODS}
+    code = frame["code"] if "code" in frame else pd.Series(None, frame.index, dtype=object)
+    return frame[(frame["outcome"] == OK) & names.isin(today) & (code != names.map(today))]
+
+
 def load_sweep(store: Store) -> pd.DataFrame:
     """A sweep measured elsewhere, as `sweep` gives it, rows of `sweep_attention` included; empty where none is stored.
 
@@ -116,6 +132,12 @@ def load_sweep(store: Store) -> pd.DataFrame:
     """
     rows = [_row(record, axis) for record in store.records().to_dict("records") for axis in json.loads(record["axes"])]
     return _framed(rows).sort_values(["hardware", "axis", "method", "length"], ignore_index=True)
+
+
+def forget_earlier_code(store: Store) -> None:
+    """Remove the times that `of_earlier_code` finds, of every method and size, so that they are measured again."""
+    records = store.records()
+    store.drop(of_earlier_code(records)["key"] if len(records) else [])
 
 
 def _measure(
@@ -148,9 +170,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m flashtrace_lib efficiency", description=__doc__.splitlines()[0])
     parser.add_argument("--profile", default="laptop")
     parser.add_argument("--folder", type=Path, help="where the results go, such as data/results/gpu")
+    parser.add_argument("--again", action="store_true", help="measure times of earlier code again")
     args = parser.parse_args(argv)
     profile = load_profile(args.profile)
     store = Store((args.folder or paths.results_dir(profile.name)) / "efficiency")
+    if args.again:
+        forget_earlier_code(store)
     parts = [measure(profile, store) for measure in (sweep, sweep_attention, sweep_tools)]
     frame = pd.concat(parts, ignore_index=True)
     print(frame[["axis", "method", "length", "outcome", "seconds", "ratio", "peak_gib", "n"]].round(3).to_string())

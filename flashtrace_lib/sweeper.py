@@ -89,10 +89,13 @@ class Sweeper:
         self.known = {record["identity"]: record for record in records}
 
     def identity(self, method: Contestant, size: Size) -> str:
-        """What is measured, whatever the machine's name: of another package its name, of a method also its code."""
-        where = self.where
-        code = [code_of(METHODS[method.name])] if method.name in METHODS else []
-        return fingerprint([method.name, method.options, size, where.model, where.dtype, where.device, *code])
+        """What is measured, whatever the machine's name; another algorithm under the same name is something else.
+
+        Not every change of code: a sweep takes half an hour; `efficiency.of_earlier_code` finds what a change leaves.
+        """
+        where, revision = self.where, getattr(METHODS.get(method.name), "revision", 1)
+        revised = [revision] if revision > 1 else []
+        return fingerprint([method.name, method.options, size, where.model, where.dtype, where.device, *revised])
 
     def fill(self, method: Contestant) -> None:
         """Measure the sizes that are not settled; a worker that dies is followed by one for what remains."""
@@ -171,12 +174,18 @@ class Sweeper:
             "model": self.where.model,
             "dtype": self.where.dtype,
             "hardware": self.where.hardware,
+            "code": measured_code(method.name),
             "time_limit": float(self.settings.time_limit),
             "memory_limit": float(self.settings.memory_limit),
             **result,
         }
         self.store.put(self._key(record), record)
         self.known[identity] = record
+
+
+def measured_code(name: str) -> str:
+    """Hash of the code of a method that is timed (`measured_code.code_of`); empty for a tool of another package."""
+    return code_of(METHODS[name]) if name in METHODS else ""
 
 
 def worker_command(where: Conditions, method: Contestant, sizes: list[Size], settings: EfficiencyProfile) -> list[str]:

@@ -133,6 +133,35 @@ def test_another_machines_measurement_stands(profile, store, monkeypatch):
     assert stub.asked == [] and not frame["hardware"].str.startswith("another").any()
 
 
+def test_times_of_earlier_code_are_found_and_measured_again_on_request(profile, store, monkeypatch):
+    frame = pd.concat([sweep(profile(), store, Stub()) for sweep in (efficiency.sweep, efficiency.sweep_attention)])
+    assert efficiency.of_earlier_code(frame).empty
+    unchanged = sweeper.measured_code
+    changed = lambda name: "other" if name == "flashtrace" else unchanged(name)  # noqa: E731
+    monkeypatch.setattr(sweeper, "measured_code", changed)
+    monkeypatch.setattr(efficiency, "measured_code", changed)
+    earlier = efficiency.of_earlier_code(frame)
+    assert set(earlier["method"]) == {f"flashtrace_{mode}" for mode in efficiency.MODES}
+    stub = Stub()
+    efficiency.sweep_attention(profile(), store, stub)
+    assert stub.asked == []  # found, said, but kept
+    efficiency.forget_earlier_code(store)
+    again = efficiency.sweep_attention(profile(), store, stub)
+    assert len(stub.asked) == len(efficiency.MODES) and efficiency.of_earlier_code(again).empty
+    efficiency.sweep(profile(), store, stub)
+    assert len(stub.asked) == len(efficiency.MODES)  # the times of the other methods stand
+    store.drop(store.records()["key"])
+    efficiency.forget_earlier_code(store)  # nothing stored, nothing to forget
+
+
+def test_another_algorithm_under_a_name_is_measured_again(profile, store, monkeypatch):
+    efficiency.sweep(profile(), store, Stub())
+    monkeypatch.setattr(METHODS["ifr"], "revision", METHODS["ifr"].revision + 1)
+    stub = Stub()
+    efficiency.sweep(profile(), store, stub)
+    assert len(stub.asked) == 2
+
+
 def test_the_ways_to_attention_are_a_sweep_of_their_own(profile, store):
     frame = efficiency.sweep_attention(profile(), store, Stub())
     assert set(frame["method"]) == {f"flashtrace_{mode}" for mode in efficiency.MODES}

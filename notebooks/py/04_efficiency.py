@@ -52,8 +52,11 @@ settings = run.profile.efficiency
 # %%
 frame = efficiency.sweep(run.profile, Store(run.store("efficiency")))
 run.model_name = settings.model
-run.table(frame.drop(columns=["runs_s", "forward_runs_s"]), "fig4_measurements", "All that was measured", n="column n")
+run.table(frame.drop(columns=["runs_s", "forward_runs_s", "code"]), "fig4_measurements", "All that was measured", n="column n")
 print("measured on", ", ".join(sorted(set(frame["hardware"]))))
+earlier = efficiency.of_earlier_code(frame)
+print(f"{len(earlier)} of {(frame['outcome'] == 'ok').sum()} times are of earlier code of their methods; "
+      "`python -m flashtrace_lib efficiency --again` measures these again")
 print(f"limits: {settings.time_limit} s a run, {settings.memory_limit} GiB over the loaded model")
 
 # %%
