@@ -102,6 +102,8 @@ store.compact()
 print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["sample"].nunique(), "samples")
 
 # %% [markdown]
+# The profile says which methods are compared. Those that take a pass a unit need minutes for a sample of this length: profile
+# `laptop` compares them in `06_math` and `07_morehopqa` alone, `smoke`, `full` and `paper` here as well.
 # Perturbation, ReAGent and CLP change a sentence at a time, and each of its tokens gets the sentence's score (appendix D.2);
 # where the input has fewer than 200 tokens they change a token at a time (the limit is ours). Perturbation and CLP take a pass
 # for every unit. ReAGent takes two passes for every step: it replaces a random 30 % of the units by other tokens, drawn from the
