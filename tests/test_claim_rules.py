@@ -139,6 +139,17 @@ def test_every_rule_has_a_case():
     assert used <= made
 
 
+def test_a_claim_about_more_than_was_measured_is_at_most_partly_reproduced():
+    rule = claim_rules.above_zero()
+    absent = Finding("another baseline", math.nan, absent=True)
+    held, refuted, open_ = f(1, 0.5, 1.5), f(-1, -1.5, -0.5), f(0, -1, 1)
+    assert rule.verdict([held, held]) == REPRODUCED
+    assert rule.verdict([held, held, absent]) == PARTLY
+    assert rule.verdict([refuted, absent]) == FAILED
+    assert rule.verdict([open_, absent]) == UNDECIDED
+    assert rule.verdict([absent]) == UNTESTABLE
+
+
 def test_what_is_no_number_gets_no_verdict():
     with pytest.raises(Missing, match="not defined"):
         f(NAN)

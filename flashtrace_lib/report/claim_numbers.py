@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from ..groups import ALL
@@ -21,7 +22,7 @@ def _label(method: str, metric: str, what: str = "") -> str:
 
 
 def against(table: str, cell: str, metrics: tuple[str, ...], methods: tuple[str, ...] = BASELINES) -> Callable:
-    """FlashTrace minus each method, paired; methods that a profile does not run are left out."""
+    """FlashTrace minus each method, paired; those that a profile does not run are named as absent."""
 
     def found(e: Evidence) -> list[Finding]:
         e.table(table)
@@ -32,10 +33,12 @@ def against(table: str, cell: str, metrics: tuple[str, ...], methods: tuple[str,
         if not ran:
             raise Missing(f"{table}.csv, cell {cell}, {method_style(methods[0]).label}")
         shared = {"table": table, "cell": cell}
-        return [
+        measured = [
             e.difference(_label(method, metric, e.setting(method)), PAIRS, method=method, metric=metric, **shared)
             for metric in metrics for method in ran
         ]  # fmt: skip
+        others = [method for method in methods if method not in ran]
+        return measured + [Finding(_label(m, metric), math.nan, absent=True) for metric in metrics for m in others]
 
     return found
 

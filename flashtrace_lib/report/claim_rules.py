@@ -38,6 +38,8 @@ class Finding:
         The paper's number for the same; nan where it prints none.
     scale : float
         How far the measurement went (tokens, say), for rules that ask for a scale.
+    absent : bool
+        The claim is about it, and it was not measured: there is no number.
     """
 
     name: str
@@ -47,9 +49,10 @@ class Finding:
     n: int | None = None
     paper: float = math.nan
     scale: float = math.inf
+    absent: bool = False
 
     def __post_init__(self) -> None:
-        if math.isnan(self.value):
+        if math.isnan(self.value) and not self.absent:
             raise Missing(f"{self.name} is not defined (nan)")
         if math.isnan(self.low) != math.isnan(self.high) or self.low > self.high:
             raise ValueError(f"{self.name}: [{self.low}, {self.high}] is no interval")
@@ -57,7 +60,7 @@ class Finding:
     @property
     def counts(self) -> bool:
         """Whether a verdict may rest on it: a mean over samples needs enough of them, and an interval."""
-        return self.n is None or (self.n >= MIN_SAMPLES and not math.isnan(self.low))
+        return not self.absent and (self.n is None or (self.n >= MIN_SAMPLES and not math.isnan(self.low)))
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -101,7 +104,7 @@ class Rule:
     hopeless: bool = False
 
     def verdict(self, findings: Sequence[Finding]) -> str:
-        """One of ``VERDICTS``; findings that do not count (`Finding.counts`) are left out."""
+        """One of ``VERDICTS``; findings that do not count are left out, and with one absent no claim is reproduced."""
         if self.hopeless:
             return UNTESTABLE
         if not findings:
@@ -112,8 +115,8 @@ class Rule:
         if self.series is not None:
             return self.series(counted)
         held = [finding for finding in counted if self.holds(finding)]
-        if len(held) == len(counted):
-            return REPRODUCED
+        if len(held) == len(counted):  # of what was measured
+            return PARTLY if any(finding.absent for finding in findings) else REPRODUCED
         if held:
             return PARTLY
         reached = [finding for finding in counted if finding.scale >= self.scale]

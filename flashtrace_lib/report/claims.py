@@ -191,6 +191,8 @@ def _ours(found: dict[str, Any], claim: dict[str, Any]) -> str:
 
 def entry(finding: dict[str, Any]) -> str:
     """``name: value [low, high], n = 10``; a minus sign where there is one, ∞ for what has no bound."""
+    if finding["absent"]:
+        return f"{finding['name']}: {MISSING}"
     text = f"{finding['name']}: {_number(finding['value'])}"
     if finding["low"] is not None and (finding["low"], finding["high"]) != (finding["value"],) * 2:
         text += f" [{_number(finding['low'])}, {_number(finding['high'])}]"
