@@ -73,8 +73,8 @@ print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["s
 # %% [markdown]
 # ## Table 2, the columns of MATH
 #
-# Mean, 95 % interval (Student's t; none where there are fewer than six samples), and in round brackets the paper's number. Bold
-# only where the intervals of the best and the second best method do not overlap.
+# Mean, 95 % interval (Student's t; problems filled from one template count as one, and fewer than six get no interval), and in
+# round brackets the paper's number. Bold only where the intervals of the best and the second best method do not overlap.
 
 # %%
 deletion = frame[frame["metric"].isin(["rise", "mas"])]

@@ -52,8 +52,8 @@ counts
 # %% [markdown]
 # ## Table 2, the columns of MoreHopQA
 #
-# Mean, 95 % interval (Student's t; none where there are fewer than six samples), and in round brackets the paper's number. Bold
-# only where the intervals of the best and the second best method do not overlap. Perturbation, CLP and ReAGent change a token
+# Mean, 95 % interval (Student's t; problems filled from one template count as one, and fewer than six get no interval), and in
+# round brackets the paper's number. Bold only where the intervals of the best and the second best method do not overlap. Perturbation, CLP and ReAGent change a token
 # at a time where the input has fewer than 200 tokens, else a sentence (appendix D.2; the limit is ours).
 
 # %%
