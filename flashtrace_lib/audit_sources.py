@@ -77,13 +77,17 @@ def rebuild_method(name: str, options: dict[str, Any], tokenizer: Any = None) ->
     Raises
     ------
     ValueError
-        If there is no such method, or it has no such option.
+        If there is no such method, it has no such option, or its algorithm is another one by now.
     """
     if name == OnCode.name:
         return OnCode(rebuild_method(options["method"], options["options"], tokenizer), options["target"])
     if name not in METHODS:
         raise ValueError(f"no method {name!r} here; known are {', '.join(sorted(METHODS))}, {OnCode.name}")
+    revision = options.get("revision", 1)
+    if revision != METHODS[name].revision:
+        raise ValueError(f"method {name} is of revision {METHODS[name].revision} here, the record of {revision}")
     # What a subclass has settled for itself is among its options, and no argument of its own.
     settled = {f.name: f.default for f in fields(METHODS[name]) if not f.init}
+    settled["revision"] = revision
     given = {key: value for key, value in options.items() if key not in settled or settled[key] != value}
     return build_method(name, given, tokenizer)

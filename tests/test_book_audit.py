@@ -180,6 +180,8 @@ def test_methods_are_rebuilt_from_their_options():
         audit_sources.rebuild_method("last_token", {"aggregation": "sum"})
     with pytest.raises(ValueError, match="no method 'lime'"):
         audit_sources.rebuild_method("lime", {})
+    with pytest.raises(ValueError, match="method reagent is of revision 2 here, the record of 1"):
+        audit_sources.rebuild_method("reagent", {"runs": 1})
 
 
 def test_every_store_of_responses_gives_samples():

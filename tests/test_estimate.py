@@ -15,7 +15,7 @@ def test_passes_are_those_of_the_methods():
     assert passes(PAPER, "perturbation", 1000) == 51 and passes(PAPER, "clp", 1000) == 25.5
     assert passes(PAPER, "perturbation", 199) == 200 and passes(PAPER, "clp", 200) == 5.5  # tokens below 200
     assert passes(PAPER, "reagent", 1000) == 2 * 3 * 50 and passes(PAPER, "random", 1000) == 0
-    assert passes(load_profile("laptop"), "reagent", 1000) == 2 * 1 * 12
+    assert passes(load_profile("laptop"), "reagent", 1000) == 2 * 1 * 8
 
 
 def test_hours_by_hand():

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,10 +59,25 @@ def server(command, folder, tmp_path):
             assert started.poll() is None, started.stdout.read()
             assert time.monotonic() < until, "the server did not start within a minute"
             time.sleep(0.05)
-        yield json.loads(description.read_text())
+        info = json.loads(description.read_text())
+        while not answers(info):  # it is written a moment before the server listens
+            assert started.poll() is None and time.monotonic() < until, "the server does not answer"
+            time.sleep(0.05)
+        yield info
     finally:
         started.terminate()
         started.communicate(timeout=30)
+
+
+def answers(info):
+    """Whether the server takes connections."""
+    try:
+        ask(info, "")
+    except urllib.error.HTTPError:
+        raise
+    except urllib.error.URLError:
+        return False
+    return True
 
 
 def ask(info, path, content=None):

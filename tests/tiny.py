@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from transformers import (
     AutoModelForCausalLM,
@@ -49,7 +51,7 @@ FAMILIES = tuple(CONFIGS)
 def tiny_model(family: str = "llama", dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.nn.Module:
     """A tiny random model of ``family`` whose attention, norms and biases are far from trivial."""
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(CONFIGS[family]).eval()
+    model = AutoModelForCausalLM.from_config(copy.deepcopy(CONFIGS[family])).eval()  # a test may change its own
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name or name.endswith("bias"):  # initialised to constants: make them matter
