@@ -89,13 +89,12 @@ class Sweeper:
         self.known = {record["identity"]: record for record in records}
 
     def identity(self, method: Contestant, size: Size) -> str:
-        """What is measured, whatever the machine's name; another algorithm under the same name is something else.
+        """What is measured, whatever the machine's name.
 
-        Not every change of code: a sweep takes half an hour; `efficiency.of_earlier_code` finds what a change leaves.
+        Not its code: a sweep takes half an hour; `efficiency.of_earlier_code` finds what a change of code leaves.
         """
-        where, revision = self.where, getattr(METHODS.get(method.name), "revision", 1)
-        revised = [revision] if revision > 1 else []
-        return fingerprint([method.name, method.options, size, where.model, where.dtype, where.device, *revised])
+        where = self.where
+        return fingerprint([method.name, method.options, size, where.model, where.dtype, where.device])
 
     def fill(self, method: Contestant) -> None:
         """Measure the sizes that are not settled; a worker that dies is followed by one for what remains."""

@@ -154,14 +154,6 @@ def test_times_of_earlier_code_are_found_and_measured_again_on_request(profile, 
     efficiency.forget_earlier_code(store)  # nothing stored, nothing to forget
 
 
-def test_another_algorithm_under_a_name_is_measured_again(profile, store, monkeypatch):
-    efficiency.sweep(profile(), store, Stub())
-    monkeypatch.setattr(METHODS["ifr"], "revision", METHODS["ifr"].revision + 1)
-    stub = Stub()
-    efficiency.sweep(profile(), store, stub)
-    assert len(stub.asked) == 2
-
-
 def test_the_ways_to_attention_are_a_sweep_of_their_own(profile, store):
     frame = efficiency.sweep_attention(profile(), store, Stub())
     assert set(frame["method"]) == {f"flashtrace_{mode}" for mode in efficiency.MODES}
