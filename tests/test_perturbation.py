@@ -187,7 +187,7 @@ def test_memory_budget_is_no_part_of_the_options():
 def test_random_depends_on_seed_and_sample_alone(model):
     a = Random().attribute(model, tiny_sample())
     torch.rand(7)  # the global generator plays no part
-    assert torch.equal(a.scores, Random().attribute(None, tiny_sample()).scores)
+    assert torch.equal(a.scores, Random().attribute(tiny_model("qwen2"), tiny_sample()).scores)
     assert not torch.equal(a.scores, Random(seed=1).attribute(model, tiny_sample()).scores)
     assert not torch.equal(a.scores, Random().attribute(model, tiny_sample(seed=1)).scores)
     assert a.scores.sum().item() == pytest.approx(1) and a.scores.min() >= 0
@@ -195,7 +195,8 @@ def test_random_depends_on_seed_and_sample_alone(model):
 
 
 def test_random_recovers_at_chance():
-    scores = torch.stack([Random(seed=seed).attribute(None, tiny_sample()).scores for seed in range(400)])
+    model = tiny_model()
+    scores = torch.stack([Random(seed=seed).attribute(model, tiny_sample()).scores for seed in range(400)])
     first = torch.bincount(scores.argmax(-1), minlength=7) / 400
     assert (first - 1 / 7).abs().max() < 0.06  # more than three standard errors
 

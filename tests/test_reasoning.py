@@ -70,7 +70,7 @@ def test_methods_are_the_profiles_own_unless_the_section_names_some(run):
     assert [m.name for m in reasoning.reasoning_methods(run)] == list(run.profile.methods)
     with_reasoning(run, methods=("clp", "flashtrace"))
     clp, flashtrace = reasoning.reasoning_methods(run)
-    assert clp.units == "auto" and flashtrace.hops == run.profile.hops
+    assert clp.units == run.profile.method_options["clp"]["units"] and flashtrace.hops == run.profile.hops
 
 
 def test_samples_are_binned_by_the_length_of_their_reasoning():
