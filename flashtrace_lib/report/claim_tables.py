@@ -19,7 +19,7 @@ TABLES = {"ruler": "table1_ruler", "math": "table2_math", "morehopqa": "table2_m
 # Further tables of those stores, and of one that is grouped over its lengths.
 MORE = (("morehopqa", "table3_rollout"), ("morehopqa", "table7_hops"), ("ruler", "table10_last_token"),
         ("hotpotqa_long", "table8_unfiltered"))  # fmt: skip
-GROUPED = ("table1_ruler", "table8_unfiltered")
+GROUPED = ("table1_ruler", "table8_unfiltered", "table10_last_token")
 SAME = {"flashtrace_k1": "flashtrace"}  # one result under two names
 _AGREE = 1e-5  # relative: the tables keep six digits
 
@@ -27,8 +27,8 @@ _AGREE = 1e-5  # relative: the tables keep six digits
 def paired_with_all(profile: str) -> tuple[pd.DataFrame, list[str]]:
     """FlashTrace minus every other method on the same samples, for each cell of Tables 1 to 4 and groups of them.
 
-    Stores keep what earlier settings left in them; so a cell counts only where the means and numbers of samples of
-    its records are those of the printed table.
+    A cell, or a group of cells that the table prints, counts only where the means and numbers of samples of its records
+    are those of the table; the groups of a table all of whose cells count do so too.
 
     Parameters
     ----------
@@ -46,22 +46,24 @@ def paired_with_all(profile: str) -> tuple[pd.DataFrame, list[str]]:
         path = paths.results_dir(profile) / f"{store}.parquet"
         try:
             printed = Evidence(profile).table(name).replace({"method": SAME})
-        except Missing as missing:
-            left_out.append(f"{missing} is not there")
+        except Missing:
+            left_out.append(f"{name}, which this profile has not generated")
             continue
         if not path.is_file():
-            left_out.append(f"{path.name} is not there")
+            left_out.append(f"{name}, whose records in {path.name} are not there")
             continue
         frame = frame_from_records(Store(path).records(), METRICS)
         frame = in_common(frame[frame["method"].isin(printed["method"])])
-        kept = matching_cells(frame, printed)
+        groups = in_groups(frame) if name in GROUPED else frame.head(0)
+        both = pd.concat([frame, groups], ignore_index=True)
+        kept = matching_cells(both, printed)
         left_out += [
-            f"{name}: records of {cell} are not those of the table" for cell in sorted(set(frame["cell"]) - kept)
+            f"{name}: records of {cell} are not those of the table"
+            for cell in sorted(set(both["cell"]) & set(printed["cell"]) - kept)
         ]
-        whole = kept == set(frame["cell"])
-        frame = frame[frame["cell"].isin(kept)]
+        kept |= set(groups["cell"]) if kept >= set(frame["cell"]) else set()
         if kept:
-            parts.append(_differences(frame, name, grouped=whole and name in GROUPED))
+            parts.append(_differences(both[both["cell"].isin(kept)], name))
     columns = ["table", "cell", "method", "metric", "difference", "low", "high", "n"]
     return (pd.concat(parts)[columns].reset_index(drop=True) if parts else pd.DataFrame(columns=columns)), left_out
 
@@ -90,9 +92,8 @@ def matching_cells(frame: pd.DataFrame, printed: pd.DataFrame) -> set[str]:
     return {cell for cell, part in agree.groupby(both["cell"]) if part.all()}
 
 
-def _differences(frame: pd.DataFrame, name: str, grouped: bool) -> pd.DataFrame:
-    """FlashTrace minus each other method; the groups of cells as well where ``grouped``."""
-    frame = pd.concat([frame, in_groups(frame)], ignore_index=True) if grouped else frame
+def _differences(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """FlashTrace minus each other method, in each cell and group of cells."""
     table = against(frame, "flashtrace", by=("metric", "cell"))  # the others minus FlashTrace
     table = table.assign(difference=-table["difference"], low=-table["high"], high=-table["low"], table=name)
     return table[table["n"] > 0]
