@@ -270,7 +270,11 @@ def test_a_table_of_groups_alone_is_compared_by_its_groups(monkeypatch):
     assert set(mine.index) == set(printed.index.get_level_values("cell"))
     for cell, row in mine.iterrows():
         ours, theirs = (printed.loc[(method, cell, "rise")] for method in ("flashtrace", "last_token"))
-        assert row["difference"] == pytest.approx(ours["mean"] - theirs["mean"], abs=2e-6) and row["n"] == ours["n"]
+        if cell == "all cells":  # HotpotQA's two samples are of one template: one cluster, of half their weight
+            assert row["n"] == ours["n"] - 1
+        else:
+            assert row["difference"] == pytest.approx(ours["mean"] - theirs["mean"], abs=2e-6)
+            assert row["n"] == ours["n"] - (cell == "hotpotqa")
 
 
 def test_the_page_reads_well(tables):
