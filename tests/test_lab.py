@@ -20,9 +20,9 @@ CONFIGURATION = ["pyproject.toml", "jupytext.toml", "notebooks/jupytext.toml"]  
 
 
 def command_of_make():
-    """What `make lab` would run, with this Python."""
+    """What `make lab` would run, with this Python; a make around the tests adds lines on where it is."""
     listed = subprocess.run(
-        ["make", "-n", "-o", ".venv/.installed", "lab", f"PY={sys.executable}"],
+        ["make", "-n", "--no-print-directory", "-o", ".venv/.installed", "lab", f"PY={sys.executable}"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
     return shlex.split(listed.stdout.splitlines()[-1])
