@@ -40,16 +40,7 @@ class Recorder:
 
     def key(self, method: Method, sample: Sample) -> str:
         """Key of everything that shapes the record."""
-        return fingerprint(
-            {
-                "version": RECORD_VERSION,
-                "model": self.model_key,
-                "sample": sample_fingerprint(sample),
-                "method": [type(method).__qualname__, method.name, method.options()],
-                "steps": self.steps,
-                "precision": self.scorer.precision,
-            }
-        )
+        return record_key(self.model_key, sample_fingerprint(sample), method, self.steps, self.scorer.precision)
 
     def resume(self, store: Store | None, label: str, method: Method, sample: Sample, needs_curve: bool) -> Record:
         """The stored record, or a new one, or the stored one with the curve it lacked; what is new is stored."""
@@ -106,6 +97,20 @@ class Recorder:
             "curve_dtype": curve.dtype,
             "curve_note": curve.note,
         }
+
+
+def record_key(model_key: str, sample_key: str, method: Method, steps: int, precision: str) -> str:
+    """Key of a stored record; it knows the names of classes and options, never where they are defined."""
+    return fingerprint(
+        {
+            "version": RECORD_VERSION,
+            "model": model_key,
+            "sample": sample_key,
+            "method": [type(method).__qualname__, method.name, method.options()],
+            "steps": steps,
+            "precision": precision,
+        }
+    )
 
 
 def labelled(methods: Iterable[Method] | Mapping[str, Method]) -> dict[str, Method]:

@@ -30,6 +30,7 @@ __all__ = [
 
 _SCHEMA_KEY = b"flashtrace.columns"  # files from before it was written are read without that check
 USED_LOG = "FLASHTRACE_USED_LOG"  # names the file into which a run of the book has its records' keys noted
+FROZEN = "FLASHTRACE_FROZEN_DIR"  # names a folder whose stores are only read: a record that is missing is an error
 KEY_PATTERN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,119}")  # a key is a file name
 
 
@@ -74,9 +75,12 @@ class Store:
         ValueError
             If the key cannot be a file name, a value cannot be stored, or a column holds values of another type in the
             records that are there (whole numbers and floats go together, and so does anything with None).
+        StoreError
+            If the store lies in the folder that ``FLASHTRACE_FROZEN_DIR`` names.
         """
         if not KEY_PATTERN.fullmatch(key):
             raise ValueError(f"key {key!r} cannot be a file name: use letters, digits, '.', '_', '-' (fingerprint())")
+        self._check_not_frozen(key)
         table = pa.Table.from_pydict({name: _column(name, value) for name, value in {**record, "key": key}.items()})
         self._check_types(table.schema)
         self.parts.mkdir(parents=True, exist_ok=True)
@@ -143,6 +147,15 @@ class Store:
             if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
                 raise
             warnings.warn(f"{self.parts} is not merged, since nothing can be written there ({error})", stacklevel=2)
+
+    def _check_not_frozen(self, key: str) -> None:
+        """StoreError where the environment says that what is computed here should have been found."""
+        folder = os.environ.get(FROZEN)
+        if folder and self.path.resolve().is_relative_to(Path(folder).resolve()):
+            raise StoreError(
+                f"{self.path} has no record {key}, and {FROZEN} says that nothing is to be computed for it: a key has "
+                "changed. If that is meant, run `python -m flashtrace_lib book` first"
+            )
 
     def _check_types(self, schema: pa.Schema) -> None:
         """Note the columns of a new record; ValueError where one has another type than in the records before it."""
