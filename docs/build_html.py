@@ -13,7 +13,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PAGES = (
     "*.md", "CITATION.cff", "notebooks/*.ipynb", "data/adapter/README.md", "docs/models.md", "figures/*.md",
-    "figures/*/*.png", "figures/badges/*.svg", "flashtrace_lib/schemas/*.json",
+    "figures/*/*.png", "figures/badges/*.svg", "flashtrace_lib/viewer/schemas/*.json",
 )  # fmt: skip
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from sphinx.util.nodes import make_refnode
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # document this checkout, whatever is installed
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]  # document this checkout, whatever is installed
 
 from flashtrace_lib import __version__  # noqa: E402 - after the path above is set
 

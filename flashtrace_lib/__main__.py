@@ -1,8 +1,28 @@
-"""``python -m flashtrace_lib``."""
+"""``python -m flashtrace_lib``: ``trace`` and ``bench`` are the library's; any other word is the book's."""
 
 import sys
+from importlib import import_module
 
-from .cli import main
+OWN = {"trace": "flashtrace_lib.cli", "bench": "flashtrace_lib.bench.measure"}
+
+
+def main(argv: list[str]) -> int:
+    """Run a command; 2 where the book's are asked for and it is not installed."""
+    if argv and argv[0] in OWN:
+        try:
+            return import_module(OWN[argv[0]]).main(argv[1:])
+        except ValueError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+    try:
+        from flashtrace_book import cli  # the one import upwards, on demand
+    except ModuleNotFoundError as error:
+        if error.name != "flashtrace_book":
+            raise
+        print("error: this command is the book's: run it in a checkout, after `make env`", file=sys.stderr)
+        return 2
+    return cli.main(argv)
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from .context import check_context
+from .model.context import check_context
 from .sample import Sample, Span
 
 

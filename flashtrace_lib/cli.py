@@ -1,178 +1,250 @@
-"""The command line: ``python -m flashtrace_lib book | notebooks | audit | claims | trace | bench | …``."""
+"""``python -m flashtrace_lib trace``: what a model's answer to a text of yours rests on, from the shell."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import re
 import sys
-from functools import partial
-from typing import Any
+from dataclasses import fields
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, NoReturn
 
-import yaml
+import numpy as np
 
-from . import __version__
-from .profiles import profile_names
+from .attribution import Method
+from .load import DTYPES, load_model
+from .methods import METHODS
+from .text.chat_template import Messages, checked_messages, split_transcript
+from .text.locate import Locator
+from .trace import Trace, trace
+from .viewer.message_shares import parts
+from .viewer.tokens import visible
+
+_PASSAGE = "its words, re:PATTERN, tokens:START:STOP, text:WORDS (taken as they are), or auto (default)"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one subcommand.
+    """Trace one prompt, print the top tokens, and write the files that are asked for.
 
-    Parameters
-    ----------
-    argv : list of str, optional
-        Arguments without the program's name; those of the process by default.
-
-    Returns
-    -------
-    int
-        Exit code: 0, 1 where a notebook failed or an audit disagrees, 2 for bad input.
+    Raises
+    ------
+    ValueError
+        For whatever is wrong with the files, the model or the passages; the message says what to do.
     """
-    parser = _parser()
-    arguments, rest = parser.parse_known_args(argv)
-    if rest and arguments.command not in ("trace", "bench", "efficiency", "estimate"):
-        parser.error(f"unrecognised arguments: {' '.join(rest)}")
-    try:
-        return arguments.run(arguments, rest)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m flashtrace_lib", description="The FlashTrace book.")
-    parser.add_argument("--version", action="version", version=f"flashtrace_lib {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True)
-
-    book = commands.add_parser("book", help="run the notebooks and write figures, tables and the manifest")
-    book.add_argument("names", nargs="*", metavar="NOTEBOOK", help="name or number, such as 05; default: all")
-    book.add_argument(
-        "--profile", default="laptop", help=f"{', '.join(profile_names())} or a .yaml file (default: laptop)"
-    )
-    book.add_argument("--fresh", action="store_true", help="use no stored result; replace them when all has succeeded")
-    book.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a further parameter of the notebooks (YAML)"
-    )
-    book.set_defaults(run=_book)
-
-    notebooks = commands.add_parser("notebooks", help="regenerate notebooks/*.ipynb, with outputs, from notebooks/py")
-    notebooks.add_argument("names", nargs="*", metavar="NOTEBOOK", help="name or number, such as 05; default: all")
-    notebooks.set_defaults(run=_notebooks)
-
-    explain = commands.add_parser("trace", add_help=False, help="explain what a model's answer to your text rests on")
-    explain.set_defaults(run=_trace)
-
-    audit = commands.add_parser("audit", help="check figures against the manifest, and compute stored results again")
-    audit.add_argument("--profile", default="laptop", help="name or .yaml file (default: laptop)")
-    audit.add_argument("-k", type=int, default=1, help="rows of every stored table; 0: files alone (default: 1)")
-    audit.add_argument("--seed", type=int, default=0, help="chooses the rows (default: 0)")
-    audit.set_defaults(run=_audit)
-
-    unused = commands.add_parser("stale", help="list stored records that no notebook of a profile uses")
-    unused.add_argument("--profile", default="laptop", help="name or .yaml file (default: laptop)")
-    unused.add_argument("--remove", action="store_true", help="and remove them")
-    unused.set_defaults(run=_stale)
-
-    claimed = commands.add_parser("claims", help="judge the paper's claims by the stored results; writes the page")
-    claimed.set_defaults(run=_claims)
-
-    bench = commands.add_parser("bench", add_help=False, help="measure time and memory against a forward pass")
-    bench.set_defaults(run=_bench)
-
-    sweep = commands.add_parser("efficiency", add_help=False, help="measure time and memory of every method by length")
-    sweep.set_defaults(run=_efficiency)
-
-    cost = commands.add_parser("estimate", add_help=False, help="passes and hours that a profile would take")
-    cost.set_defaults(run=_estimate)
-    return parser
-
-
-def _book(arguments: argparse.Namespace, rest: list[str]) -> int:
-    from .book import run_book  # here, because papermill takes a second to import
-
-    parameters = dict(_assignment(text) for text in arguments.set)
-    result = run_book(arguments.profile, arguments.names or None, arguments.fresh, parameters=parameters)
-    width = max(len(outcome.name) for outcome in result.outcomes)
-    for outcome in result.outcomes:
-        state = "ok" if outcome.error is None else f"FAILED: {outcome.error}"
-        print(f"{outcome.name:{width}}  {outcome.seconds:8.1f} s  {state}")
-    print(f"manifest: {result.manifest}")
-    return result.exit_code
-
-
-def _notebooks(arguments: argparse.Namespace, rest: list[str]) -> int:
-    from .notebooks import refresh_notebooks
-
-    failed = refresh_notebooks(arguments.names or None)
-    if failed:
-        print(f"failed, and left as they were: {', '.join(failed)}", file=sys.stderr)
-    return int(bool(failed))
-
-
-def _trace(arguments: argparse.Namespace, rest: list[str]) -> int:
-    from . import trace_cli
-
-    return trace_cli.main(rest)
-
-
-def _audit(arguments: argparse.Namespace, rest: list[str]) -> int:
-    from . import book_audit  # here, because it imports every part of the library
-    from .models import load_model
-    from .profiles import load_profile
-
-    if arguments.k < 0:
-        raise ValueError(f"-k is {arguments.k}: give the number of rows of every table, 0 for the files alone")
-    profile = load_profile(arguments.profile)
-    rows = [*book_audit.audit_files(profile), *book_audit.audit_notebooks()]
-    if arguments.k > 0:
-        model, tokenizer = load_model(profile.model, dtype=profile.dtype, device_map=profile.device_map)
-        tell = partial(print, file=sys.stderr, flush=True)
-        rows += book_audit.audit_profile(profile, model, tokenizer, arguments.k, arguments.seed, tell=tell)
-    print(book_audit.report(rows))
-    return int(not all(row["agrees"] for row in rows))
-
-
-def _stale(arguments: argparse.Namespace, rest: list[str]) -> int:
-    from . import stale
-    from .profiles import load_profile
-
-    profile = load_profile(arguments.profile)
-    found = stale.remove(profile) if arguments.remove else stale.unused(profile)
-    for name, keys in found.items():
-        print(f"{name}: {len(keys)} records that no notebook uses{', removed' if arguments.remove else ''}")
-    print("nothing stale" if not found else f"{sum(map(len, found.values()))} records in all")
-    return int(bool(found) and not arguments.remove)
-
-
-def _claims(arguments: argparse.Namespace, rest: list[str]) -> int:
-    from .report import badges, claim_summary, claims
-
-    judged = claims.judge_all()
-    written = [*claims.write(judged), *badges.write(judged), claim_summary.write_readme(judged)]
-    print(claims.count_table(judged).to_string(index=False))
-    print("written:", ", ".join(map(str, written)))
+    arguments = _parser().parse_args(argv)  # all that can be wrong is found before the model takes its time to load
+    prompt = read_prompt(arguments.prompt)
+    response = None if arguments.response is None else read_text(arguments.response, "response")
+    _check_targets([path for path in (arguments.html, arguments.json) if path is not None])
+    method = make_method(arguments.method, arguments.hops)
+    output, reasoning = locator(arguments.output), locator(arguments.reasoning)
+    model, tokenizer = load_model(arguments.model, dtype=arguments.dtype, device_map=arguments.device)
+    result = trace(
+        model, tokenizer, prompt, response, output, reasoning, max_new_tokens=arguments.max_new_tokens,
+        system=arguments.system, template=not arguments.no_template, method=method,
+    )  # fmt: skip
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a letter still gets its table
+    print(report(result, arguments.top))
+    for what, path, write in (("JSON", arguments.json, result.to_json), ("page", arguments.html, result.to_html)):
+        try:
+            if path is not None:
+                print(f"{what}: {write(path)}")
+        except OSError as error:
+            raise ValueError(f"cannot write {path}: {error.strerror}") from error
     return 0
 
 
-def _bench(arguments: argparse.Namespace, rest: list[str]) -> int:
-    from . import bench
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as every other error of this command."""
 
-    return bench.main(rest) or 0
-
-
-def _efficiency(arguments: argparse.Namespace, rest: list[str]) -> int:
-    from . import efficiency
-
-    return efficiency.main(rest)
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}; {self.prog} --help lists the options")
 
 
-def _estimate(arguments: argparse.Namespace, rest: list[str]) -> int:
-    from . import estimate
+def _count(text: str) -> int:
+    """A whole number of at least 1."""
+    if not re.fullmatch(r"\+?0*[1-9]\d*", text):
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
 
-    return estimate.main(rest)
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m flashtrace_lib trace",
+        description="Explain which words of a prompt a model's answer rests on.",
+    )
+    parser.add_argument(
+        "--model", default="embedded", help="embedded, embedded-base, a hub id or a folder (default: embedded)"
+    )
+    parser.add_argument(
+        "--prompt", required=True, metavar="FILE",
+        help="a text, or a .json file with a list of messages (role, content); - for standard input. A transcript may "
+        "end with the assistant's message, which is explained then",
+    )  # fmt: skip
+    parser.add_argument("--response", metavar="FILE", help="the answer to explain (default: the model writes it)")
+    parser.add_argument("--output", default="auto", metavar="PASSAGE", help=f"what to explain: {_PASSAGE}")
+    parser.add_argument(
+        "--reasoning", default="auto", metavar="PASSAGE", help="what the model thought, in the same way; or none"
+    )
+    parser.add_argument("--hops", type=int, metavar="K", help="hops back through the reasoning (default: 1)")
+    parser.add_argument(
+        "--method", default="flashtrace", choices=list(METHODS), metavar="NAME", help=f"{', '.join(METHODS)}"
+    )
+    parser.add_argument("--top", type=_count, metavar="N", default=15, help="tokens in the table (default: 15)")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page to click through")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every number")
+    parser.add_argument("--system", metavar="TEXT", help="system message")
+    parser.add_argument("--no-template", action="store_true", help="no chat template: the model goes on with the text")
+    parser.add_argument(
+        "--max-new-tokens", type=_count, default=512, metavar="N", help="longest answer to write (default: 512)"
+    )
+    parser.add_argument("--dtype", default="float32", choices=DTYPES, help="of the weights (default: float32)")
+    parser.add_argument("--device", metavar="MAP", help="cuda, auto, … (default: the CPU)")
+    return parser
 
 
-def _assignment(text: str) -> tuple[str, Any]:
-    """Split ``NAME=VALUE`` and read the value as YAML, so that numbers are numbers."""
-    name, mark, value = text.partition("=")
-    if not mark or not name.isidentifier():
-        raise ValueError(f"--set {text!r} is not NAME=VALUE")
-    return name, yaml.safe_load(value)
+def _check_targets(files: list[Path]) -> None:
+    """ValueError where a file cannot be written, or two results would go into one."""
+    for path in files:
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder: give the name of a file in it")
+        above = next(folder for folder in path.absolute().parents if folder.exists())
+        try:
+            TemporaryFile(dir=above).close()  # rights alone say too little: a file system may be read-only
+        except OSError as error:
+            why = f"{above} is not writable ({error.strerror})" if above.is_dir() else f"{above} is no folder"
+            raise ValueError(f"cannot write {path}: {why}") from error
+    if len({path.absolute() for path in files}) < len(files):
+        raise ValueError(f"--html and --json both name {files[0]}: give two files")
+
+
+def read_text(name: str, what: str) -> str:
+    """Content of a UTF-8 file, or of standard input for ``-``; ValueError where it cannot be read or is empty."""
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{what} file {name} is no UTF-8 text: save it as UTF-8") from error
+    except OSError as error:
+        raise ValueError(f"cannot read the {what} file {name}: {error.strerror}") from error
+    if not text.strip():
+        raise ValueError(f"the {what} file {name} is empty")
+    return text.rstrip("\n")  # the editor's, not the writer's
+
+
+def read_prompt(name: str) -> str | Messages:
+    """A text, or the messages of a file that ends in .json (a list, or an object that has them as ``messages``)."""
+    text = read_text(name, "prompt")
+    if not name.endswith(".json"):
+        return text
+    try:
+        data = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{name} is no JSON: {error}; give a plain text another suffix") from error
+    messages = data.get("messages") if isinstance(data, dict) else data
+    if not isinstance(messages, list) or not messages:
+        raise ValueError(f'{name} holds no list of messages: it must read [{{"role": "user", "content": "…"}}, …]')
+    try:
+        checked_messages(split_transcript(messages)[0], whole=True)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    return messages
+
+
+def locator(text: str) -> Locator:
+    """A passage as the command line names it.
+
+    Raises
+    ------
+    ValueError
+        If a pattern or a range is malformed.
+    """
+    kind, mark, rest = text.partition(":")
+    if text == "none":
+        return None
+    if mark and kind == "text":
+        return rest
+    if mark and kind == "re":
+        try:
+            return re.compile(rest)
+        except re.error as error:
+            raise ValueError(f"{text!r} is no regular expression: {error}") from error
+    if mark and kind == "tokens":
+        match = re.fullmatch(r"(\d+):(\d+)", rest)
+        if not match:
+            raise ValueError(f"{text!r} is no token range: write tokens:START:STOP")
+        return int(match[1]), int(match[2])
+    return text
+
+
+def make_method(name: str, hops: int | None) -> Method:
+    """Method of that name; ValueError where it takes no hops and some are asked for."""
+    kind = METHODS[name]
+    if hops is None:
+        return kind()
+    if "hops" not in {field.name for field in fields(kind)}:
+        having = ", ".join(n for n, k in METHODS.items() if "hops" in {field.name for field in fields(k)})
+        raise ValueError(f"--hops: {name} has no hops; leave it out, or choose one of {having}")
+    return kind(hops=hops)
+
+
+def report(result: Trace, top: int = 15) -> str:
+    """The answer, the top tokens, who the scores belong to, and what to beware of, as plain text."""
+    answer = " ".join(visible(result.answer).replace("⏎\n", " ").split())
+    count = len(result.targets)
+    passes = f"{count} sentence{'s' * (count > 1)} explained as well" if count else "the whole answer only"
+    lines = [
+        f"{result.attribution.method} · {result.model_name} · {len(result.sample)} tokens · {passes}",
+        f"answer: {answer if len(answer) <= 200 else answer[:199] + '…'}",
+        "",
+        *_top_lines(result, top),
+        "",
+        *_share_lines(result),
+    ]
+    if result.attribution.flow and result.sample.segments.has_reasoning:
+        flow = ", ".join(f"{rho:.2f}" for rho in result.attribution.flow)
+        lines.append(f"share of each hop's mass on the reasoning: {flow}")
+    return "\n".join([*lines, *(f"note: {note}" for note in result.cautions())])
+
+
+def _top_lines(result: Trace, top: int) -> list[str]:
+    """One line a token, with the words around it; they come last, so that no letter can shift a column."""
+    frame = result.top(top)
+    total = float(np.abs(result.attribution.scores.numpy()).sum()) or 1.0
+    largest = float(frame["score"].abs().max()) or 1.0
+    own = [part.span for part in parts(result.sample)]  # the template's words would push a message's own aside
+    lines = ["rank   score      share  token at             text"]
+    for rank, row in enumerate(frame.itertuples(), start=1):
+        bar = "█" * round(10 * max(0.0, row.score) / largest)
+        start, stop = next(span for span in own if span[0] <= row.position < span[1])
+        text = _in_context(result.sample.tokens[start:stop], row.position - start)
+        lines.append(f"{rank:4}  {row.score:9.3g}  {row.score / total:6.1%}  {row.position:8}  {bar:10}  {text}")
+    return lines
+
+
+def _in_context(tokens: list[str], i: int, width: int = 24) -> str:
+    """A token in brackets between the letters around it: a full stop alone would say nothing."""
+    before, after = "".join(tokens[max(0, i - width) : i]), "".join(tokens[i + 1 : i + 1 + width])
+    token = tokens[i].strip(" ") or tokens[i]
+    space = " " * (token != tokens[i] and tokens[i].startswith(" "))
+    texts = (before[-width:] + space, token, after[:width])
+    left, middle, right = (visible(text).replace("⏎\n", "⏎") if text else "" for text in texts)
+    return f"{left}[{middle or '·'}]{right}"
+
+
+def _share_lines(result: Trace) -> list[str]:
+    """The frame of `Trace.shares` as a table in per cent; a conversation has its messages and its roles."""
+    frames = [result.shares()]
+    if len(result.sample.metadata.get("messages", [])) > 1:
+        frames.append(result.shares("role"))
+    lines = []
+    for frame in frames:
+        lines.append("".join(f"{name:>10}" if k else f"{name:20}" for k, name in enumerate(frame.columns)))
+        for row in frame.itertuples(index=False):
+            lines.append(f"{visible(str(row[0])):20}{row[1]:10}" + "".join(_percent(value) for value in row[2:]))
+    return lines
+
+
+def _percent(value: Any) -> str:
+    return f"{'–':>10}" if np.isnan(value) else f"{value:10.1%}"

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from .activations import Activations, LayerActivations, listening
-from .architecture import LayerParts, decoder_layers
+from .kernel.capture import Activations, LayerActivations, listening
+from .model.architecture import LayerParts, decoder_layers
 from .sample import Span
 
 

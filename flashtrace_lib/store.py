@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from .files import atomic_path
 from .fingerprints import code_fingerprint, fingerprint, model_fingerprint, sample_fingerprint
-from .paths import atomic_path
 from .sample import Sample, Segments
 
 __all__ = [

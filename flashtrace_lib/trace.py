@@ -12,20 +12,20 @@ import numpy as np
 import pandas as pd
 import torch
 
-from . import shares, trace_file
 from .attribution import Attribution, Method
-from .chat import split_transcript
-from .context import longest_context
-from .generation import generate, is_finished
-from .locate import Locator
-from .methods import FlashTrace
-from .models import recipe_of
-from .passages import response_sentences
-from .paths import write_text
-from .report.heatmap import token_heatmap
-from .report.trace_page import PageTarget, trace_page
+from .files import write_text
+from .load import recipe_of
+from .methods.flashtrace import FlashTrace
+from .model.context import longest_context
+from .model.generate import generate, is_finished
 from .sample import Sample, Span
-from .text import Messages, build_sample, check_retokenises, render_prompt, tokenise
+from .text.build_sample import build_sample, check_retokenises, tokenise
+from .text.chat_template import Messages, render_prompt, split_transcript
+from .text.locate import Locator
+from .text.sentences import response_sentences
+from .viewer import message_shares, trace_json
+from .viewer.html import token_heatmap
+from .viewer.page import PageTarget, trace_page
 
 
 @dataclass
@@ -85,23 +85,23 @@ class Trace:
         """
         if k < 1:
             raise ValueError(f"top needs a count of at least 1, got {k}")
-        values = shares.importance(self.sample, self.attribution)
+        values = message_shares.importance(self.sample, self.attribution)
         order = np.argsort(-values, kind="stable")[: min(k, int((~np.isnan(values)).sum()))]  # NaN sorts last
         rows = [(self.sample.tokens[i], int(i), float(values[i])) for i in order]
         return pd.DataFrame(rows, columns=["token", "position", "score"])
 
     def shares(self, by: str = "message") -> pd.DataFrame:
-        """How the scores divide among messages, or roles: see `shares.shares`."""
-        return shares.shares(self.sample, self.attribution, by)
+        """How the scores divide among messages, or roles: see `message_shares.shares`."""
+        return message_shares.shares(self.sample, self.attribution, by)
 
     def cautions(self) -> list[str]:
-        """Why these scores may say less than they seem to: see `shares.cautions`."""
-        return shares.cautions(self.sample, self.attribution)
+        """Why these scores may say less than they seem to: see `message_shares.cautions`."""
+        return message_shares.cautions(self.sample, self.attribution)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, JSON-ready: ids, tokens, segments, messages, scores, every hop, every sentence."""
         targets = [(target.span, target.attribution) for target in self.targets]
-        return trace_file.as_dict(self.sample, self.attribution, self.model_name, targets)
+        return trace_json.as_dict(self.sample, self.attribution, self.model_name, targets)
 
     def to_json(self, path: str | Path) -> Path:
         """Write `to_dict` to ``path``, atomically, and return it; ``schemas/`` holds the format's JSON schema."""
@@ -115,7 +115,7 @@ class Trace:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:  # neither UTF-8 nor JSON, or brackets without end
             raise ValueError(f"{path} is no JSON file: {error}") from error
-        sample, attribution, model_name, targets = trace_file.from_dict(data)
+        sample, attribution, model_name, targets = trace_json.from_dict(data)
         return cls(sample, attribution, model_name, [Target(*target) for target in targets])
 
     def to_html(self, path: str | Path) -> Path:
@@ -126,20 +126,21 @@ class Trace:
         pairs = [(self.sample.segments.output, self.attribution)]
         pairs += [(target.span, target.attribution) for target in self.targets]
         targets = [
-            PageTarget(span, result, shares.cautions(self.sample.with_output(span), result)) for span, result in pairs
+            PageTarget(span, result, message_shares.cautions(self.sample.with_output(span), result))
+            for span, result in pairs
         ]
-        write_text(path, trace_page(self.sample, shares.parts(self.sample), targets, self.model_name))
+        write_text(path, trace_page(self.sample, message_shares.parts(self.sample), targets, self.model_name))
         return Path(path)
 
     def _repr_html_(self) -> str:
         labels = ["context"] * len(self.sample)
-        for part in shares.parts(self.sample):
+        for part in message_shares.parts(self.sample):
             if part.kind != "context":
                 name = "prompt" if part.name == "user" else part.name
                 labels[slice(*part.span)] = [name] * (part.span[1] - part.span[0])
         return token_heatmap(
             self.sample.tokens,
-            shares.importance(self.sample, self.attribution),
+            message_shares.importance(self.sample, self.attribution),
             labels=labels,
             title=f"{self.attribution.method}: what the answer rests on",
             diverging=bool((self.attribution.scores < 0).any()),
@@ -226,7 +227,7 @@ def trace(
     if sentences or (sentences is None and hasattr(method, "attribute_many")):
         spans += response_sentences(sample, tokenizer.all_special_tokens)
     attribution, *others = _attributions(method, model, sample, spans)
-    special = shares.special_in_input(sample, tokenizer.all_special_ids)
+    special = message_shares.special_in_input(sample, tokenizer.all_special_ids)
     for result in (attribution, *others) if special else ():
         result.metadata["special_in_input"] = special
     targets = [Target(span, result) for span, result in zip(spans[1:], others, strict=True)]

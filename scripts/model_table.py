@@ -1,8 +1,8 @@
 """Which model families FlashTrace is right on: ``python -m scripts.model_table [--write] [NAME ...]``.
 
 Builds a tiny random model of every family of the installed transformers, attributes with FlashTrace, compares with the
-definition computed naively (tests/naive_families.py), and prints what differs from docs/models.md; ``--write`` puts it
-there. Names of families (or variants) restrict the run.
+definition computed naively (tests/oracles/naive_families.py), and prints what differs from docs/models.md; ``--write``
+puts it there. Names of families (or variants) restrict the run.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path.insert(0, str(ROOT))
 os.environ["HF_HUB_OFFLINE"] = "1"  # a family that would fetch something is one that cannot be built
 
 import torch  # noqa: E402 - after the paths are set
 import transformers  # noqa: E402
-from naive_families import Unexplained, family_scores  # noqa: E402
-from tiny_families import NAMES, VOCABULARY, NotBuildable, first_line, tiny_random_model  # noqa: E402
 
 from flashtrace_lib import Attribution, FlashTrace, Sample, Segments  # noqa: E402
 from flashtrace_lib.recording import recording  # noqa: E402
+from tests.oracles.naive_families import Unexplained, family_scores  # noqa: E402
+from tests.oracles.tiny_families import NAMES, VOCABULARY, NotBuildable, first_line, tiny_random_model  # noqa: E402
 
 PAGE = ROOT / "docs" / "models.md"
 TOLERANCE = 1e-4  # of the largest score
@@ -58,10 +58,10 @@ attention or the number of keys that sparse attention picks. Models that also re
 * **Right**: FlashTrace (K = 1: hop 0 explains the output, hop 1 the reasoning) equals the definition computed naively
   in float64. The naive version takes attention maps and values from the family's own eager attention, finds the state
   after attention among the states of the forward pass, checks that contributions and residual add up to it, and loops
-  over sources, heads and targets (`tests/naive_families.py`). The gap is the largest difference to it in either hop or
-  in the result, relative to the largest score; at most {TOLERANCE:g} counts as right. Recomputed, fused and cached
-  attention, many spans at once, and attribution from the passes that generated a response are all compared. No trained
-  weights are involved.
+  over sources, heads and targets (`tests/oracles/naive_families.py`). The gap is the largest difference to it in
+  either hop or in the result, relative to the largest score; at most {TOLERANCE:g} counts as right. Recomputed, fused
+  and cached attention, many spans at once, and attribution from the passes that generated a response are all compared.
+  No trained weights are involved.
 * **Refused**: a `ValueError` says why, in float32 and in bfloat16. Nothing is attributed.
 * **Not checked**: no tiny model could be made, or its forward pass needs more than text. The check that every model
   passes through when it is loaded still applies.

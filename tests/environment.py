@@ -8,7 +8,9 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ["HF_HUB_OFFLINE"] = "1"  # nothing may depend on a network
 os.environ["TQDM_DISABLE"] = "1"  # a bar's last state holds a time, which no stored output can match
 # Kernels import this checkout, installed or not.
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(ROOT), str(ROOT / "notebooks"), os.environ.get("PYTHONPATH")])
+)
 # The tests leave the committed figures alone.
 os.environ.setdefault("FLASHTRACE_FIGURES_DIR", str(ROOT / "build" / "test" / "figures"))
 # Nor do they compute what is stored: a record that a notebook does not find by its key is an error.
@@ -20,7 +22,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
     torch.set_num_threads(1)
 
-from flashtrace_lib.memory import KEEP_PAGES  # noqa: E402 - after the environment above is set
+from flashtrace_lib.bench.memory import KEEP_PAGES  # noqa: E402 - after the environment above is set
 
 for name, value in KEEP_PAGES.items():
     os.environ.setdefault(name, value)  # for the kernels

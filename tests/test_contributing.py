@@ -3,27 +3,27 @@
 import importlib.util
 import re
 import sys
-from pathlib import Path
 
 import pytest
-import test_methods
 import torch
-from planted import planted_model
-from tiny import tiny_model, tiny_sample
 
-from flashtrace_lib.generation import true_response
 from flashtrace_lib.methods import METHODS
 from flashtrace_lib.tasks import is_correct
+from flashtrace_lib.tasks.responses import true_response
+from tests.environment import ROOT
+from tests.methods import test_methods
+from tests.oracles.planted import planted_model
+from tests.oracles.tiny import tiny_model, tiny_sample
 
-TEXT = (Path(__file__).resolve().parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def example(title, package, tmp_path, monkeypatch):
     """The first Python block of a section, as a module of a package."""
     section = re.search(rf"^## {title}\n(.*?)^## ", TEXT, re.M | re.S)[1]
-    path = tmp_path / "example.py"
+    path = tmp_path / "contributed.py"
     path.write_text(re.search(r"```python\n(.*?)```", section, re.S)[1])
-    spec = importlib.util.spec_from_file_location(f"{package}.example", path)
+    spec = importlib.util.spec_from_file_location(f"{package}.contributed", path)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, spec.name, module)
     spec.loader.exec_module(module)

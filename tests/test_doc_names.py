@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from doc_names import ROOT, problems
+
+from tests.support.doc_names import ROOT, problems
 
 TEXTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.[mr]*")), ROOT / "data" / "adapter" / "README.md"]
 
@@ -14,7 +15,7 @@ INVENTED = [
     "`python -m flashtrace_lib paint`",
     "`python -m flashtrace_lib trace --colour red`",
     "`python -m flashtrace_lib.nothing`",
-    "`python -m flashtrace_lib.accuracy --colour`",
+    "`python -m flashtrace_book.reasoner.accuracy --colour`",
     "`.venv/bin/python -m pytest tests/test_nothing.py`",
     '`pip install -e ".[nothing]"`',
     "`--colourful`",
@@ -33,7 +34,7 @@ INVENTED = [
     "`<dream>…</dream>`",
     "``Dream``",
     "`generation.dream`",
-    "`flashtrace_lib.adapter.dream(model, folder)`",
+    "`flashtrace_book.reasoner.adapter.dream(model, folder)`",
     "`Method.dream`",
     "`FlashTrace(dreams=2)`",
     "`evaluate(methods, samples, model, dream=store)`",
@@ -49,7 +50,7 @@ INVENTED = [
 
 REAL = """
 `make env TORCH_INDEX=https://x.org/cpu`, `FLASHTRACE_DATA_DIR=… make book PROFILE=real`, `make audit K=3`, `--targets`,
-`python -m flashtrace_lib bench --sizes 256+94`, `METHODS`, `Method`, `generation.collect`, `05_ruler`, `ifr.py`,
+`python -m flashtrace_lib bench --sizes 256+94`, `METHODS`, `Method`, `responses.collect`, `05_ruler`, `ifr.py`,
 `methods/__init__.py`, `figures/<profile>/`, `figures/real`, `build/html`, `table1_ruler`, `pilot_modes`, `laptop`,
 `evaluate(methods, samples, model, store=store, executor=4)`, `targets="token"`, `FlashTrace(hops=2)`,
 `Segments.labels`, `_attribute(model, sample) -> Attribution`, [here](README.md#profiles), [there](https://x.org),

@@ -2,12 +2,12 @@
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-FILES = sorted((ROOT / "flashtrace_lib").rglob("*.py"))
+from tests.environment import ROOT
+
+FILES = sorted([*(ROOT / "flashtrace_lib").rglob("*.py"), *(ROOT / "notebooks" / "flashtrace_book").rglob("*.py")])
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 CLASSES = {node.name: node for tree in TREES.values() for node in tree.body if isinstance(node, ast.ClassDef)}
 SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.M)

@@ -3,14 +3,13 @@
 import importlib.metadata
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 import yaml
 
 import flashtrace_lib
+from tests.environment import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PIN = re.compile(r"([A-Za-z0-9_.-]+)==([A-Za-z0-9_.+!-]+)")
 
 

@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from tiny import CONFIGS, tiny_model, tiny_sample
 
 from flashtrace_lib import Segments, fingerprints
 from flashtrace_lib.fingerprints import (
@@ -16,6 +15,7 @@ from flashtrace_lib.fingerprints import (
     model_fingerprint,
     sample_fingerprint,
 )
+from tests.oracles.tiny import CONFIGS, tiny_model, tiny_sample
 
 VALUE = {"b": [1, 2.5, None, True], "a": ("x", {"y": "ü"})}
 

@@ -6,12 +6,13 @@ from dataclasses import fields
 import pyarrow.parquet as pq
 import pytest
 
-from flashtrace_lib import code_targets, methods, paths
+from flashtrace_book.experiments import code_targets
+from flashtrace_lib import files, methods
 from flashtrace_lib.attribution import Method
-from flashtrace_lib.recorder import record_key
+from flashtrace_lib.evaluation.recorder import record_key
 from flashtrace_lib.store import FROZEN, Store, StoreError
 
-RESULTS = paths.root() / "data" / "results"
+RESULTS = files.root() / "data" / "results"
 # Stores of attributions; the keys of the others (responses, times, answers) are computed by the notebooks, which the
 # tests run with stores that are only read.
 STORES = [path for path in sorted(RESULTS.glob("*/*.parquet")) if "method_name" in pq.read_schema(path).names]

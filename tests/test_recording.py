@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from tiny import FAMILIES, tiny_model
 
 from flashtrace_lib import FlashTrace, Sample, Segments
-from flashtrace_lib.activations import capture
+from flashtrace_lib.kernel.capture import capture
 from flashtrace_lib.recording import recording
+from tests.oracles.tiny import FAMILIES, tiny_model
 
 PROMPT, NEW = 10, 12
 

@@ -11,17 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny import tiny_sample
 
 from flashtrace_lib import store as store_module
-from flashtrace_lib.store import (
-    Store,
-    StoreError,
-    fingerprint,
-    load_samples,
-    sample_fingerprint,
-    save_samples,
-)
+from flashtrace_lib.fingerprints import fingerprint, sample_fingerprint
+from flashtrace_lib.store import Store, StoreError, load_samples, save_samples
+from tests.environment import ROOT
+from tests.oracles.tiny import tiny_sample
 
 RECORD = {
     "name": "flow ρ",
@@ -219,22 +214,26 @@ def test_unstorable_values_are_named(store):
 
 
 VALUE = {"b": [1, 2.5, None, True], "a": ("x", {"y": "ü"})}
-WRITER = f"""
+WRITER = (
+    f"""
 import sys
-from flashtrace_lib.store import Store, fingerprint
+from flashtrace_lib.store import Store
+from flashtrace_lib.fingerprints import fingerprint
 store, name = Store(sys.argv[1]), sys.argv[2]
 print(fingerprint({VALUE!r}), flush=True)
-""" + """
+"""
+    + """
 for i in range(int(sys.argv[3])):
     store.put(f"{name}-{i:04d}", {"x": i, "scores": [float(i)] * 50})
     if i % 7 == 3:
         store.compact()
 """
+)
 
 
 def start_writer(path, name, count):
     command = [sys.executable, "-c", WRITER, str(path), name, str(count)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parent.parent, env=os.environ)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=os.environ)
 
 
 def test_concurrent_writers_and_a_killed_one_lose_nothing(store):

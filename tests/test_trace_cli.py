@@ -6,12 +6,12 @@ import re
 
 import jsonschema
 import pytest
-from tiny_chat import PROMPT, RESPONSE, make_chat_model, make_tokenizer
 
-from flashtrace_lib import trace_cli
-from flashtrace_lib.cli import main
+from flashtrace_book.cli import main
+from flashtrace_lib import Trace, cli
 from flashtrace_lib.methods import IFR, FlashTrace
-from flashtrace_lib.trace_file import schema
+from flashtrace_lib.viewer.trace_json import schema
+from tests.oracles.tiny_chat import PROMPT, RESPONSE, make_chat_model, make_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def loaded():
 @pytest.fixture
 def folder(tmp_path, monkeypatch, loaded):
     """A folder with a prompt and a response, in which every model is the tiny one."""
-    monkeypatch.setattr(trace_cli, "load_model", lambda name, **_: loaded)
+    monkeypatch.setattr(cli, "load_model", lambda name, **_: loaded)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompt.txt").write_text(PROMPT, encoding="utf-8")
     (tmp_path / "response.txt").write_text(RESPONSE, encoding="utf-8")
@@ -118,7 +118,7 @@ def test_errors_say_what_to_do(folder, capsys, arguments, message):
     ],
 )
 def test_what_can_be_known_is_said_before_the_model_is_loaded(folder, capsys, monkeypatch, arguments, message):
-    monkeypatch.setattr(trace_cli, "load_model", lambda *_, **__: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(cli, "load_model", lambda *_, **__: pytest.fail("a model was loaded"))
     (folder / "hollow.json").write_text('[{"role": "user"}]')
     assert run(*arguments) == 2
     assert capsys.readouterr().err.startswith(f"error: {message}")
@@ -128,27 +128,27 @@ def test_a_file_that_cannot_be_written_is_named(folder, capsys, monkeypatch):
     def full(self, path):
         raise OSError(28, "No space left on device", f".{path}.tmp")
 
-    monkeypatch.setattr(trace_cli.Trace, "to_html", full)
+    monkeypatch.setattr(Trace, "to_html", full)
     assert run("--prompt", "prompt.txt", "--response", "response.txt", "--html", "t.html") == 2
     assert capsys.readouterr().err == "error: cannot write t.html: No space left on device\n"
 
 
 def test_a_token_is_shown_between_its_neighbours():
     tokens = ["The", " blue", " key", "\n", "opens", " ", "."]
-    shown = [trace_cli._in_context(tokens, i) for i in range(len(tokens))]
+    shown = [cli._in_context(tokens, i) for i in range(len(tokens))]
     assert shown[0] == "[The] blue key⏎opens ." and shown[2] == "The blue [key]⏎opens ."
     assert shown[3] == "The blue key[⏎]opens ." and shown[5] == "The blue key⏎opens[ ]."
-    assert trace_cli._in_context(["x" * 30, "y", "z" * 30], 1) == "x" * 24 + "[y]" + "z" * 24
+    assert cli._in_context(["x" * 30, "y", "z" * 30], 1) == "x" * 24 + "[y]" + "z" * 24
 
 
 def test_passages_as_the_shell_names_them():
-    assert trace_cli.locator("auto") == "auto" and trace_cli.locator("none") is None
-    assert trace_cli.locator("at 12:15") == "at 12:15" and trace_cli.locator("text:none") == "none"
-    assert trace_cli.locator("tokens:3:9") == (3, 9) and trace_cli.locator("re:a+").pattern == "a+"
+    assert cli.locator("auto") == "auto" and cli.locator("none") is None
+    assert cli.locator("at 12:15") == "at 12:15" and cli.locator("text:none") == "none"
+    assert cli.locator("tokens:3:9") == (3, 9) and cli.locator("re:a+").pattern == "a+"
 
 
 def test_methods_by_name():
-    assert trace_cli.make_method("flashtrace", 3) == FlashTrace(hops=3) and trace_cli.make_method("ifr", None) == IFR()
+    assert cli.make_method("flashtrace", 3) == FlashTrace(hops=3) and cli.make_method("ifr", None) == IFR()
 
 
 def test_help_names_every_option(capsys):

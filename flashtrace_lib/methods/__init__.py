@@ -4,14 +4,15 @@ from ..attribution import Attribution, Hop, Method
 from .attnlrp import AttnLRP
 from .cage import CAGE
 from .clp import CLP
-from .controls import LastToken, MeanPooling, Position, Positional, Random
 from .flashtrace import FlashTrace
 from .ifr import IFR
 from .ig_attn import IGAttention
 from .integrated_gradients import IntegratedGradients
 from .perturbation import Perturbation
+from .random import Position, Random
 from .reagent import ReAGent
 from .rollout import Rollout
+from .target_variants import LastToken, MeanPooling, Positional
 
 METHODS: dict[str, type[Method]] = {
     FlashTrace.name: FlashTrace,

@@ -12,11 +12,11 @@ from torch import nn
 from tqdm import tqdm
 
 from ..attribution import Attribution
-from ..decomposition import check_decomposition
-from ..lrp import RULES, capped, lrp_rules
+from ..kernel.decomposition import check_decomposition
 from ..sample import Sample
-from .gradients import Target, TargetMethod, check_forward, differentiable, embed, graph_bytes, target_of
-from .units import check_choice
+from .gradient_base import Target, TargetMethod, check_forward, differentiable, embed, graph_bytes, target_of
+from .lrp_rules import RULES, capped, lrp_rules
+from .perturbation_base import check_choice
 
 
 @dataclass

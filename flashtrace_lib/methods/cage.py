@@ -8,14 +8,14 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from ..activations import capture
 from ..attribution import Attribution
-from ..decomposition import check_decomposition
+from ..kernel.capture import capture
+from ..kernel.decomposition import check_decomposition
+from ..model.batched_forward import log_prob_of, score_rows
 from ..sample import Sample, Span
-from ..scoring_model import log_prob_of, score_rows
-from .gradients import BudgetedMethod, shares
-from .units import check_choice, masked_rows, renormalise, unit_spans
-from .walk import edges, unit_rows, walk_back
+from .backward_graph import edges, unit_rows, walk_back
+from .budgeted import BudgetedMethod, shares
+from .perturbation_base import check_choice, masked_rows, renormalise, unit_spans
 
 
 @dataclass

@@ -10,7 +10,7 @@ import torch
 
 from ..attribution import Attribution
 from ..sample import Sample, Span
-from .units import METRICS, UnitMethod, check_choice, masked_rows
+from .perturbation_base import METRICS, UnitMethod, check_choice, masked_rows
 
 
 @dataclass

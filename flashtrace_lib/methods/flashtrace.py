@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import torch
 
-from ..activations import Activations, capture
 from ..attribution import Attribution, Hop, Method
-from ..context import check_context
-from ..decomposition import check_decomposition
-from ..fused import attention_used, choose
-from ..proximity import span_rollout, span_scores, span_sums, spans_at_once
+from ..kernel.capture import Activations, capture
+from ..kernel.decomposition import check_decomposition
+from ..kernel.fused_attention import attention_used, choose
+from ..kernel.proximity import span_rollout, span_scores, span_sums, spans_at_once
+from ..model.context import check_context
 from ..recording import Recording
 from ..sample import Sample, Span, hull
 from .choices import BEST, choice_options

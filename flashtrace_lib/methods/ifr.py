@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import torch
 
-from ..activations import Activations, capture
 from ..attribution import Attribution, Method
-from ..decomposition import check_decomposition
-from ..proximity import span_scores
+from ..kernel.capture import Activations, capture
+from ..kernel.decomposition import check_decomposition
+from ..kernel.proximity import span_scores
 from ..sample import Sample
 
 

@@ -15,14 +15,14 @@ from tqdm import tqdm
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
-from ..activations import LayerActivations, attention_implementation, capture
-from ..architecture import decoder_layers
-from ..attention import attend, attention_maps, check_call, mix, soft_cap
 from ..attribution import Attribution
-from ..decomposition import check_decomposition
-from ..proximity import column_sums
+from ..kernel.attention import attend, attention_maps, check_call, mix, soft_cap
+from ..kernel.capture import LayerActivations, attention_implementation, capture
+from ..kernel.decomposition import check_decomposition
+from ..kernel.proximity import column_sums
+from ..model.architecture import decoder_layers
 from ..sample import Sample, Span
-from .gradients import (
+from .gradient_base import (
     GradientMethod,
     Target,
     check_forward,
@@ -33,8 +33,8 @@ from .gradients import (
     log_probs,
     log_probs_of_text,
     target_of,
-)  # fmt: skip
-from .units import check_choice
+)
+from .perturbation_base import check_choice
 
 IMPLEMENTATION = "attribution_maps"
 

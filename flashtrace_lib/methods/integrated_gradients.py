@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from ..attribution import Attribution
 from ..sample import Sample
-from .gradients import (
+from .gradient_base import (
     Target,
     TargetMethod,
     check_forward,

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ..attribution import Attribution
 from ..sample import Sample
-from .units import UnitMethod, masked_rows
+from .perturbation_base import UnitMethod, masked_rows
 
 
 @dataclass

@@ -10,10 +10,10 @@ import torch
 from tqdm import tqdm
 
 from ..attribution import Attribution
-from ..proposals import MODEL, CausalProposals, MaskedProposals, Proposer, make_proposer
+from ..model.batched_forward import hellinger_from, log_prob_of, score_rows, whole_distribution
 from ..sample import Sample, Span, seeded_generator
-from ..scoring_model import hellinger_from, log_prob_of, score_rows, whole_distribution
-from .units import UnitMethod, check_choice, unit_spans
+from .perturbation_base import UnitMethod, check_choice, unit_spans
+from .reagent_proposals import MODEL, CausalProposals, MaskedProposals, Proposer, make_proposer
 
 _LARGEST_CHANGE = 1 - 1e-6  # the logit of a change of 1 would be infinite
 

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from ..activations import capture
 from ..attribution import Attribution
-from ..decomposition import check_decomposition
+from ..kernel.capture import capture
+from ..kernel.decomposition import check_decomposition
 from ..sample import Sample, Span
-from .gradients import BudgetedMethod, shares
-from .units import check_choice, renormalise, unit_spans
-from .walk import edges, unit_rows, walk_back
+from .backward_graph import edges, unit_rows, walk_back
+from .budgeted import BudgetedMethod, shares
+from .perturbation_base import check_choice, renormalise, unit_spans
 
 
 @dataclass

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 
-from .base import Example
+from .datasets import task_examples
+from .example import Example
+from .responses import Collection, collect
 from .ruler import ruler_examples
 from .scoring import SCORERS, is_correct, score
 
@@ -10,4 +12,14 @@ TASKS: dict[str, Callable[..., list[Example]]] = {
     "ruler": ruler_examples,
 }
 
-__all__ = ["SCORERS", "TASKS", "Example", "is_correct", "ruler_examples", "score"]
+__all__ = [
+    "SCORERS",
+    "TASKS",
+    "Collection",
+    "Example",
+    "collect",
+    "is_correct",
+    "ruler_examples",
+    "score",
+    "task_examples",
+]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from .base import CharSpan
+from ..text.offsets import CharSpan
 
 NOISE = ("The grass is green.", "The sky is blue.", "The sun is yellow.", "Here we go.", "There and back again.")
 _DEPTHS = 40  # RULER's grid of depths between the first and the last sentence

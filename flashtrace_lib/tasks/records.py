@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..locate import find_boxed
-from .base import CharSpan, Example
+from ..text.locate import find_boxed
+from ..text.offsets import CharSpan
+from .example import Example
 from .scoring import contains
 
 Record = Mapping[str, Any]

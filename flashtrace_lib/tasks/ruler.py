@@ -15,7 +15,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from .base import Example
+from .example import Example
 from .haystack import EssayHaystack, Haystack, NoiseHaystack, largest_fitting
 from .ruler_problems import Keep, Problem, RulerCell, draw_names, niah_problem, vt_problem
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 
-from .base import CharSpan
+from ..text.offsets import CharSpan
 from .haystack import Haystack, hide
 
 _NEEDLE = "One of the special magic numbers for {key} is: {value}."
@@ -101,8 +101,6 @@ class Problem:
 
 
 Draw = Callable[[random.Random, Callable[[], str], int], list[str]]  # (rng, one name, how many) -> different names
-
-
 Keep = Callable[[str], bool]  # whether a name or a number may be used
 
 

@@ -7,12 +7,159 @@ the reasoning names more than the answer.
 
 from __future__ import annotations
 
+import ast
+import logging
 import re
+import threading
+from collections import Counter
 from collections.abc import Callable
 
-from .answers import boxed, same_code, unit_tests
-from .base import Example
-from .qa import qa_em, qa_f1, qa_match
+from ..text.locate import find_boxed
+from .example import Example
+from .sandbox import run_tests
+
+_FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
+
+
+def boxed(example: Example, response_text: str) -> float:
+    r"""1.0 where the last ``\boxed{…}`` of the response holds an answer.
+
+    Either letter by letter, spaces and thousands commas aside, or as mathematics (math-verify): ``\frac12`` is ``0.5``.
+    """
+    box = find_boxed(response_text)
+    if box is None:
+        return 0.0
+    inside = response_text[slice(*box)].partition("{")[2][:-1]
+    if _plain(inside) in {_plain(answer) for answer in example.answers}:
+        return 1.0
+    return float(any(_same_mathematics(answer, inside) for answer in example.answers))
+
+
+def _same_mathematics(answer: str, written: str, seconds: int = 5) -> bool:
+    """Whether two expressions are equal; False where one cannot be read, or comparing them takes too long."""
+    import math_verify  # imported late: it brings sympy
+
+    logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # a timeout is an answer here, not an event
+    if threading.current_thread() is not threading.main_thread():
+        seconds = None  # its limit is an alarm, which only the main thread may set
+    sides = [math_verify.parse(f"$\\boxed{{{side}}}$", parsing_timeout=seconds) for side in (answer, written)]
+    return all(sides) and math_verify.verify(*sides, timeout_seconds=seconds)
+
+
+def same_code(example: Example, response_text: str) -> float:
+    """1.0 where the response's code is the reference solution, layout, comments and docstrings aside.
+
+    Nothing is run. Code that works but is written in another way counts as wrong, so the mean is a lower bound.
+    """
+    written = _tree(_code(response_text))
+    return float(written is not None and written in {_tree(answer) for answer in example.answers})
+
+
+def unit_tests(example: Example, response_text: str) -> float:
+    """1.0 where the response's code passes the exercise's own tests, run in `sandbox`."""
+    tests = [name for name in example.files if name.endswith("_test.py")]
+    if len(tests) != 1 or "file" not in example.metadata:
+        raise ValueError(
+            f"example {example.id}: unit_tests needs one file *_test.py among its files and metadata['file'], the name "
+            f"of the solution; it has {sorted(example.files)}"
+        )
+    files = {**example.files, example.metadata["file"]: _code(response_text)}
+    return float(run_tests(files, tests[0].removesuffix(".py")).passed)
+
+
+def _code(text: str) -> str:
+    """The last fenced block; the whole text where there is none."""
+    fenced = _FENCE.findall(text)
+    return fenced[-1] if fenced else text
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\s|(?<=\d),(?=\d{3})|[$]", "", text)
+
+
+def _tree(code: str) -> str | None:
+    """The code's syntax tree as text; None where it is not Python."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    return ast.dump(tree)
+
+
+_MONTHS = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
+    "december",
+)  # fmt: skip
+_NUMBERS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty"
+).split()
+_MONTH = "(" + "|".join(_MONTHS) + ")"
+_DAY_FIRST = re.compile(rf"\b(\d{{1,2}})(?:st|nd|rd|th)? (?:of )?{_MONTH},? (\d{{4}})\b")
+_MONTH_FIRST = re.compile(rf"\b{_MONTH} (\d{{1,2}})(?:st|nd|rd|th)?,? (\d{{4}})\b")
+_WORD = re.compile(r"\d{4}-\d{2}-\d{2}|(?<!\w)-?\d+(?:\.\d+)?(?!\w)|\w+")
+_LEAD = re.compile(r"^\s*(?:so )?(?:the )?(?:final )?answer(?: is|:)\s*", re.IGNORECASE)
+_ARTICLES = ("a", "an", "the")
+_OPPOSITE = {"yes": "no", "no": "yes"}
+
+
+def normalised(text: str) -> list[str]:
+    """Words of ``text`` in SQuAD's normal form, numbers and dates in one writing.
+
+    An article at the end is kept: ``a`` may be the letter that was asked for.
+    """
+    text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.lower())
+    text = _DAY_FIRST.sub(lambda m: _iso(m[3], m[2], m[1]), text)
+    text = _MONTH_FIRST.sub(lambda m: _iso(m[3], m[1], m[2]), text)
+    words = [_plain_number(word) for word in _WORD.findall(text.replace("_", " "))]
+    return [word for word in words[:-1] if word not in _ARTICLES] + words[-1:]
+
+
+def qa_match(example: Example, response_text: str) -> float:
+    """1.0 where an answer stands in the response, word for word in their normal form.
+
+    Of yes and no the response must say one and not the other.
+    """
+    said = normalised(response_text)
+    return float(any(_holds(said, normalised(answer)) for answer in example.answers))
+
+
+def qa_em(example: Example, response_text: str) -> float:
+    """1.0 where the response, but for "The answer is", is an answer in normal form (exact match)."""
+    said = normalised(_LEAD.sub("", response_text))
+    return float(any(said == normalised(answer) for answer in example.answers))
+
+
+def qa_f1(example: Example, response_text: str) -> float:
+    """Harmonic mean of the words' precision and recall, of the best answer; "The answer is" aside."""
+    said = normalised(_LEAD.sub("", response_text))
+    return max(_f1(said, normalised(answer)) for answer in example.answers)
+
+
+def _holds(said: list[str], answer: list[str]) -> bool:
+    if len(answer) == 1 and (other := _OPPOSITE.get(answer[0])):
+        return answer[0] in said and other not in said
+    width = len(answer)
+    return width > 0 and any(said[i : i + width] == answer for i in range(len(said) - width + 1))
+
+
+def _f1(said: list[str], answer: list[str]) -> float:
+    shared = sum((Counter(said) & Counter(answer)).values())
+    return 2 * shared / (len(said) + len(answer)) if shared else 0.0
+
+
+def _iso(year: str, month: str, day: str) -> str:
+    return f"{year}-{_MONTHS.index(month) + 1:02d}-{int(day):02d}"
+
+
+def _plain_number(word: str) -> str:
+    if word in _NUMBERS:
+        return str(_NUMBERS.index(word))
+    return word.rstrip("0").rstrip(".") if re.fullmatch(r"-?\d+\.\d+", word) else word
+
 
 Scorer = Callable[[Example, str], float]
 

@@ -16,10 +16,11 @@
 profile = "laptop"
 
 # %%
-from flashtrace_lib import FlashTrace, Trace, load_model, paths, trace
-from flashtrace_lib.report import output, trust
+from flashtrace_book.claims import reliability
+from flashtrace_book.run import start
+from flashtrace_lib import FlashTrace, Trace, files, load_model, trace
 
-run = output.start(profile)
+run = start(profile)
 run.versions()
 
 # %%
@@ -73,7 +74,7 @@ print(*t.cautions() or ["nothing stands out"], sep="\n")
 # and holds every number; so does the JSON, which reads back as the same trace.
 
 # %%
-folder = paths.build_root() / "quickstart"
+folder = files.build_root() / "quickstart"
 page, stored = t.to_html(folder / "trace.html"), t.to_json(folder / "trace.json")
 print(page.name, stored.name, "| sentences to choose from:", len(t.targets))
 
@@ -111,7 +112,7 @@ print(page.name, stored.name, "| sentences to choose from:", len(t.targets))
 # measured in the chapters on the tasks; their stored tables say (empty until the book has run once):
 
 # %%
-print(*trust.measured(run.profile.name), sep="\n")
+print(*reliability.measured(run.profile.name), sep="\n")
 
 # %% [markdown]
 # So where a ranking is no better than one by lot, its heatmap shows where the model's states come from and no more:

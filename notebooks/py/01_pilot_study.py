@@ -21,14 +21,18 @@ profile = "laptop"
 # %%
 import pandas as pd
 
-from flashtrace_lib import FlashTrace, experiments, load_model, pilot
+from flashtrace_book.experiments import pilot
+from flashtrace_book.figures import pilot_plots, plots, style
+from flashtrace_book.methods import profile_methods
+from flashtrace_book.run import start
+from flashtrace_book.samples import all_samples, count_table
+from flashtrace_lib import FlashTrace, load_model
 from flashtrace_lib.evaluation import audit, evaluate, summarise
-from flashtrace_lib.intervals import interval_text
 from flashtrace_lib.methods import IFR, AttnLRP
-from flashtrace_lib.report import output, pilot_plots, plots, style
+from flashtrace_lib.metrics.intervals import interval_text
 from flashtrace_lib.store import Store
 
-run = output.start(profile)
+run = start(profile)
 run.versions()
 
 # %%
@@ -45,8 +49,8 @@ store = Store(run.store("pilot"))
 
 # %%
 growing = pilot.growing_reasoning(run, model, tokenizer)
-samples = experiments.all_samples(growing)
-counts = experiments.count_table(growing)
+samples = all_samples(growing)
+counts = count_table(growing)
 run.table(counts, "pilot_samples", "Pilot study: samples by number of hops. Lengths are median tokens.")
 counts
 
@@ -96,7 +100,7 @@ run.table(tried, "pilot_modes", "Pilot study: problems answered directly and aft
 tried
 
 # %%
-compared = experiments.profile_methods(run, run.profile.pilot.methods, tokenizer)
+compared = profile_methods(run, run.profile.pilot.methods, tokenizer)
 frames = {
     mode: evaluate(compared, found, model, store=store, metrics=("recovery", "r_precision"), steps=run.profile.steps)
     for mode, found in pairs.items()

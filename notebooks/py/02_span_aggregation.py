@@ -19,13 +19,18 @@ profile = "laptop"
 # %%
 import torch
 
-from flashtrace_lib import IFR, FlashTrace, experiments, load_model, reference, timing
-from flashtrace_lib.activations import capture
-from flashtrace_lib.decomposition import decomposition_gaps
-from flashtrace_lib.proximity import aggregate, layer_scores, span_scores
-from flashtrace_lib.report import heatmap_figure, output, overview, plots, style
+from flashtrace_book import samples, statistics
+from flashtrace_book.efficiency import timing
+from flashtrace_book.experiments import naive_layer
+from flashtrace_book.figures import overview, plots, style
+from flashtrace_book.run import start
+from flashtrace_lib import IFR, FlashTrace, load_model
+from flashtrace_lib.kernel.capture import capture
+from flashtrace_lib.kernel.decomposition import decomposition_gaps
+from flashtrace_lib.kernel.proximity import aggregate, layer_scores, span_scores
+from flashtrace_lib.viewer import figure
 
-run = output.start(profile)
+run = start(profile)
 run.versions()
 
 # %%
@@ -40,7 +45,7 @@ style.use_style()
 # \circ \mathbf O$ has an input and an output; the model answers directly, so there is no reasoning $\mathbf T$ here.
 
 # %%
-sample = experiments.example_sample(run, model, tokenizer)
+sample = samples.example_sample(run, model, tokenizer)
 segments = sample.segments
 target = segments.output
 print("input tokens:", segments.prompt[1] - segments.prompt[0], "| output tokens:", target[1] - target[0])
@@ -103,7 +108,7 @@ print("Y equals the summed states, relative gap below 1e-4:", gap < 1e-4)
 
 # %%
 fast = layer_scores(layer, weights, target, target[0])[0]
-slow = reference.naive_layer_scores(layer, weights[0], target, target[0], layer.x_mid)
+slow = naive_layer.naive_layer_scores(layer, weights[0], target, target[0], layer.x_mid)
 print("largest difference below 1e-5:", float((fast - slow).abs().max()) < 1e-5)
 print("sources:", len(fast), "| sum of token scores:", round(float(fast.sum()), 3), "(the rest is the residual's)")
 
@@ -114,7 +119,7 @@ print("sources:", len(fast), "| sum of token scores:", round(float(fast.sum()), 
 # moves most evidence:
 
 # %%
-panel = experiments.overview_panel(layer, sample, weights[0], target)
+panel = naive_layer.overview_panel(layer, sample, weights[0], target)
 title = f"Span-wise aggregation: layer {layer.parts.index}, head {panel.head}, one sample of RULER mq q2"
 fig = overview.span_overview(
     panel.attention, panel.aggregated, panel.proximity, sample.tokens, segments, target=target, title=title
@@ -138,7 +143,7 @@ print(f"share of the input's mass on the evidence: {gold_share:.2f}, of the inpu
 # %%
 scores = att.hops[0].scores
 labels = segments.labels(len(sample))
-fig = heatmap_figure.heatmap_figure(sample.tokens, scores, labels=labels, title="Hop 0: what the answer rests on")
+fig = figure.heatmap_figure(sample.tokens, scores, labels=labels, title="Hop 0: what the answer rests on")
 run.figure(fig, "fig2_heatmap", "Attribution of a two-number answer, one pass", n=1)
 
 # %% [markdown]
@@ -153,7 +158,7 @@ one = span_scores(activations, torch.ones(1, 1), (target[0], target[0] + 1))[0]
 row = IFR().rows(activations)[0]
 print("a span of one token equals its row:", torch.allclose(one, row, atol=1e-6))
 ifr = IFR().attribute(model, sample)
-agreement = experiments.rank_correlation(att.scores, ifr.scores)
+agreement = statistics.rank_correlation(att.scores, ifr.scores)
 print("rank correlation, sum before against mean after:", round(agreement, 2))
 
 # %% [markdown]

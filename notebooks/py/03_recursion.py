@@ -20,14 +20,18 @@ profile = "laptop"
 import pandas as pd
 from IPython.display import HTML
 
-from flashtrace_lib import FlashTrace, experiments, load_model
+from flashtrace_book import run as output
+from flashtrace_book.experiments import recursion
+from flashtrace_book.figures import mass, plots, style
+from flashtrace_book.samples import all_samples, count_table, ruler_collections, stored_attributions
+from flashtrace_lib import FlashTrace, load_model
 from flashtrace_lib.evaluation import audit, evaluate
-from flashtrace_lib.generation import prompt_settings, respond
-from flashtrace_lib.intervals import interval_text
-from flashtrace_lib.report import heatmap, heatmap_figure, mass, output, plots, style
+from flashtrace_lib.metrics.intervals import interval_text
 from flashtrace_lib.store import Store
-from flashtrace_lib.tasks.base import Example
+from flashtrace_lib.tasks.example import Example
+from flashtrace_lib.tasks.responses import prompt_settings, respond
 from flashtrace_lib.text import build_sample
+from flashtrace_lib.viewer import figure, html
 
 run = output.start(profile)
 run.versions()
@@ -95,11 +99,11 @@ print(f"mass that reaches the input: {reached:.2f} with hop 0 alone, {float(att.
 # gain and brown ones lose.
 
 # %%
-fig = heatmap_figure.hops_figure(sample, att)
+fig = figure.hops_figure(sample, att)
 run.figure(fig, "fig3_heatmap", "Hop 1, hop 2 and their difference on a generated response", n=1)
 
 # %%
-HTML(heatmap.hops_heatmap(sample, att))
+HTML(html.hops_heatmap(sample, att))
 
 # %%
 top = att.scores.argsort(descending=True, stable=True)[:8]
@@ -113,15 +117,15 @@ print("highest input tokens after three hops:", [sample.tokens[start + int(i)] f
 # it fails has the true chain instead, teacher-forced; the table counts what was tried, kept and dropped.
 
 # %%
-collections = experiments.ruler_collections(run, model, tokenizer)
-samples = [s for s in experiments.all_samples(collections) if s.segments.has_reasoning]
+collections = ruler_collections(run, model, tokenizer)
+samples = [s for s in all_samples(collections) if s.segments.has_reasoning]
 Store(run.store("example_responses")).compact()
 store = Store(run.store("recursion"))
 methods = {"flashtrace_k3": FlashTrace(hops=3)}
 evaluate(methods, samples, model, store=store, metrics=("recovery",), steps=run.profile.steps)
 store.compact()
-attributions = experiments.stored_attributions(store, samples, "flashtrace_k3")
-counts = experiments.count_table(collections)
+attributions = stored_attributions(store, samples, "flashtrace_k3")
+counts = count_table(collections)
 run.table(counts, "recursion_samples", "Samples behind the hops: tried, kept and dropped. Lengths are median tokens.")
 counts
 
@@ -146,7 +150,7 @@ by_hop
 # all four come from the same attributions; the difference is paired with hop 0 on the same samples.
 
 # %%
-recovered = experiments.recovery_by_hops(samples, attributions)
+recovered = recursion.recovery_by_hops(samples, attributions)
 run.table(recovered, "recursion_recovery", "Recovery rate by number of hops K, and the paired gain over K = 0")
 recovered.round(3)
 

@@ -20,14 +20,19 @@ profile = "laptop"
 # %%
 from IPython.display import display
 
-from flashtrace_lib import efficiency, efficiency_audit, experiments, load_model, paths, reasoning, side_by_side
-from flashtrace_lib.deletion import Scorer
+from flashtrace_book import paths
+from flashtrace_book.efficiency import audit, benchmark_runner, other_tools, sweep
+from flashtrace_book.experiments import reasoning_tasks
+from flashtrace_book.figures import efficiency_plots, efficiency_tables, style
+from flashtrace_book.methods import profile_methods
+from flashtrace_book.run import start
+from flashtrace_book.samples import ALL, all_samples, in_groups, ruler_collections
+from flashtrace_lib import load_model
 from flashtrace_lib.evaluation import evaluate, summarise
-from flashtrace_lib.groups import ALL, in_groups
-from flashtrace_lib.report import efficiency_plots, efficiency_tables, output, style
+from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.store import Store
 
-run = output.start(profile)
+run = start(profile)
 run.versions()
 style.use_style()
 settings = run.profile.efficiency
@@ -50,11 +55,11 @@ settings = run.profile.efficiency
 # curve shows one algorithm; elsewhere they change a token at a time where the input has fewer than 200.
 
 # %%
-frame = efficiency.sweep(run.profile, Store(run.store("efficiency")))
+frame = sweep.sweep(run.profile, Store(run.store("efficiency")))
 run.model_name = settings.model
 run.table(frame.drop(columns=["runs_s", "forward_runs_s", "code"]), "fig4_measurements", "All that was measured", n="column n")
 print("measured on", ", ".join(sorted(set(frame["hardware"]))))
-earlier = efficiency.of_earlier_code(frame)
+earlier = sweep.of_earlier_code(frame)
 print(f"{len(earlier)} of {(frame['outcome'] == 'ok').sum()} times are of earlier code of their methods; "
       "`python -m flashtrace_lib efficiency --again` measures these again")
 print(f"limits: {settings.time_limit} s a run, {settings.memory_limit} GiB over the loaded model")
@@ -99,7 +104,7 @@ run.figure(fig, "fig4d_memory_by_generation", "Peak memory of one attribution by
 # results are stored, they are drawn here.
 
 # %%
-elsewhere = efficiency.load_sweep(Store(paths.results_dir("gpu") / "efficiency"))
+elsewhere = sweep.load_sweep(Store(paths.results_dir("gpu") / "efficiency"))
 for hardware, part in elsewhere.groupby("hardware"):
     print(f"{hardware}: {len(part)} measurements, {(part['outcome'] == 'ok').sum()} ran to their end")
 if elsewhere.empty:
@@ -142,7 +147,7 @@ wide.style.hide(axis="index").set_uuid("table6")
 # through a fused kernel, which pays on a GPU and not on a CPU.
 
 # %%
-modes = efficiency.sweep_attention(run.profile, Store(run.store("efficiency")))
+modes = sweep.sweep_attention(run.profile, Store(run.store("efficiency")))
 table = efficiency_tables.attention_table(modes)
 run.table(table, "table9_attention", "FlashTrace with cached and with recomputed attention (paper: Table 9)", n=runs)
 table.round(3).style.hide(axis="index").format(precision=3, na_rep="–").set_uuid("table9")
@@ -171,8 +176,8 @@ headline.round(2).style.hide(axis="index").format(precision=2, na_rep="–").set
 # recompute them, and captum's ablation of sentences, the nearest to perturbation. Tools that are not installed are left out.
 
 # %%
-print("\n".join(side_by_side.available()[1]) or "all are installed")
-tools = efficiency_tables.tools_table(efficiency.sweep_tools(run.profile, Store(run.store("efficiency"))))
+print("\n".join(other_tools.available()[1]) or "all are installed")
+tools = efficiency_tables.tools_table(sweep.sweep_tools(run.profile, Store(run.store("efficiency"))))
 run.table(tools, "efficiency_tools", "Published tools beside the nearest method, in forward passes and GiB", n=runs)
 tools.style.hide(axis="index").format(precision=2, na_rep="–").set_uuid("tools")
 
@@ -186,12 +191,12 @@ tools.style.hide(axis="index").format(precision=2, na_rep="–").set_uuid("tools
 # %%
 model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype, device_map=run.profile.device_map)
 run.record_model(model)
-cells = experiments.ruler_collections(run, model, tokenizer)
-cells["hotpotqa"] = reasoning.hotpotqa_collection(run, model, tokenizer)
-samples = experiments.all_samples(cells)
+cells = ruler_collections(run, model, tokenizer)
+cells["hotpotqa"] = reasoning_tasks.hotpotqa_collection(run, model, tokenizer)
+samples = all_samples(cells)
 
 # %%
-methods, store = experiments.profile_methods(run, tokenizer=tokenizer), Store(run.store("ruler"))
+methods, store = profile_methods(run, tokenizer=tokenizer), Store(run.store("ruler"))
 scorer = Scorer(model, precision="auto")
 scored = evaluate(methods, samples, model, store=store, metrics=("mas",), steps=run.profile.steps, scorer=scorer)
 run.note_curves(scored)
@@ -219,7 +224,7 @@ for row in headline.itertuples():
 for row in growth[(growth["axis"] == "generation") & growth["method"].isin(["flashtrace", "ifr", "ifr_one_by_one"])].itertuples():
     print(f"{style.method_style(row.method).label}: {row.quantity} grows with the generation to the power {row.tail:.2f} at the end "
           f"({row.exponent:.2f} over all {row.points} sizes)")
-stopped = frame[frame["outcome"].isin(efficiency.AT_LIMIT)]
+stopped = frame[frame["outcome"].isin(benchmark_runner.AT_LIMIT)]
 for row in stopped.itertuples():
     print(f"{style.method_style(row.method).label}: {row.outcome} at {row.n_input}+{row.n_generated} tokens")
 front = points.loc[points["front"], "method"]
@@ -243,6 +248,6 @@ print("on the front of cost and MAS, by their medians and means alone:", ", ".jo
 # for measurements chosen at random, the passes that the attribution takes. IFR's two ways must give one result.
 
 # %% tags=["audit"]
-checked = efficiency_audit.audit(frame, run.profile, model, k=3, seed=run.profile.seed)
+checked = audit.audit(frame, run.profile, model, k=3, seed=run.profile.seed)
 assert checked["agrees"].all(), checked[~checked["agrees"]]
 print("all agree:", bool(checked["agrees"].all()))

@@ -29,15 +29,27 @@ profile = "laptop"
 # %%
 import pandas as pd
 
-from flashtrace_lib import experiments, load_model, reasoning
-from flashtrace_lib.deletion import Scorer
+from flashtrace_book import statistics
+from flashtrace_book.experiments import reasoning_tasks
+from flashtrace_book.figures import method_plots, style, tables
+from flashtrace_book.methods import profile_methods
+from flashtrace_book.run import start
+from flashtrace_book.samples import (
+    all_samples,
+    cell_group,
+    count_table,
+    in_groups,
+    mark_cells,
+    ruler_collections,
+    ruler_setting,
+)
+from flashtrace_lib import load_model
 from flashtrace_lib.evaluation import audit, evaluate, summarise
-from flashtrace_lib.groups import cell_group, in_groups
-from flashtrace_lib.intervals import interval_text
-from flashtrace_lib.report import method_plots, output, style, tables
+from flashtrace_lib.metrics import Scorer
+from flashtrace_lib.metrics.intervals import interval_text
 from flashtrace_lib.store import Store
 
-run = output.start(profile)
+run = start(profile)
 run.versions()
 
 # %%
@@ -55,11 +67,11 @@ style.use_style()
 # would give an answer that it did not find by itself. On real records the model's own responses stand in, right or wrong (§).
 
 # %%
-cells = experiments.ruler_collections(run, model, tokenizer)
-cells["hotpotqa"] = reasoning.hotpotqa_collection(run, model, tokenizer)
-samples = experiments.all_samples(cells)
-counts = experiments.count_table(cells)
-setting = experiments.ruler_setting(run.profile)
+cells = ruler_collections(run, model, tokenizer)
+cells["hotpotqa"] = reasoning_tasks.hotpotqa_collection(run, model, tokenizer)
+samples = all_samples(cells)
+counts = count_table(cells)
+setting = ruler_setting(run.profile)
 run.table(counts, "ruler_samples", f"RULER samples: what was tried, kept and dropped. Lengths are median tokens. {setting}")
 print(setting)
 counts
@@ -92,7 +104,7 @@ print(f"{prompt[:240].strip()} …\n\nevidence:", *(passage.strip() for passage 
 # ranking (of recovery and R-precision the expected one).
 
 # %%
-methods = experiments.profile_methods(run, tokenizer=tokenizer)
+methods = profile_methods(run, tokenizer=tokenizer)
 store = Store(run.store("ruler"))
 scorer = Scorer(model, precision="auto")
 metrics = ("recovery", "recovery_cap", "r_precision", "rise", "mas")
@@ -123,12 +135,12 @@ deletion = frame[frame["metric"].isin(["recovery", "rise", "mas"])]
 summary = summarise(deletion)
 pooled = summarise(in_groups(deletion))
 table = tables.comparison_table(pd.concat([summary, pooled]), paper=1, profile=run.profile.name, model=run.model_name)
-wide = tables.wide_table(experiments.mark_cells(table, cells))
+wide = tables.wide_table(mark_cells(table, cells))
 run.table(table, "table1_ruler", f"Attribution quality on RULER (paper: Table 1). ‡ teacher-forced. {setting}", wide=wide)
 tables.styled(wide, "table1")
 
 # %%
-shown = experiments.mark_cells(table[table["cell"].isin(list(cells))], cells)
+shown = mark_cells(table[table["cell"].isin(list(cells))], cells)
 fig = method_plots.metric_heatmap(shown, "recovery", title="Recovery of the evidence in the top 10 % of the input")
 run.figure(fig, "table1_recovery", "Recovery rate by RULER cell", n=frame["sample"].nunique())
 
@@ -148,7 +160,7 @@ run.figure(fig, "table1_mas", "MAS by RULER cell", n=frame["sample"].nunique())
 # (appendix M.1).
 
 # %%
-control = experiments.against(deletion, "random")
+control = statistics.against(deletion, "random")
 run.table(control, "ruler_against_random", "Every method minus the random ranking, on the same samples, all cells")
 for row in control[(control["better"] != control["method"]) & control["low"].notna()].itertuples():
     print(f"{row.method} is not shown to beat a random ranking in {row.metric}: {row.difference:+.3f} "
@@ -172,9 +184,9 @@ caps.T
 
 # %%
 chosen = frame[frame["metric"] != "recovery_cap"]
-paired = experiments.paired_difference(chosen, "flashtrace", "ifr", by=("metric", "cell"))
+paired = statistics.paired_difference(chosen, "flashtrace", "ifr", by=("metric", "cell"))
 run.table(paired, "ruler_paired", "FlashTrace minus IFR on the same samples, by cell")
-overall = experiments.paired_difference(in_groups(chosen), "flashtrace", "ifr", by=("metric", "cell"))
+overall = statistics.paired_difference(in_groups(chosen), "flashtrace", "ifr", by=("metric", "cell"))
 run.table(overall, "ruler_paired_groups", "FlashTrace minus IFR on the same samples, by group of cells")
 overall.round(3)
 

@@ -25,14 +25,19 @@ profile = "laptop"
 # %%
 from IPython.display import HTML
 
-from flashtrace_lib import FlashTrace, experiments, load_model, reasoning
-from flashtrace_lib.deletion import Scorer
+from flashtrace_book import statistics
+from flashtrace_book.experiments import reasoning_tasks
+from flashtrace_book.figures import method_plots, style, tables
+from flashtrace_book.run import start
+from flashtrace_book.samples import all_samples, count_table, mark_cells
+from flashtrace_lib import FlashTrace, load_model
 from flashtrace_lib.evaluation import audit, evaluate, summarise
-from flashtrace_lib.intervals import MIN_SAMPLES, interval_text
-from flashtrace_lib.report import heatmap, heatmap_figure, method_plots, output, style, tables
+from flashtrace_lib.metrics import Scorer
+from flashtrace_lib.metrics.intervals import MIN_SAMPLES, interval_text
 from flashtrace_lib.store import Store
+from flashtrace_lib.viewer import figure, html
 
-run = output.start(profile)
+run = start(profile)
 run.versions()
 
 # %%
@@ -47,9 +52,9 @@ style.use_style()
 # true chains that were put into its mouth, § its own responses, right or wrong.
 
 # %%
-cells = {kind: reasoning.task_collection(run, model, tokenizer, kind) for kind in ("gsm8k", "math500")}
-samples = experiments.all_samples(cells)
-counts = experiments.count_table(cells)
+cells = {kind: reasoning_tasks.task_collection(run, model, tokenizer, kind) for kind in ("gsm8k", "math500")}
+samples = all_samples(cells)
+counts = count_table(cells)
 run.table(counts, "math_samples", f"Mathematics ({run.profile.reasoning.source}): tried, kept, dropped; median tokens")
 counts
 
@@ -61,7 +66,7 @@ counts
 # and Perturbation, CLP and ReAGent change a token at a time where a problem has fewer than 200, not a sentence.
 
 # %%
-methods = reasoning.reasoning_methods(run, tokenizer)
+methods = reasoning_tasks.reasoning_methods(run, tokenizer)
 store = Store(run.store("math"))
 scorer = Scorer(model, precision="auto")
 metrics = ("recovery", "r_precision", "rise", "mas")
@@ -81,12 +86,12 @@ deletion = frame[frame["metric"].isin(["rise", "mas"])]
 table = tables.comparison_table(
     summarise(deletion), paper=2, profile=run.profile.name, model=run.model_name, cells={"gsm8k": "math"}
 )
-wide = tables.wide_table(experiments.mark_cells(table, cells))
+wide = tables.wide_table(mark_cells(table, cells))
 run.table(table, "table2_math", "Faithfulness on mathematics (paper: Table 2, MATH)", wide=wide)
 tables.styled(wide, "table2")
 
 # %%
-shown = experiments.mark_cells(table, cells)
+shown = mark_cells(table, cells)
 fig = method_plots.metric_heatmap(shown, "rise", title="RISE on mathematics")
 run.figure(fig, "table2_math_rise", "RISE on mathematics", n=frame["sample"].nunique())
 
@@ -98,7 +103,7 @@ run.figure(fig, "table2_math_mas", "MAS on mathematics", n=frame["sample"].nuniq
 # ## Better than chance?
 
 # %%
-control = experiments.against(deletion, "random")
+control = statistics.against(deletion, "random")
 run.table(control, "math_against_random", "Every method minus the random ranking, on the same samples")
 for row in control[(control["better"] != control["method"]) & control["low"].notna()].itertuples():
     print(f"{row.method} is not shown to beat a random ranking in {row.metric}: {row.difference:+.3f} "
@@ -111,7 +116,7 @@ for row in control[(control["better"] != control["method"]) & control["low"].not
 # of $\mathbf I$'s tokens that stand there, which is what a random ranking gives?
 
 # %%
-asked = reasoning.question_share(store, samples, dict.fromkeys(frame["method"]))
+asked = reasoning_tasks.question_share(store, samples, dict.fromkeys(frame["method"]))
 run.table(asked, "math_question_share", "Share of the mass on I that lies on the question")
 asked.round(2)
 
@@ -131,7 +136,7 @@ found.pivot_table(index="method", columns=["metric", "cell"], values="mean", sor
 # The samples of both sets in bins of equal size by the length of $\mathbf T$: four, or as many as have six samples each.
 
 # %%
-lengths = reasoning.by_length(deletion, bins=min(4, max(1, len(samples) // MIN_SAMPLES)))
+lengths = reasoning_tasks.by_length(deletion, bins=min(4, max(1, len(samples) // MIN_SAMPLES)))
 run.table(lengths, "fig5_by_length", "RISE and MAS by length of the reasoning, tokens")
 fig = method_plots.metric_by_length(lengths, "mas", title="MAS by length of the reasoning")
 run.figure(fig, "fig5_mas_by_length", "MAS by length of the reasoning", n=frame["sample"].nunique())
@@ -145,11 +150,11 @@ run.figure(fig, "fig5_mas_by_length", "MAS by length of the reasoning", n=frame[
 # %%
 sample = min(samples, key=len)
 att = FlashTrace(hops=1).attribute(model, sample)
-fig = heatmap_figure.hops_figure(sample, att)
+fig = figure.hops_figure(sample, att)
 run.figure(fig, "fig6_heatmap", "Hop 1, hop 2 and their difference on a mathematical problem", n=1, shows_records=True)
 
 # %%
-HTML(heatmap.hops_heatmap(sample, att))
+HTML(html.hops_heatmap(sample, att))
 
 # %% [markdown]
 # ## What the paper found, what we found, why they differ
@@ -158,7 +163,7 @@ HTML(heatmap.hops_heatmap(sample, att))
 # as the reasoning grows. Computed here:
 
 # %%
-paired = experiments.paired_difference(deletion, "flashtrace", "ifr", by=("metric", "cell"))
+paired = statistics.paired_difference(deletion, "flashtrace", "ifr", by=("metric", "cell"))
 run.table(paired, "math_paired", "FlashTrace minus IFR on the same samples")
 for row in paired.itertuples():
     print(f"{row.metric.upper()} on {row.cell}: FlashTrace minus IFR {row.difference:+.3f} {interval_text(row.low, row.high)}, "

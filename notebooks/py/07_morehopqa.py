@@ -20,15 +20,21 @@ profile = "laptop"
 import pandas as pd
 from IPython.display import HTML
 
-from flashtrace_lib import FlashTrace, experiments, load_model, reasoning, timing
-from flashtrace_lib.deletion import Scorer
+from flashtrace_book import statistics
+from flashtrace_book.efficiency import timing
+from flashtrace_book.experiments import reasoning_tasks
+from flashtrace_book.figures import mass, plots, style, tables
+from flashtrace_book.run import start
+from flashtrace_book.samples import all_samples, count_table, mark_cells, stored_attributions
+from flashtrace_lib import FlashTrace, load_model
 from flashtrace_lib.evaluation import audit, evaluate, summarise
-from flashtrace_lib.intervals import interval_text
 from flashtrace_lib.methods import Rollout
-from flashtrace_lib.report import heatmap, heatmap_figure, mass, output, plots, style, tables
+from flashtrace_lib.metrics import Scorer
+from flashtrace_lib.metrics.intervals import interval_text
 from flashtrace_lib.store import Store
+from flashtrace_lib.viewer import figure, html
 
-run = output.start(profile)
+run = start(profile)
 run.versions()
 
 # %%
@@ -43,9 +49,9 @@ style.use_style()
 # too rarely, § its own responses, right or wrong.
 
 # %%
-cells = {"morehopqa": reasoning.task_collection(run, model, tokenizer, "morehopqa")}
-samples = experiments.all_samples(cells)
-counts = experiments.count_table(cells)
+cells = {"morehopqa": reasoning_tasks.task_collection(run, model, tokenizer, "morehopqa")}
+samples = all_samples(cells)
+counts = count_table(cells)
 run.table(counts, "morehopqa_samples", f"MoreHopQA ({run.profile.reasoning.source}): tried, kept, dropped; median tokens")
 counts
 
@@ -57,7 +63,7 @@ counts
 # at a time where the input has fewer than 200 tokens, else a sentence (appendix D.2; the limit is ours).
 
 # %%
-methods = reasoning.reasoning_methods(run, tokenizer)
+methods = reasoning_tasks.reasoning_methods(run, tokenizer)
 store = Store(run.store("morehopqa"))
 scorer = Scorer(model, precision="auto")
 metrics = ("recovery", "r_precision", "rise", "mas")
@@ -68,7 +74,7 @@ print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["s
 
 # %%
 table = tables.comparison_table(summarise(frame), paper=2, profile=run.profile.name, model=run.model_name)
-wide = tables.wide_table(experiments.mark_cells(table, cells))
+wide = tables.wide_table(mark_cells(table, cells))
 run.table(table, "table2_morehopqa", "Faithfulness on MoreHopQA (paper: Table 2)", wide=wide)
 tables.styled(wide, "table2")
 
@@ -83,7 +89,7 @@ run.figure(fig, "table2_morehopqa_mas", "MAS on MoreHopQA", n=frame["sample"].nu
 # ## Better than chance?
 
 # %%
-control = experiments.against(frame[frame["metric"] != "r_precision"], "random")
+control = statistics.against(frame[frame["metric"] != "r_precision"], "random")
 run.table(control, "morehopqa_against_random", "Every method minus the random ranking, on the same samples")
 for row in control[(control["better"] != control["method"]) & control["low"].notna()].itertuples():
     print(f"{row.method} is not shown to beat a random ranking in {row.metric}: {row.difference:+.3f} "
@@ -96,7 +102,7 @@ for row in control[(control["better"] != control["method"]) & control["low"].not
 # beside the share of $\mathbf I$'s tokens that stand there, which is what a random ranking gives?
 
 # %%
-asked = reasoning.question_share(store, samples, dict.fromkeys(frame["method"]))
+asked = reasoning_tasks.question_share(store, samples, dict.fromkeys(frame["method"]))
 run.table(asked, "morehopqa_question_share", "Share of the mass on I that lies on the question")
 asked.round(2)
 
@@ -111,21 +117,21 @@ few = samples[: run.profile.reasoning.rollout_samples]
 pair = {"rollout": Rollout(), "flashtrace": FlashTrace(hops=run.profile.hops)}
 against = evaluate(pair, few, model, store=store, metrics=("recovery", "rise", "mas"), steps=run.profile.steps, scorer=scorer)
 each = timing.paired_seconds(run, model, pair, few, "rollout_cost")
-seconds = reasoning.median_seconds(each)
+seconds = reasoning_tasks.median_seconds(each)
 run.table(seconds, "table3_seconds", "Seconds of one attribution: median and quartiles")
 seconds.round(2)
 
 # %%
 table3 = tables.comparison_table(summarise(against), paper=3, profile=run.profile.name, model=run.model_name)
-wide3 = tables.wide_table(experiments.mark_cells(table3, cells), digits=3)
+wide3 = tables.wide_table(mark_cells(table3, cells), digits=3)
 run.table(table3, "table3_rollout", "Exhaustive rollout against FlashTrace (paper: Table 3)", wide=wide3)
 tables.styled(wide3, "table3")
 
 # %%
-agreement = reasoning.score_agreement(store, few, "rollout", "flashtrace")
+agreement = reasoning_tasks.score_agreement(store, few, "rollout", "flashtrace")
 faster = timing.speedup(each, "rollout", "flashtrace")
 columns = {"rho": agreement["rho"], "speedup": faster["speedup"], "time saved": 1 - 1 / faster["speedup"]}
-both = pd.DataFrame({name: reasoning.mean_row(column) for name, column in columns.items()}).T
+both = pd.DataFrame({name: reasoning_tasks.mean_row(column) for name, column in columns.items()}).T
 run.table(both.rename_axis("quantity").reset_index(), "table3_agreement",
           "Rank correlation of the scores, speed-up, and share of the time saved, sample by sample")
 both.round(2)
@@ -137,7 +143,7 @@ both.round(2)
 deep = {"flashtrace_k3": FlashTrace(hops=3)}
 evaluate(deep, samples, model, store=store, metrics=("recovery",), steps=run.profile.steps)
 store.compact()
-attributions = experiments.stored_attributions(store, samples, "flashtrace_k3")
+attributions = stored_attributions(store, samples, "flashtrace_k3")
 masses = mass.mass_frame(samples, attributions)
 fig = plots.mass_by_segment(masses)
 run.figure(fig, "morehopqa_mass_by_segment", "Share of each hop's mass on I, T, O and context", n=len(samples))
@@ -150,11 +156,11 @@ run.figure(fig, "morehopqa_mass_by_segment", "Share of each hop's mass on I, T, 
 # %%
 sample = min(samples, key=len)
 att = FlashTrace(hops=1).attribute(model, sample)
-fig = heatmap_figure.hops_figure(sample, att)
+fig = figure.hops_figure(sample, att)
 run.figure(fig, "fig3_morehopqa", "Hop 1, hop 2 and their difference on a question over several hops", n=1, shows_records=True)
 
 # %%
-HTML(heatmap.hops_heatmap(sample, att))
+HTML(html.hops_heatmap(sample, att))
 
 # %% [markdown]
 # ## What the paper found, what we found, why they differ
@@ -163,7 +169,7 @@ HTML(heatmap.hops_heatmap(sample, att))
 # time while RISE and MAS rise by 10.2 % and 6.4 %. Computed here:
 
 # %%
-paired = experiments.paired_difference(frame[frame["metric"] != "r_precision"], "flashtrace", "ifr")
+paired = statistics.paired_difference(frame[frame["metric"] != "r_precision"], "flashtrace", "ifr")
 run.table(paired, "morehopqa_paired", "FlashTrace minus IFR on the same samples")
 for row in paired.itertuples():
     print(f"{row.metric}: FlashTrace minus IFR {row.difference:+.3f} {interval_text(row.low, row.high)}, n = {row.n}, "
@@ -171,7 +177,7 @@ for row in paired.itertuples():
 saved = both.loc["time saved"]
 print(f"FlashTrace saves {saved['mean']:.1%} {interval_text(saved['low'], saved['high'], '.1%')} of the rollout's time, "
       f"n = {saved['n']:.0f}")
-losses = experiments.paired_difference(against, "flashtrace", "rollout").set_index("metric")
+losses = statistics.paired_difference(against, "flashtrace", "rollout").set_index("metric")
 means = summarise(against).set_index(["method", "metric"])["mean"]
 for metric in ("rise", "mas"):
     row = losses.loc[metric]

@@ -19,16 +19,21 @@ profile = "laptop"
 # %%
 from IPython.display import HTML
 
-from flashtrace_lib import FlashTrace, experiments, load_model, reasoning
-from flashtrace_lib.code_targets import OnCode, last_line_span, with_target
-from flashtrace_lib.deletion import Scorer
+from flashtrace_book import statistics
+from flashtrace_book.experiments import reasoning_tasks
+from flashtrace_book.experiments.code_targets import OnCode, last_line_span, with_target
+from flashtrace_book.figures import plots, style, tables
+from flashtrace_book.run import start
+from flashtrace_book.samples import all_samples, count_table, mark_cells
+from flashtrace_lib import FlashTrace, load_model
 from flashtrace_lib.evaluation import audit, evaluate, summarise
-from flashtrace_lib.intervals import interval_text
 from flashtrace_lib.methods import IFR, Random
-from flashtrace_lib.report import heatmap, output, plots, style, tables
+from flashtrace_lib.metrics import Scorer
+from flashtrace_lib.metrics.intervals import interval_text
 from flashtrace_lib.store import Store
+from flashtrace_lib.viewer import html
 
-run = output.start(profile)
+run = start(profile)
 run.versions()
 
 # %%
@@ -44,9 +49,9 @@ style.use_style()
 # put into the model's mouth where it is right too rarely, § its own responses, right or wrong.
 
 # %%
-cells = {"exercism": reasoning.task_collection(run, model, tokenizer, "exercism")}
-samples = experiments.all_samples(cells)
-counts = experiments.count_table(cells)
+cells = {"exercism": reasoning_tasks.task_collection(run, model, tokenizer, "exercism")}
+samples = all_samples(cells)
+counts = count_table(cells)
 run.table(counts, "aider_samples", f"Exercises ({run.profile.reasoning.source}): tried, kept, dropped; median tokens")
 counts
 
@@ -82,7 +87,7 @@ print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["s
 table = tables.comparison_table(
     summarise(deletion), paper=4, profile=run.profile.name, model=run.model_name, cells={"exercism": "aider"}
 )
-wide = tables.wide_table(experiments.mark_cells(table, cells))
+wide = tables.wide_table(mark_cells(table, cells))
 run.table(table, "table4_aider", "Generated code (paper: Table 4)", wide=wide)
 tables.styled(wide, "table4")
 
@@ -106,7 +111,7 @@ found.pivot_table(index="method", columns="metric", values="mean", sort=False).r
 # %%
 shortest = min(samples, key=len)
 att = FlashTrace(hops=run.profile.hops).attribute(model, with_target(shortest, "code"))
-HTML(heatmap.hops_heatmap(with_target(shortest, "code"), att))
+HTML(html.hops_heatmap(with_target(shortest, "code"), att))
 
 # %% [markdown]
 # ## What the paper found, what we found, why they differ
@@ -120,7 +125,7 @@ HTML(heatmap.hops_heatmap(with_target(shortest, "code"), att))
 flagged = summarise(deletion[deletion["metric"] == "rise"], ("method", "metric"))
 print("flagged samples:", int(flagged["flagged"].max()), "of", len(samples))
 for second in ("ifr_last_line", "ifr", "random"):
-    for row in experiments.paired_difference(deletion, "flashtrace", second).itertuples():
+    for row in statistics.paired_difference(deletion, "flashtrace", second).itertuples():
         print(f"{row.metric.upper()}: FlashTrace minus {second} {row.difference:+.3f} {interval_text(row.low, row.high)}, "
               f"n = {row.n}, better: {row.better}")
 

@@ -32,18 +32,35 @@ second_model = None  # default: the profile's
 # %%
 import pandas as pd
 
-from flashtrace_lib import experiments, generalisation, load_model
-from flashtrace_lib.decomposition import decomposition_gaps
-from flashtrace_lib.deletion import Scorer
+from flashtrace_book import statistics
+from flashtrace_book.experiments.second_model import (
+    METRICS,
+    RULER,
+    both_models,
+    compared_methods,
+    evaluate_first,
+    first_collections,
+    paper_agreement,
+    pooled,
+    rank_agreement,
+    second_collections,
+    second_name,
+    suffix,
+)
+from flashtrace_book.figures import model_plots, plots, style, tables
+from flashtrace_book.run import start
+from flashtrace_book.samples import all_samples, count_table, mark_cells
+from flashtrace_lib import load_model
 from flashtrace_lib.evaluation import audit, evaluate, summarise
-from flashtrace_lib.intervals import interval_text
-from flashtrace_lib.report import model_plots, output, plots, style, tables
+from flashtrace_lib.kernel.decomposition import decomposition_gaps
+from flashtrace_lib.metrics import Scorer
+from flashtrace_lib.metrics.intervals import interval_text
 from flashtrace_lib.store import Store
 
-run = output.start(profile)
+run = start(profile)
 settings = run.profile.generalisation
-first_name, name = run.profile.model, generalisation.second_name(run, second_model)
-ending = generalisation.suffix(run, name)
+first_name, name = run.profile.model, second_name(run, second_model)
+ending = suffix(run, name)
 run.versions()
 
 # %% [markdown]
@@ -53,9 +70,9 @@ run.versions()
 
 # %%
 first, tokenizer = load_model(first_name, dtype=run.profile.dtype, device_map=run.profile.device_map)
-first_cells = generalisation.first_collections(run, first, tokenizer)
-methods = generalisation.compared_methods(run, tokenizer)
-first_frame = generalisation.evaluate_first(run, methods, first_cells, first)
+first_cells = first_collections(run, first, tokenizer)
+methods = compared_methods(run, tokenizer)
+first_frame = evaluate_first(run, methods, first_cells, first)
 del first
 print(len(first_frame), "values of", first_frame["method"].nunique(), "methods on", first_frame["sample"].nunique(), "samples")
 
@@ -82,14 +99,14 @@ print(f"{type(model).__name__}: {config.num_hidden_layers} layers, {config.num_a
 # answer from the benchmark, and then there is no reasoning to recurse through; FlashTrace is a single hop there.
 
 # %%
-cells = generalisation.second_collections(run, model, tokenizer)
-samples = experiments.all_samples(cells)
-counts = experiments.count_table(cells)
+cells = second_collections(run, model, tokenizer)
+samples = all_samples(cells)
+counts = count_table(cells)
 run.table(counts, f"table5_samples{ending}", f"What {name} answered: tried, kept and dropped; median tokens")
 counts
 
 # %%
-first_counts = experiments.count_table(first_cells)
+first_counts = count_table(first_cells)
 for row, other in zip(counts.itertuples(), first_counts.itertuples(), strict=True):
     print(f"{row.cell}: right in {row.correct} of {row.tried} ({row.responses}); {first_name}: "
           f"{other.correct} of {other.tried} ({other.responses})")
@@ -101,25 +118,25 @@ for row, other in zip(counts.itertuples(), first_counts.itertuples(), strict=Tru
 # In round brackets what the paper prints for LLaMA-3.1-8B-Instruct.
 
 # %%
-methods = generalisation.compared_methods(run, tokenizer)
+methods = compared_methods(run, tokenizer)
 store = Store(run.store("generalisation"))
 scorer = Scorer(model, precision="auto")
-frame = evaluate(methods, samples, model, store=store, metrics=generalisation.METRICS, steps=run.profile.steps, scorer=scorer)
+frame = evaluate(methods, samples, model, store=store, metrics=METRICS, steps=run.profile.steps, scorer=scorer)
 run.note_curves(frame)
 store.compact()
 print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["sample"].nunique(), "samples")
 
 # %%
-deletion = generalisation.pooled(frame[frame["metric"].isin(["rise", "mas"])], settings.tasks)
+deletion = pooled(frame[frame["metric"].isin(["rise", "mas"])], settings.tasks)
 table = tables.comparison_table(
     summarise(deletion), paper=5, profile=run.profile.name, model=run.model_name, cells={"gsm8k": "math"}
 )
-wide = tables.wide_table(experiments.mark_cells(table, cells))
+wide = tables.wide_table(mark_cells(table, cells))
 run.table(table, f"table5_generalisation{ending}", "Faithfulness on a second model (paper: Table 5, LLaMA-3.1-8B)", wide=wide)
 tables.styled(wide, "table5")
 
 # %%
-shown = experiments.mark_cells(table[table["cell"].isin([generalisation.RULER, *settings.tasks])], cells)
+shown = mark_cells(table[table["cell"].isin([RULER, *settings.tasks])], cells)
 fig = plots.metric_bars(shown, "rise", title=f"RISE on a second model, {name}")
 run.figure(fig, f"table5_rise{ending}", "RISE on a second model", n=frame["sample"].nunique())
 
@@ -131,7 +148,7 @@ run.figure(fig, f"table5_mas{ending}", "MAS on a second model", n=frame["sample"
 # Where the evidence is known, its recovery, which the paper does not report for its second model:
 
 # %%
-found = summarise(generalisation.pooled(frame[frame["metric"].isin(["recovery", "r_precision"])], settings.tasks))
+found = summarise(pooled(frame[frame["metric"].isin(["recovery", "r_precision"])], settings.tasks))
 run.table(found, f"table5_recovery{ending}", "Recovery of the evidence on a second model")
 found.pivot_table(index="method", columns=["metric", "cell"], values="mean", sort=False).round(2)
 
@@ -139,7 +156,7 @@ found.pivot_table(index="method", columns=["metric", "cell"], values="mean", sor
 # ## Better than chance?
 
 # %%
-control = experiments.against(frame[frame["metric"].isin(["recovery", "rise", "mas"])], "random")
+control = statistics.against(frame[frame["metric"].isin(["recovery", "rise", "mas"])], "random")
 run.table(control, f"table5_against_random{ending}", "Every method minus the random ranking, on the same samples")
 for row in control[(control["better"] != control["method"]) & control["low"].notna()].itertuples():
     print(f"{row.method} is not shown to beat a random ranking in {row.metric}: {row.difference:+.3f} "
@@ -154,7 +171,7 @@ for row in control[(control["better"] != control["method"]) & control["low"].not
 # from what the paper prints for its two models, three methods on two columns.
 
 # %%
-both = generalisation.both_models({first_name: first_frame, name: frame})
+both = both_models({first_name: first_frame, name: frame})
 run.table(both, f"table5_both{ending}", f"Means of {first_name} (first) and {name} (second)")
 fig = model_plots.model_scatter(
     both, ["recovery", "rise", "mas"], first=first_name, second=name, title="Means of two models, cell by cell"
@@ -162,10 +179,10 @@ fig = model_plots.model_scatter(
 run.figure(fig, f"table5_two_models{ending}", "Means of two models, cell by cell", n=frame["sample"].nunique())
 
 # %%
-ranks = generalisation.rank_agreement(first_frame, frame)
-uncontrolled = generalisation.rank_agreement(*(f[f["method"] != "random"] for f in (first_frame, frame)))
+ranks = rank_agreement(first_frame, frame)
+uncontrolled = rank_agreement(*(f[f["method"] != "random"] for f in (first_frame, frame)))
 ranks = pd.concat([ranks.assign(control="with random"), uncontrolled.assign(control="without")], ignore_index=True)
-paper = generalisation.paper_agreement().rename(columns={"rho": "paper"})[["metric", "over", "paper"]]
+paper = paper_agreement().rename(columns={"rho": "paper"})[["metric", "over", "paper"]]
 ranks = ranks.merge(paper, how="left", on=["metric", "over"])
 run.table(ranks, f"table5_rank_agreement{ending}", "Spearman's correlation of two models' means", n=frame["sample"].nunique())
 ranks.round(2)
@@ -179,11 +196,11 @@ ranks.round(2)
 
 # %%
 pairs = [
-    experiments.paired_difference(deletion, "flashtrace", other, by=("metric", "cell")).assign(against=other)
+    statistics.paired_difference(deletion, "flashtrace", other, by=("metric", "cell")).assign(against=other)
     for other in ("ifr", "attnlrp") if other in set(frame["method"])
 ]
 paired = pd.concat(pairs, ignore_index=True)
-paired = paired[paired["cell"].isin([generalisation.RULER, *settings.tasks])]
+paired = paired[paired["cell"].isin([RULER, *settings.tasks])]
 run.table(paired, f"table5_paired{ending}", "FlashTrace minus another method on the same samples, second model")
 for row in paired.itertuples():
     print(f"{row.metric.upper()}, {row.cell}: FlashTrace minus {row.against} {row.difference:+.3f} "
@@ -193,7 +210,7 @@ for row in paired.itertuples():
 for row in ranks[ranks["over"] == "methods within cells"].itertuples():
     print(f"{row.metric}, {row.control}: rho {row.rho:+.2f} (no interval) over {row.methods} methods in {row.cells} cells, "
           f"means of {row.n} samples and more")
-flags = summarise(deletion[(deletion["metric"] == "rise") & (deletion["cell"] != generalisation.RULER)], ("method",))
+flags = summarise(deletion[(deletion["metric"] == "rise") & (deletion["cell"] != RULER)], ("method",))
 print("flagged samples:", int(flags["flagged"].max()), "of", frame["sample"].nunique())
 forced = [cell for cell, collection in cells.items() if collection.kind != "generated"]
 print("cells that are not the model's own right answers:", ", ".join(forced) or "none", f"({len(forced)} of {len(cells)})")

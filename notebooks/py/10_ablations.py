@@ -19,26 +19,29 @@ profile = "laptop"
 # %%
 import pandas as pd
 
-from flashtrace_lib import (
-    FlashTrace,
-    ablations,
-    cancellation,
-    correlation,
-    experiments,
-    failures,
-    load_model,
-    reasoning,
-    timing,
+from flashtrace_book import statistics
+from flashtrace_book.efficiency import timing
+from flashtrace_book.experiments import ablations, cancellation, failures, reasoning_tasks
+from flashtrace_book.experiments.recursion import recovery_by_hops
+from flashtrace_book.figures import ablation_plots, mass, plots, style, tables
+from flashtrace_book.methods import profile_methods
+from flashtrace_book.run import start
+from flashtrace_book.samples import (
+    all_samples,
+    count_table,
+    in_groups,
+    mark_cells,
+    ruler_collections,
+    stored_attributions,
 )
-from flashtrace_lib.deletion import Scorer
+from flashtrace_book.statistics import TOO_FEW
+from flashtrace_lib import FlashTrace, load_model
 from flashtrace_lib.evaluation import audit, evaluate, summarise
-from flashtrace_lib.experiments import TOO_FEW
-from flashtrace_lib.groups import in_groups
-from flashtrace_lib.intervals import interval_text
-from flashtrace_lib.report import ablation_plots, mass, output, plots, style, tables
+from flashtrace_lib.metrics import Scorer
+from flashtrace_lib.metrics.intervals import interval_text
 from flashtrace_lib.store import Store
 
-run = output.start(profile)
+run = start(profile)
 run.versions()
 
 # %%
@@ -54,7 +57,7 @@ scorer = Scorer(model, precision="auto")
 # compares $K = 0 \dots 3$ on MoreHopQA by RISE and MAS. The recovery rate is an addition.
 
 # %%
-questions = reasoning.task_collection(run, model, tokenizer, "morehopqa")
+questions = reasoning_tasks.task_collection(run, model, tokenizer, "morehopqa")
 asked = questions.samples[: run.profile.ablations.hop_samples]
 default, by_hops = {"flashtrace": FlashTrace(hops=run.profile.hops)}, ablations.hop_methods(run)
 hop_store, metrics = Store(run.store("morehopqa")), ("recovery", "r_precision", "rise", "mas")
@@ -67,7 +70,7 @@ print(len(hops), "values of", hops["method"].nunique(), "numbers of hops on", ho
 
 # %%
 table7 = tables.comparison_table(summarise(hops), paper=7, profile=run.profile.name, model=run.model_name)
-wide7 = tables.wide_table(experiments.mark_cells(table7, {"morehopqa": questions}), digits=3)
+wide7 = tables.wide_table(mark_cells(table7, {"morehopqa": questions}), digits=3)
 run.table(table7, "table7_hops", "Effect of the number of recursive hops on MoreHopQA (paper: Table 7)", wide=wide7)
 tables.styled(wide7, "table7")
 
@@ -76,16 +79,16 @@ tables.styled(wide7, "table7")
 # with $K$ hops); and RISE and MAS on the first samples of each cell:
 
 # %%
-cells = experiments.ruler_collections(run, model, tokenizer)
-cells["hotpotqa"] = reasoning.hotpotqa_collection(run, model, tokenizer)
-samples = experiments.all_samples(cells)
+cells = ruler_collections(run, model, tokenizer)
+cells["hotpotqa"] = reasoning_tasks.hotpotqa_collection(run, model, tokenizer)
+samples = all_samples(cells)
 few = ablations.first_of_each(cells, run.profile.ablations.curve_samples)
 thought = [sample for sample in samples if sample.segments.has_reasoning]
 deep, recursion = {"flashtrace_k3": FlashTrace(hops=3)}, Store(run.store("recursion"))
 evaluate(deep, thought, model, store=recursion, metrics=("recovery",), **settings)
 recursion.compact()
-deepest = experiments.stored_attributions(recursion, thought, "flashtrace_k3")
-recovered = experiments.recovery_by_hops(thought, deepest)
+deepest = stored_attributions(recursion, thought, "flashtrace_k3")
+recovered = recovery_by_hops(thought, deepest)
 run.table(recovered, "table7_recovery", "Recovery on the samples of Table 1 by number of hops, and the paired gain over K = 0")
 recovered.round(3)
 
@@ -94,7 +97,7 @@ store = Store(run.store("ruler"))
 depths = default | {"flashtrace_k0": FlashTrace(hops=0)}
 shallow = evaluate(depths, few, model, store=store, metrics=("rise", "mas"), **settings)
 store.compact()
-recursed = experiments.paired_difference(in_groups(shallow), "flashtrace", "flashtrace_k0", by=("metric", "cell"))
+recursed = statistics.paired_difference(in_groups(shallow), "flashtrace", "flashtrace_k0", by=("metric", "cell"))
 run.table(recursed, "table7_ruler", "FlashTrace minus its own hop 0 on the samples of Table 1")
 recursed.round(3)
 
@@ -106,7 +109,7 @@ recursed.round(3)
 # %%
 evaluate(deep, asked, model, store=hop_store, metrics=("recovery",), **settings)
 hop_store.compact()
-attributions = experiments.stored_attributions(hop_store, asked, "flashtrace_k3")
+attributions = stored_attributions(hop_store, asked, "flashtrace_k3")
 fig = plots.mass_by_segment(mass.mass_frame(asked, attributions), title="Where each hop's mass lies (MoreHopQA)")
 run.figure(fig, "fig7_mass_shift", "Share of each hop's mass on I, T, O and context (paper: Fig. 7)", n=len(asked))
 
@@ -128,7 +131,7 @@ shift.pivot_table(index=["data", "hop"], columns="quantity", values="mean", sort
 
 # %%
 for name in list(by_hops)[1:]:
-    for row in experiments.paired_difference(hops, name, "flashtrace_k0").itertuples():
+    for row in statistics.paired_difference(hops, name, "flashtrace_k0").itertuples():
         print(f"MoreHopQA, {name} minus K = 0: {row.metric} {row.difference:+.3f} {interval_text(row.low, row.high)}, "
               f"n = {row.n}")
 for row in recovered[recovered["K"] > 0].itertuples():
@@ -164,15 +167,15 @@ for row in first_step.itertuples():
 # %%
 lengths = run.profile.hotpotqa.long_lengths
 long_cells = {
-    f"hotpotqa_{length}": reasoning.hotpotqa_collection(run, model, tokenizer, length, filtered=False) for length in lengths
+    f"hotpotqa_{length}": reasoning_tasks.hotpotqa_collection(run, model, tokenizer, length, filtered=False) for length in lengths
 }
-long_samples = experiments.all_samples(long_cells)
-counts = experiments.count_table(long_cells)
+long_samples = all_samples(long_cells)
+counts = count_table(long_cells)
 run.table(counts, "table8_samples", f"HotpotQA ({run.profile.reasoning.source}) without a filter: what was answered")
 counts
 
 # %%
-methods = experiments.profile_methods(run, run.profile.hotpotqa.long_methods, tokenizer)
+methods = profile_methods(run, run.profile.hotpotqa.long_methods, tokenizer)
 long_store = Store(run.store("hotpotqa_long"))
 frame = evaluate(methods, long_samples, model, store=long_store, metrics=("rise", "mas"), **settings)
 long_store.compact()
@@ -180,7 +183,7 @@ print(len(frame), "values of", frame["method"].nunique(), "methods on", len(long
 
 # %%
 table8 = tables.comparison_table(summarise(frame), paper=8, profile=run.profile.name, model=run.model_name)
-wide = tables.wide_table(experiments.mark_cells(table8, long_cells))
+wide = tables.wide_table(mark_cells(table8, long_cells))
 run.table(table8, "table8_unfiltered", "HotpotQA without a filter, at growing lengths (paper: Table 8)", wide=wide)
 tables.styled(wide, "table8")
 
@@ -195,7 +198,7 @@ run.figure(fig, "table8_rise", "RISE on HotpotQA without a filter", n=len(long_s
 timed = {method.name: method for method in methods if method.name != "random"}
 three = [sample for collection in long_cells.values() for sample in collection.samples[:3]]
 each = timing.paired_seconds(run, model, timed, three, "hotpotqa_long_cost", runs=1)
-seconds = pd.concat([reasoning.median_seconds(part).assign(cell=cell) for cell, part in each.groupby("cell", sort=False)])
+seconds = pd.concat([reasoning_tasks.median_seconds(part).assign(cell=cell) for cell, part in each.groupby("cell", sort=False)])
 run.table(seconds, "table8_seconds", "Seconds of one attribution, by length of the prompt")
 seconds.pivot_table(index="method", columns="cell", values="median", sort=False).round(2)
 
@@ -207,7 +210,7 @@ seconds.pivot_table(index="method", columns="cell", values="median", sort=False)
 # only that the first step already took everything. Computed here:
 
 # %%
-paired = experiments.paired_difference(frame, "flashtrace", "ifr", by=("metric", "cell"))
+paired = statistics.paired_difference(frame, "flashtrace", "ifr", by=("metric", "cell"))
 run.table(paired, "table8_paired", "FlashTrace minus IFR on the same samples, without a filter")
 for row in paired.itertuples():
     print(f"{row.metric.upper()}, {row.cell}: FlashTrace minus IFR {row.difference:+.3f} {interval_text(row.low, row.high)}, "
@@ -235,7 +238,7 @@ last = evaluate(ends, samples, model, store=store, metrics=("recovery", "rise", 
 alone = summarise(last[last["cell"] == "hotpotqa"])
 both = pd.concat([alone, summarise(in_groups(last))]) if len(cells) > 1 else alone
 table10 = tables.comparison_table(both, paper=10, profile=run.profile.name, model=run.model_name)
-wide10 = tables.wide_table(experiments.mark_cells(table10, cells), digits=3)
+wide10 = tables.wide_table(mark_cells(table10, cells), digits=3)
 run.table(table10, "table10_last_token", "The last token of O, or all of it, as the target (paper: Table 10)", wide=wide10)
 tables.styled(wide10, "table10")
 
@@ -271,7 +274,7 @@ run.figure(fig, "appendix_m_r_precision", "R-precision by the way the target is 
 # Each minus the paper's own sum, on the same samples of all cells:
 
 # %%
-against = experiments.against(ways, "flashtrace")
+against = statistics.against(ways, "flashtrace")
 run.table(against, "appendix_m_paired", "Other ways to make the target minus the sum, on the same samples")
 against.round(3)
 
@@ -310,7 +313,7 @@ outcomes = pd.DataFrame({metric: per_sample[metric, "flashtrace"] for metric in 
 outcomes["gain of the sum"] = per_sample["r_precision", "flashtrace"] - per_sample["r_precision", "mean_pooling"]
 related = cancellation.by_sample(kept).merge(outcomes.reset_index(), on="sample")
 properties = [name for name in related if name.startswith(("kept_", "n_target_"))]
-cancelled = correlation.correlations(related, properties, outcomes.columns)
+cancelled = statistics.correlations(related, properties, outcomes.columns)
 run.table(cancelled, "appendix_m_correlations", "Rank correlation of what the sum keeps with faithfulness, over samples")
 cancelled.round(2)
 
@@ -357,8 +360,8 @@ for row in clear.itertuples():
 # Table 1 and of MoreHopQA, beside the share of the tokens that are of the kind:
 
 # %%
-found = [*experiments.stored_attributions(store, samples, "flashtrace"),
-         *experiments.stored_attributions(hop_store, asked, "flashtrace")]
+found = [*stored_attributions(store, samples, "flashtrace"),
+         *stored_attributions(hop_store, asked, "flashtrace")]
 structure = failures.structure_table(failures.mass_by_kind(everything, found))
 run.table(structure, "appendix_n_structure", "Share of each hop's whole mass on structural tokens, and of the tokens")
 structure.round(3)
@@ -403,7 +406,7 @@ taken.round(2)
 inside = table[table["sample"].isin([sample.id for sample in samples])]
 suspects = (*failures.DIFFUSE, *failures.MASS)
 goes_with = pd.concat(
-    [correlation.correlations(part, suspects, ["reached", "r_precision"]).assign(samples=name)
+    [statistics.correlations(part, suspects, ["reached", "r_precision"]).assign(samples=name)
      for name, part in (("all", table), ("Table 1", inside))], ignore_index=True,
 )
 run.table(goes_with, "appendix_n_correlations", "Rank correlation of properties of a sample with how much evidence is found")

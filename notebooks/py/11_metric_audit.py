@@ -20,14 +20,18 @@ profile = "laptop"
 # %%
 import numpy as np
 
-from flashtrace_lib import experiments, load_model, metric_audit
-from flashtrace_lib.deletion import Scorer
+from flashtrace_book.experiments import metric_audit
+from flashtrace_book.figures import metric_audit_plots, style
+from flashtrace_book.methods import profile_methods
+from flashtrace_book.run import start
+from flashtrace_book.samples import all_samples, ruler_collections
+from flashtrace_lib import load_model
 from flashtrace_lib.evaluation import evaluate
-from flashtrace_lib.frames import frame_from_records
-from flashtrace_lib.report import audit_plots, output, style
+from flashtrace_lib.evaluation.results_table import frame_from_records
+from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.store import Store
 
-run = output.start(profile)
+run = start(profile)
 run.versions()
 
 # %%
@@ -49,7 +53,7 @@ style.use_style()
 # %%
 curves = metric_audit.hand_made_curves(run.profile.steps)
 by_hand = metric_audit.hand_made_table(run.profile.steps)
-fig = audit_plots.hand_made_curves(curves, by_hand)
+fig = metric_audit_plots.hand_made_curves(curves, by_hand)
 run.figure(fig, "audit_hand_made", "RISE and MAS of curves made by hand")
 
 # %%
@@ -77,9 +81,9 @@ metric_audit.denominator_table(raw).round(3)
 # ## The stored curves of `05_ruler`
 
 # %%
-cells = experiments.ruler_collections(run, model, tokenizer)
-samples = experiments.all_samples(cells)
-methods = experiments.profile_methods(run, tokenizer=tokenizer)
+cells = ruler_collections(run, model, tokenizer)
+samples = all_samples(cells)
+methods = profile_methods(run, tokenizer=tokenizer)
 store = Store(run.store("ruler"))
 scorer = Scorer(model, precision="auto")
 frame = evaluate(methods, samples, model, store=store, steps=run.profile.steps, scorer=scorer)
@@ -102,11 +106,11 @@ run.table(variants, "audit_definitions", "RISE and MAS of every method under fou
 variants.pivot_table(index="method", columns=["metric", "variant"], values="mean", sort=False).round(3)
 
 # %%
-fig = audit_plots.ranks_by_variant(variants, "rise")
+fig = metric_audit_plots.ranks_by_variant(variants, "rise")
 run.figure(fig, "audit_ranks_rise", "Ranks by RISE under four definitions", n=frame["sample"].nunique())
 
 # %%
-fig = audit_plots.ranks_by_variant(variants, "mas")
+fig = metric_audit_plots.ranks_by_variant(variants, "mas")
 run.figure(fig, "audit_ranks_mas", "Ranks by MAS under four definitions", n=frame["sample"].nunique())
 
 # %% [markdown]
@@ -128,7 +132,7 @@ agreement.round(2)
 
 # %%
 heat = metric_audit.temperature_table(records)
-fig = audit_plots.mas_by_temperature(heat)
+fig = metric_audit_plots.mas_by_temperature(heat)
 run.figure(fig, "audit_temperature", "MAS by temperature of the scores", n=frame["sample"].nunique())
 
 # %%

@@ -20,15 +20,18 @@ profile = "laptop"
 # %%
 import pandas as pd
 
-from flashtrace_lib import FlashTrace, causal, experiments, load_model, open_questions, value_bias
-from flashtrace_lib.deletion import Scorer
+from flashtrace_book.experiments import causal_masking, open_questions, value_bias
+from flashtrace_book.figures import question_plots, style
+from flashtrace_book.run import start
+from flashtrace_book.samples import all_samples, mark_cells, ruler_collections
+from flashtrace_lib import FlashTrace, load_model
 from flashtrace_lib.evaluation import audit, evaluate
-from flashtrace_lib.intervals import interval_text
 from flashtrace_lib.methods.choices import BEST, CHOICES
-from flashtrace_lib.report import output, question_plots, style
+from flashtrace_lib.metrics import Scorer
+from flashtrace_lib.metrics.intervals import interval_text
 from flashtrace_lib.store import Store
 
-run = output.start(profile)
+run = start(profile)
 settings = run.profile.open_questions
 run.versions()
 
@@ -44,12 +47,12 @@ style.use_style()
 # out*: nothing is decided on it.
 
 # %%
-cells = experiments.ruler_collections(run, model, tokenizer)
-samples = experiments.all_samples(cells)
+cells = ruler_collections(run, model, tokenizer)
+samples = all_samples(cells)
 where = open_questions.halves_of(samples)
 halves = pd.DataFrame({"cell": [s.metadata["cell"] for s in samples], "half": [where[s.id] for s in samples]})
 counts = halves.value_counts(sort=False).unstack(fill_value=0).reset_index()
-run.table(experiments.mark_cells(counts, cells), "questions_samples", "Samples for tuning and held out. ‡ teacher-forced.")
+run.table(mark_cells(counts, cells), "questions_samples", "Samples for tuning and held out. ‡ teacher-forced.")
 counts.set_index("cell").T
 
 # %% [markdown]
@@ -200,9 +203,9 @@ for row in verdict.itertuples():
 # %%
 again = sorted(samples, key=lambda s: (len(s), s.id))[: settings.causal_samples]
 answers = Store(run.store("open_questions_answers"))
-asked = causal.causal_frame(model, tokenizer, again, FlashTrace(hops=run.profile.hops), answers, seed=run.profile.seed)
+asked = causal_masking.causal_frame(model, tokenizer, again, FlashTrace(hops=run.profile.hops), answers, seed=run.profile.seed)
 answers.compact()
-changed = causal.changed_table(asked)
+changed = causal_masking.changed_table(asked)
 run.table(changed, "questions_causal", "Answers that change when one sentence of the input is masked")
 changed.round(2)
 

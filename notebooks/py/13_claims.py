@@ -32,10 +32,12 @@ import json
 
 from IPython.display import Markdown
 
-from flashtrace_lib import paths
-from flashtrace_lib.report import claim_tables, claims, output, tables
+from flashtrace_book import paths
+from flashtrace_book.claims import evidence, judge
+from flashtrace_book.figures import tables
+from flashtrace_book.run import start
 
-run = output.start(profile)
+run = start(profile)
 run.versions()
 
 # %% [markdown]
@@ -45,7 +47,7 @@ run.versions()
 # method, on the same samples, from the stored records. A cell counts only where its records give the printed means.
 
 # %%
-paired, left_out = claim_tables.paired_with_all(run.profile.name)
+paired, left_out = evidence.paired_with_all(run.profile.name)
 if len(paired):
     run.table(paired, "claims_paired", "FlashTrace minus every other method, on the same samples")
 print(len(paired), "differences; left out:", "; ".join(left_out) or "nothing")
@@ -54,15 +56,15 @@ print(len(paired), "differences; left out:", "; ".join(left_out) or "nothing")
 # ## The verdicts
 
 # %%
-judged = claims.judge_all([run.profile.name])
-counts = claims.count_table(judged)
+judged = judge.judge_all([run.profile.name])
+counts = judge.count_table(judged)
 tables.styled(counts, "counts", prose=True)
 
 # %%
-Markdown("\n".join(claims.setting(run.profile.name)))
+Markdown("\n".join(judge.setting(run.profile.name)))
 
 # %%
-shown = claims.verdict_table(judged, run.profile.name)
+shown = judge.verdict_table(judged, run.profile.name)
 tables.styled(shown, "claims", prose=True)
 
 # %% [markdown]
@@ -73,7 +75,7 @@ tables.styled(shown, "claims", prose=True)
 # scores in descending order, $f_k + |f_k - c_k| \ge c_k$, so that its mean is at least $(K + 1) / 2K = 0.525$ for $K = 20$.
 
 # %%
-tables.styled(claims.verdict_table(judged, claims.OWN), "paper", prose=True)
+tables.styled(judge.verdict_table(judged, judge.OWN), "paper", prose=True)
 
 # %% [markdown]
 # ## The page of claims
@@ -82,7 +84,7 @@ tables.styled(claims.verdict_table(judged, claims.OWN), "paper", prose=True)
 # shows the first of them. `python -m flashtrace_lib claims` writes all three.
 
 # %%
-written = claims.write() if run.profile.name not in claims.NO_EVIDENCE else ()
+written = judge.write() if run.profile.name not in judge.NO_EVIDENCE else ()
 print(written or "a profile that only checks: no page")
 
 # %% [markdown]
@@ -99,10 +101,10 @@ for row in shown[shown["verdict"] == "not reproduced"].itertuples():
 # page that has been written says the same.
 
 # %% tags=["audit"]
-again = claims.judge_all([run.profile.name])
-differences, _ = claim_tables.paired_with_all(run.profile.name)
+again = judge.judge_all([run.profile.name])
+differences, _ = evidence.paired_with_all(run.profile.name)
 page = json.loads((paths.figures_root() / "claims.json").read_text()) if written else judged
-on_page = [claim["verdicts"].get(run.profile.name, claim["verdicts"].get(claims.OWN)) for claim in page]
+on_page = [claim["verdicts"].get(run.profile.name, claim["verdicts"].get(judge.OWN)) for claim in page]
 agree = again == judged and differences.equals(paired) and on_page == [next(iter(c["verdicts"].values())) for c in judged]
 assert agree
 print("all agree:", agree)

@@ -24,20 +24,21 @@ profile = "laptop"
 # %%
 import pandas as pd
 
-from flashtrace_lib import load_model, models
-from flashtrace_lib.accuracy import answer_store, audit_answers
-from flashtrace_lib.curriculum import problems
-from flashtrace_lib.intervals import interval_text
-from flashtrace_lib.reasoner import true_response
-from flashtrace_lib.report import output, style, training_plots
-from flashtrace_lib.training import LOG, train
-from flashtrace_lib.training_config import load_training_config
+from flashtrace_book.figures import style, training_plots
+from flashtrace_book.reasoner.accuracy import answer_store, audit_answers
+from flashtrace_book.reasoner.config import load_training_config
+from flashtrace_book.reasoner.curriculum import problems
+from flashtrace_book.reasoner.modes import true_response
+from flashtrace_book.reasoner.train import LOG, train
+from flashtrace_book.run import start
+from flashtrace_lib import load, load_model
+from flashtrace_lib.metrics.intervals import interval_text
 
-run = output.start(profile)
+run = start(profile)
 run.versions()
 
 # %%
-folder = models.adapter_folder()
+folder = load.adapter_folder()
 accuracy = pd.read_csv(folder / "accuracy.csv")
 dtype = accuracy["dtype"].iloc[0]  # of the weights when the answers were given
 model, tokenizer = load_model("embedded", dtype=dtype)
@@ -64,7 +65,7 @@ for task in ("h2_c3", "mq_q2", "morehopqa", "gsm8k"):
 # %% [markdown]
 # ## How the training went
 #
-# The committed adapter was trained by `python -m flashtrace_lib.training laptop` from one seed; the card beside it says
+# The committed adapter was trained by `python -m flashtrace_book.reasoner.train laptop` from one seed; the card beside it says
 # on what and for how long.
 
 # %%

@@ -1,0 +1,1 @@
+"""Time and memory, against a forward pass."""

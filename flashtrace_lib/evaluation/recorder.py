@@ -1,0 +1,129 @@
+"""One (method, sample) pair -> the record that is stored: its key, its raw columns, where it came from."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import is_dataclass
+
+import torch
+import transformers
+
+from ..attribution import Attribution, Method
+from ..fingerprints import code_fingerprint, fingerprint, model_fingerprint, sample_fingerprint
+from ..metrics.deletion import Scorer
+from ..sample import Sample
+from ..store import Store, to_json
+from .results_table import Record, has_curve
+
+RECORD_VERSION = 1  # raise when what a record's raw columns mean changes; definitions of metrics do not matter
+
+
+class Recorder:
+    """What all records of one run share: the model, the scorer, the grid and the provenance."""
+
+    def __init__(self, model, scorer: Scorer | None, steps: int):
+        if scorer is not None and scorer.model is not model:
+            raise ValueError("the scorer wraps another model: build it with Scorer(model)")
+        self.model, self.steps = model, steps
+        self.scorer = scorer if scorer is not None else Scorer(model, precision="auto")
+        self.model_key = model_fingerprint(model)
+        versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+        self.provenance = {
+            "model_key": self.model_key,
+            "model": str(getattr(model.config, "_name_or_path", "") or type(model).__name__),
+            "model_dtype": str(model.dtype).removeprefix("torch."),
+            "device": str(model.device),
+            "code": code_fingerprint(),
+            "versions": to_json({**versions, "python": platform.python_version()}, "versions"),
+        }
+
+    def key(self, method: Method, sample: Sample) -> str:
+        """Key of everything that shapes the record."""
+        return record_key(self.model_key, sample_fingerprint(sample), method, self.steps, self.scorer.precision)
+
+    def resume(self, store: Store | None, label: str, method: Method, sample: Sample, needs_curve: bool) -> Record:
+        """The stored record, or a new one, or the stored one with the curve it lacked; what is new is stored."""
+        key = self.key(method, sample)
+        stored = store.get(key) if store is not None else None
+        record = stored
+        try:
+            if record is None:
+                record = self.attribution(method, sample)
+            if needs_curve and not has_curve(record):
+                record = record | self.curve(sample, record["scores"])
+        except Exception as error:
+            error.add_note(f"while evaluating {label} on sample {sample.id}")
+            raise
+        # The key knows nothing of names: a renamed method or cell finds its record and shows under the new name.
+        record = record | labels(sample) | {"method": label, "key": key}
+        if store is not None and (stored is None or has_curve(stored) != has_curve(record)):
+            store.put(key, record)
+        return record
+
+    def attribution(self, method: Method, sample: Sample) -> Record:
+        """Attribute, and return the raw columns that need no deletion curve."""
+        result: Attribution = method.attribute(self.model, sample)
+        spans = sample.segments
+        return {
+            "method_name": method.name,
+            "options": to_json(method.options(), f"options of {method.name}"),
+            "method_metadata": to_json(result.metadata, f"metadata of {method.name}"),
+            "sample_metadata": to_json(sample.metadata, f"metadata of sample {sample.id}"),
+            "sample_key": sample_fingerprint(sample),
+            "seconds": float(result.seconds),
+            "n_tokens": len(sample),
+            "n_input": len(sample.prompt_ids),
+            "n_reasoning": spans.reasoning[1] - spans.reasoning[0],
+            "n_output": spans.output[1] - spans.output[0],
+            "gold": None if sample.gold is None else sample.gold_in_prompt.tolist(),
+            "scores": result.scores.numpy(),
+            "hop_scores": [hop.scores.detach().float().cpu().numpy() for hop in result.hops],
+            "hop_targets": [list(hop.target) for hop in result.hops],
+            "flow": [float(rho) for rho in result.flow],
+            "steps": self.steps,
+            "log_probs": None,
+            **self.provenance,
+        }
+
+    def curve(self, sample: Sample, scores) -> Record:
+        """Columns of the deletion curve of ``scores``."""
+        curve = self.scorer.curve(sample, scores, self.steps)
+        return {
+            "log_probs": curve.log_probs.tolist(),
+            "cumulative": curve.cumulative.tolist(),
+            "n_masked": curve.n_masked.tolist(),
+            "mask_token_id": curve.mask_token_id,
+            "curve_dtype": curve.dtype,
+            "curve_note": curve.note,
+        }
+
+
+def record_key(model_key: str, sample_key: str, method: Method, steps: int, precision: str) -> str:
+    """Key of a stored record; it knows the names of classes and options, never where they are defined."""
+    return fingerprint(
+        {
+            "version": RECORD_VERSION,
+            "model": model_key,
+            "sample": sample_key,
+            "method": [type(method).__qualname__, method.name, method.options()],
+            "steps": steps,
+            "precision": precision,
+        }
+    )
+
+
+def labelled(methods: Iterable[Method] | Mapping[str, Method]) -> dict[str, Method]:
+    """Label -> method; refuses double labels and methods whose state could not be part of a key."""
+    pairs = list(methods.items()) if isinstance(methods, Mapping) else [(method.name, method) for method in methods]
+    if len({label for label, _ in pairs}) < len(pairs):
+        raise ValueError(f"two methods share a name in {[label for label, _ in pairs]}: pass a dict label -> method")
+    for label, method in pairs:
+        if not is_dataclass(method) and vars(method):
+            raise ValueError(f"method {label} is no dataclass: its options would not be part of the stored key")
+    return dict(pairs)
+
+
+def labels(sample: Sample) -> dict[str, str]:
+    """Names under which a sample appears in the tables."""
+    return {"sample": sample.id, **{name: str(sample.metadata.get(name, "")) for name in ("task", "cell")}}

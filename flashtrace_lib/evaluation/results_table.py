@@ -1,0 +1,159 @@
+"""Stored records -> tidy tables of metrics and their means; no model needed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .. import metrics as m
+
+DEFAULT_METRICS = ("recovery", "rise", "mas")
+COLUMNS = (
+    "sample", "task", "cell", "method", "metric", "value", "flagged", "seconds",
+    "n_input", "n_reasoning", "n_output", "n_gold", "curve_dtype", "key", "cluster",
+)  # fmt: skip
+
+Record = dict[str, Any]
+
+
+def _on_gold(function: Callable[[list, list], float]) -> Callable[[Record, str, str], float | None]:
+    """Metric of scores and gold; None (skipped, not zero) where the sample has no evidence."""
+    return lambda r, definition, denominator: function(r["scores"], r["gold"]) if _n_gold(r) else None
+
+
+def _rise(record: Record, definition: str, denominator: str) -> float | None:
+    if not has_curve(record):
+        return None
+    return m.rise(m.normalise_response(record["log_probs"], definition, denominator), definition)
+
+
+def _mas(record: Record, definition: str, denominator: str) -> float | None:
+    if not has_curve(record):
+        return None
+    return m.mas(m.normalise_response(record["log_probs"], definition, denominator), record["cumulative"], definition)
+
+
+METRICS: dict[str, Callable[[Record, str, str], float | None]] = {
+    "recovery": _on_gold(m.recovery_rate),
+    "recovery_ceil": _on_gold(lambda scores, gold: m.recovery_rate(scores, gold, rounding="ceil")),
+    "recovery_cap": _on_gold(lambda scores, gold: m.recovery_cap(gold)),
+    "r_precision": _on_gold(m.r_precision),
+    "rise": _rise,
+    "mas": _mas,
+}
+OF_RANKING = tuple(name for name in METRICS if name != "recovery_cap")  # the cap depends on the evidence alone
+ON_CURVE = ("rise", "mas")  # what needs the deletion curve, and is flagged where the likelihood never drops
+
+
+def frame_from_records(
+    records: pd.DataFrame | Iterable[Record],
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    definition: str = "log_probability",
+    denominator: str = "signed",
+) -> pd.DataFrame:
+    """Tidy table of ``metrics``, computed from the raw curves and scores of stored records; no model needed.
+
+    Parameters
+    ----------
+    records : DataFrame (``Store.records()``) or iterable of dict
+    metrics : sequence of str
+        Keys of ``METRICS``. One that a record cannot have (no gold, no curve) is left out, not set to zero.
+    definition, denominator : str
+        See `flashtrace_lib.metrics`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a record and metric, columns ``COLUMNS``. ``flagged`` is True on deletion metrics of samples
+        whose likelihood full masking does not lower, and on every metric of a ranking where the scores are all equal
+        and so rank nothing: the value is then a random ranking's. ``seconds`` is the time of the attribution alone.
+        ``cluster`` is what samples that are not independent share, see `clusters`.
+    """
+    check_metrics(metrics)
+    if isinstance(records, pd.DataFrame):
+        records = records.to_dict("records")
+    rows = []
+    for record in records:
+        no_drop = has_curve(record) and m.is_flagged(record["log_probs"])
+        no_ranking = m.ranks_nothing(record["scores"])
+        shared = {name: record[name] for name in COLUMNS if name in record}
+        shared |= {"n_gold": _n_gold(record), "cluster": _template(record)}
+        for name in metrics:
+            value = METRICS[name](record, definition, denominator)
+            if value is not None:
+                flagged = name in OF_RANKING and (no_ranking or (no_drop and name in ON_CURVE))
+                rows.append({**shared, "metric": name, "value": value, "flagged": flagged})
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def summarise(
+    frame: pd.DataFrame, by: Sequence[str] = ("method", "cell", "metric"), flagged: str = "include"
+) -> pd.DataFrame:
+    """Mean, 95 % interval, n and number of flagged samples of each group, in order of appearance.
+
+    Values of one template or one record in a group (see `clusters`) are one cluster of the interval.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        From `evaluate` or `frame_from_records`.
+    by : sequence of str
+        Columns that form the groups.
+    flagged : {"include", "exclude"}
+        Whether flagged samples enter mean, interval and n: those whose likelihood masking does not lower (RISE and
+        MAS are 1 by definition, the same samples for every method), and those on which a method ranks nothing. They
+        are counted either way.
+    """
+    if flagged not in ("include", "exclude"):
+        raise ValueError(f'flagged is "include" or "exclude", got {flagged!r}')
+    rows = []
+    for keys, group in frame.groupby(list(by), sort=False, dropna=False):
+        kept = group if flagged == "include" else group[~group["flagged"].astype(bool)]
+        values = kept["value"].to_numpy(dtype=float)
+        low, high = m.mean_interval(values, clusters=clusters(kept) if "sample" in kept else None)
+        mean = values.mean() if len(values) else math.nan
+        counts = {"n": len(values), "flagged": int(group["flagged"].sum())}
+        rows.append({**dict(zip(by, keys, strict=True)), "mean": mean, "low": low, "high": high, **counts})
+    return pd.DataFrame(rows, columns=[*by, "mean", "low", "high", "n", "flagged"])
+
+
+def clusters(frame: pd.DataFrame) -> pd.Series:
+    """What the sample of each row shares with others, which are then no independent evidence.
+
+    Of a synthetic problem that is the template it was filled from; of a real one the record behind it.
+    """
+    records = record_of(frame["sample"])
+    return frame["cluster"].fillna(records) if "cluster" in frame else records
+
+
+def _template(record: Record) -> str | None:
+    """Template that the record's sample was filled from, with its task; None for samples without one."""
+    template = json.loads(record.get("sample_metadata") or "{}").get("template")
+    return None if template is None else f"{record.get('task')}/{template}"
+
+
+def record_of(samples: pd.Series) -> pd.Series:
+    """Record behind each sample's id: MoreHopQA asks several questions of one, ``<record>_<number>``."""
+    return samples.astype(str).str.replace(r"^([0-9a-f]{24,32})_\d+$", r"\1", regex=True)
+
+
+def has_curve(record: Record) -> bool:
+    """Whether the record holds a deletion curve."""
+    return isinstance(record.get("log_probs"), (list, np.ndarray))
+
+
+def _n_gold(record: Record) -> int:
+    gold = record.get("gold")
+    return int(np.sum(gold)) if isinstance(gold, (list, np.ndarray)) else 0
+
+
+def check_metrics(metrics: Sequence[str]) -> None:
+    """Raise ValueError unless every name is a key of ``METRICS``."""
+    unknown = [name for name in metrics if name not in METRICS]
+    if isinstance(metrics, str) or unknown:
+        raise ValueError(f"unknown metrics {unknown or metrics!r}: give a tuple of {sorted(METRICS)}")

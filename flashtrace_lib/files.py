@@ -1,0 +1,111 @@
+"""Files that are written whole or not at all, read with an error that names them, and hashed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_MARKER = "flashtrace_lib/__init__.py"  # stands in a checkout beside pyproject.toml, and in no installed copy
+
+
+def root() -> Path:
+    """The checkout: ``FLASHTRACE_ROOT``, else that of this package, else the one around the working directory.
+
+    Raises
+    ------
+    ValueError
+        If there is none, as when the library is installed without its book.
+    """
+    named = os.environ.get("FLASHTRACE_ROOT")
+    if named:
+        return Path(named).resolve()
+    here = Path.cwd().resolve()
+    for folder in (Path(__file__).resolve().parent.parent, here, *here.parents):
+        if (folder / "pyproject.toml").is_file() and (folder / _MARKER).is_file():
+            return folder
+    raise ValueError(f"no checkout of the book found around {here}: run inside a clone, or set FLASHTRACE_ROOT to one")
+
+
+def build_root() -> Path:
+    """Root of what is neither committed nor worth keeping: executed notebooks, HTML."""
+    return path_from_environment("FLASHTRACE_BUILD_DIR", "build")
+
+
+@contextmanager
+def atomic_path(path: Path | str) -> Iterator[Path]:
+    """Yield a temporary path beside ``path`` that takes its place when the block ends without an error.
+
+    A reader sees the old file or the new one, never half of one, even after ``kill -9``.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The suffix stays last: matplotlib and pandas choose the format by it.
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp{path.suffix}")
+    try:
+        yield temporary
+        _flush(temporary)  # the content first, or a crash could leave the new name on an empty file
+        os.replace(temporary, path)
+        _flush(path.parent)  # then the rename itself
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    """Force a file or folder onto the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Write a UTF-8 text file atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def read_json(path: Path | str) -> dict[str, Any]:
+    """The object in a JSON file of the book; ValueError that names the file where it holds none."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, brackets without end
+        raise ValueError(f"{path} is damaged ({error}): restore it from version control") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged (no JSON object): restore it from version control")
+    return found
+
+
+def sha256(path: Path | str) -> str:
+    """SHA-256 of a file, as hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hash_tree(folder: Path, without: tuple[str, ...] = ()) -> dict[str, str]:
+    """SHA-256 of each file under ``folder`` by its relative path; hidden files and the paths ``without`` left out."""
+    hashes = {}
+    for path in sorted(folder.rglob("*")):
+        relative = path.relative_to(folder)
+        hidden = any(part.startswith(".") for part in relative.parts)
+        excluded = any(relative.is_relative_to(name) for name in without)
+        if path.is_file() and not hidden and not excluded:
+            hashes[relative.as_posix()] = sha256(path)
+    return hashes
+
+
+def path_from_environment(variable: str, default: str) -> Path:
+    """The folder that an environment variable names, else ``default``; relative to the checkout."""
+    return in_checkout(os.environ.get(variable) or default)
+
+
+def in_checkout(named: str) -> Path:
+    """Absolute path; a relative one starts at the checkout, since a notebook's working directory is not the shell's."""
+    path = Path(named).expanduser()
+    return path if path.is_absolute() else (root() / path).resolve()

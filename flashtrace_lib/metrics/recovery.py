@@ -1,0 +1,101 @@
+"""Recovery rate and R-precision: how much of the evidence ranks on top (paper, appendix F.1)."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil, floor
+
+import torch
+
+from .curve import as_vector, ranking, ranks_nothing
+
+# --- recovery -------------------------------------------------------------------------------------------------
+
+
+def top_count(n_tokens: int, top: float = 0.1, rounding: str = "floor") -> int:
+    """K, the number of tokens in the top share (appendix F.1: floor; the authors' code: ceil).
+
+    At least 1, so that an input of fewer than 1 / top tokens has a top at all.
+
+    Raises
+    ------
+    ValueError
+        If ``top`` is not in (0, 1], ``rounding`` is unknown or there is no token.
+    """
+    if not 0 < top <= 1:
+        raise ValueError(f"top is a share of the input in (0, 1], got {top}")
+    if rounding not in ("floor", "ceil"):
+        raise ValueError(f'rounding is "floor" (the paper) or "ceil" (the authors\' code), got {rounding!r}')
+    if n_tokens < 1:
+        raise ValueError(f"the input has {n_tokens} tokens: there is nothing to rank")
+    exact = Fraction(str(top)) * n_tokens  # in binary floats 0.29 * 100 is 28.999...
+    return max(1, floor(exact) if rounding == "floor" else ceil(exact))
+
+
+def recovery_rate(scores, gold, top: float = 0.1, rounding: str = "floor") -> float:
+    """Recall of the evidence among the top tokens: |S_top ∩ S_gt| / |S_gt| (appendix F.1).
+
+    Parameters
+    ----------
+    scores : array-like of float, shape [|I|]
+        Importance of the tokens of I.
+    gold : array-like of bool, shape [|I|]
+        True at the evidence.
+    top : float
+        Share of I that counts as found.
+    rounding : {"floor", "ceil"}
+        How ``top * |I|`` becomes a number of tokens.
+
+    Returns
+    -------
+    float
+        In [0, `recovery_cap`]. Scores that are all equal rank nothing and get the expected value of a random ranking,
+        K / |I|.
+
+    Raises
+    ------
+    ValueError
+        If shapes differ, no token is gold or the scores are not finite.
+    """
+    scores, gold = _scores_and_gold(scores, gold)
+    return _recall(scores, gold, top_count(len(scores), top, rounding))
+
+
+def recovery_cap(gold, top: float = 0.1, rounding: str = "floor") -> float:
+    """Highest recovery rate any method can reach: min(1, K / |S_gt|)."""
+    gold = _as_gold(gold)
+    return min(1.0, top_count(len(gold), top, rounding) / int(gold.sum()))
+
+
+def r_precision(scores, gold) -> float:
+    """Recall among the top |S_gt| tokens: like recovery, without a cap when evidence exceeds a tenth of I.
+
+    Scores that are all equal get the expected value of a random ranking, |S_gt| / |I|.
+    """
+    scores, gold = _scores_and_gold(scores, gold)
+    return _recall(scores, gold, int(gold.sum()))
+
+
+def _recall(scores: torch.Tensor, gold: torch.Tensor, count: int) -> float:
+    if ranks_nothing(scores):
+        return count / len(scores)  # the expected share of the evidence among tokens drawn at random
+    return int(gold[ranking(scores)[:count]].sum()) / int(gold.sum())
+
+
+def _scores_and_gold(scores, gold) -> tuple[torch.Tensor, torch.Tensor]:
+    scores, gold = as_vector(scores, "scores"), _as_gold(gold)
+    if len(scores) != len(gold):
+        raise ValueError(
+            f"{len(scores)} scores but {len(gold)} gold marks: both must cover exactly the input I "
+            "(sample.gold_in_prompt)"
+        )
+    return scores, gold
+
+
+def _as_gold(gold) -> torch.Tensor:
+    marks = as_vector(gold, "gold")
+    if not ((marks == 0) | (marks == 1)).all():
+        raise ValueError("gold must be a boolean mask over I, not a list of positions")
+    if not marks.any():
+        raise ValueError("gold marks no token: recovery needs at least one token of evidence")
+    return marks.bool()

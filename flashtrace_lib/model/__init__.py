@@ -1,0 +1,1 @@
+"""What a model is: its architecture, batched passes, generation, the embedded weights."""

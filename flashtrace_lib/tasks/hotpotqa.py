@@ -1,0 +1,123 @@
+"""HotpotQA at a chosen length: the supporting paragraphs, and as many distractors as fit (appendix E.1)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from .example import Example
+from .records import hotpotqa_example, titled
+
+Record = Mapping[str, Any]
+Paragraph = tuple[str, Sequence[str]]
+GOLD = ("sentence", "paragraph")
+_MISSES = 20  # paragraphs in a row that do not fit: what is left is not worth filling
+
+
+class TooLong(ValueError):
+    """The supporting paragraphs of a record alone are longer than its prompt may be."""
+
+
+def hotpotqa_at_length(
+    record: Record,
+    id: str,
+    length: int,
+    count: Callable[[str], int],
+    *,
+    others: Iterable[Record] = (),
+    gold: str = "sentence",
+    seed: int = 0,
+) -> Example:
+    """A record of HotpotQA as a prompt of at most ``length`` tokens.
+
+    Parameters
+    ----------
+    record : mapping
+        Of the hub's format or of the original one.
+    id : str
+        The example's; with the seed it decides which distractors are drawn and where every paragraph stands.
+    length : int
+        Tokens of the prompt, special tokens not counted.
+    count : callable
+        Tokens of a text.
+    others : iterable of mapping
+        Records whose paragraphs are further distractors, after the record's own.
+    gold : {"sentence", "paragraph"}
+        What is marked as evidence: the supporting sentences, or their whole paragraphs.
+    seed : int
+
+    Returns
+    -------
+    Example
+        ``metadata`` gives ``length``, ``tokens``, ``documents`` and ``gold``.
+
+    Raises
+    ------
+    TooLong
+        If the supporting paragraphs alone are longer. A ValueError.
+    ValueError
+        If a supporting paragraph is missing, or ``gold`` is unknown.
+    """
+    if gold not in GOLD:
+        raise ValueError(f"gold must be one of {', '.join(GOLD)}, got {gold!r}")
+    rng = random.Random(f"{id}|{seed}")
+    own = titled(record["context"], "title", "sentences")
+    wanted = {title for title, _ in titled(record["supporting_facts"], "title", "sent_id")}
+    support = [paragraph for paragraph in own if paragraph[0] in wanted]
+    if missing := wanted - {title for title, _ in support}:
+        raise ValueError(f"record {id}: no paragraph is titled {', '.join(sorted(missing))}, which it names as support")
+    least = count(hotpotqa_example(_with(record, support), id).prompt)
+    if least > length:
+        raise TooLong(f"record {id}: its supporting paragraphs take {least} tokens, {length} are allowed")
+    chosen = _fill(record, id, length, count, support, _distractors(own, wanted, others, rng))
+    rng.shuffle(chosen)
+    example = hotpotqa_example(_with(record, chosen), id)
+    told = {"length": length, "tokens": count(example.prompt), "documents": len(chosen), "gold": gold}
+    example = replace(example, metadata={**example.metadata, **told})
+    return example if gold == "sentence" else replace(example, evidence=_paragraph_spans(example.prompt, support))
+
+
+def _distractors(own: Sequence[Paragraph], wanted: set[str], others: Iterable[Record], rng: random.Random) -> list:
+    """Paragraphs that support nothing, each title once: the record's own in random order, then those of others."""
+    first = [paragraph for paragraph in own if paragraph[0] not in wanted]
+    taken = {title for title, _ in own}
+    further = []
+    for other in others:
+        for title, sentences in titled(other["context"], "title", "sentences"):
+            if title not in taken:
+                taken.add(title)
+                further.append((title, sentences))
+    rng.shuffle(first)
+    rng.shuffle(further)
+    return first + further
+
+
+def _fill(
+    record: Record, id: str, length: int, count: Callable[[str], int], chosen: list[Paragraph], candidates: list
+) -> list[Paragraph]:
+    """Add every candidate with which the prompt still fits, until many in a row do not."""
+    chosen, misses = list(chosen), 0
+    for candidate in candidates:
+        fits = count(hotpotqa_example(_with(record, [*chosen, candidate]), id).prompt) <= length
+        chosen += [candidate] if fits else []
+        misses = 0 if fits else misses + 1
+        if misses == _MISSES:
+            break
+    return chosen
+
+
+def _with(record: Record, paragraphs: Sequence[Paragraph]) -> dict[str, Any]:
+    """The record with other paragraphs."""
+    return {**record, "context": [[title, list(sentences)] for title, sentences in paragraphs]}
+
+
+def _paragraph_spans(prompt: str, support: Sequence[Paragraph]) -> tuple[tuple[int, int], ...]:
+    """Where the texts of supporting paragraphs stand."""
+    spans = []
+    for title, sentences in support:
+        text = "".join(sentences)
+        start = prompt.index(f"\n{title}\n{text}") + len(title) + 2
+        spans.append((start + len(text) - len(text.lstrip()), start + len(text.rstrip())))
+    return tuple(sorted(spans))

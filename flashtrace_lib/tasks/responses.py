@@ -1,0 +1,210 @@
+"""Prompt -> T and O by the model itself; only correct answers are kept, and what was dropped is counted (E.4).
+
+Responses are stored block by block, so an interrupted run resumes, and a stored response is never replaced.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from ..fingerprints import fingerprint, model_fingerprint
+from ..model.generate import answer_text, generate, is_finished
+from ..sample import Sample
+from ..store import Store
+from ..text.build_sample import build_sample
+from ..text.chat_template import render_prompt
+from .example import Example
+from .scoring import is_correct, score
+
+FALLBACKS = ("teacher-forced", "unfiltered", "none")
+MODES = ("thinking", "direct")
+FORCED, UNFILTERED, NOTHING = FALLBACKS
+GENERATED = "generated"
+MARKS = {GENERATED: "", FORCED: " ‡", UNFILTERED: " §"}  # behind a cell's name, wherever it appears
+
+
+@dataclass
+class Collection:
+    """Samples of one cell, and what became of every example that was tried.
+
+    Parameters
+    ----------
+    samples : list of Sample
+        Ready to be explained; ``metadata["response"]`` says whether the model wrote the response.
+    counts : dict of str to int
+        ``tried``, ``correct``, ``incorrect``, ``unfinished`` (no end token within the limit).
+    kind : {"generated", "teacher-forced", "unfiltered"}
+        The model's own correct responses; the true chains, put into its mouth (‡); or its own finished responses,
+        right or wrong (§).
+    """
+
+    samples: list[Sample]
+    counts: dict[str, int] = field(default_factory=dict)
+    kind: str = GENERATED
+
+
+def collect(
+    examples: Sequence[Example],
+    model: torch.nn.Module,
+    tokenizer: Any,
+    n: int,
+    *,
+    store: Store | None = None,
+    max_new_tokens: int = 192,
+    batch_size: int = 10,
+    fallback: str = FORCED,
+    filtered: bool = True,
+    mode: str | None = None,
+    progress: bool = True,
+) -> Collection:
+    """Let the model answer until ``n`` responses are finished and correct.
+
+    A cell in which a whole first block holds no correct answer is given up, and so is one that ends with fewer than
+    half of ``n``. Its samples are then what ``fallback`` says; the cell is marked, and never mixes two kinds.
+
+    Parameters
+    ----------
+    examples : sequence of Example
+        Tried in this order, at most all of them.
+    n : int
+        Samples wanted.
+    store : Store, optional
+        Where responses are kept.
+    batch_size : int
+        Examples answered together: one block.
+    fallback : {"teacher-forced", "unfiltered", "none"}
+        The true chains and answers of the first ``n`` examples, read by the model as if it had written them; its own
+        first ``n`` finished responses, right or wrong; or nothing more than what was kept.
+    filtered : bool
+        False keeps its first ``n`` finished responses, right or wrong, from the start (appendix K.1).
+    mode : {"thinking", "direct"}, optional
+        See `prompt_settings`.
+
+    Returns
+    -------
+    Collection
+    """
+    if fallback not in FALLBACKS:
+        raise ValueError(f"fallback must be one of {', '.join(FALLBACKS)}, got {fallback!r}")
+    counts: Counter[str] = Counter(tried=0, correct=0, incorrect=0, unfinished=0)
+    correct: list[tuple[Example, list[int]]] = []
+    finished: list[tuple[Example, list[int]]] = []
+    blocks = range(0, len(examples), batch_size)
+    for start in tqdm(blocks, desc=f"generate {examples[0].cell}", leave=False, disable=None if progress else True):
+        block = examples[start : start + batch_size]
+        for example, response in zip(block, respond(block, model, tokenizer, max_new_tokens, store, mode), strict=True):
+            verdict = _verdict(example, response, model, tokenizer)
+            counts["tried"] += 1
+            counts[verdict] += 1
+            correct += [(example, response)] if verdict == "correct" else []
+            finished += [(example, response)] if verdict != "unfinished" else []
+        hopeless = not correct and (fallback != UNFILTERED or len(finished) >= n)
+        if len(correct if filtered else finished) >= n or (filtered and hopeless):
+            break
+    if filtered and (2 * len(correct) >= n or fallback == NOTHING):
+        kind, chosen = GENERATED, correct[:n]
+    elif fallback == UNFILTERED or not filtered:
+        kind, chosen = UNFILTERED, finished[:n]
+    else:
+        bare = mode == "direct"
+        chains = [replace(example, reasoning="") if bare else example for example in examples[:n]]
+        kind, chosen = FORCED, [(example, true_response(example)) for example in chains]
+    return Collection([_sample(tokenizer, *pair, kind, mode) for pair in chosen], dict(counts), kind)
+
+
+def true_response(example: Example) -> str:
+    """The true chain between thinking marks, then the true answer; ValueError where the task has none."""
+    if not example.output:
+        raise ValueError(f"example {example.id} has no true answer to teacher-force")
+    return f"<think>\n{example.reasoning}\n</think>\n\n{example.output}" if example.reasoning else example.output
+
+
+def can_think(tokenizer: Any) -> bool:
+    """Whether the chat template has Qwen3's switch between thinking and direct answers."""
+    return "enable_thinking" in (getattr(tokenizer, "chat_template", None) or "")
+
+
+def prompt_settings(tokenizer: Any, example: Example, mode: str | None = None) -> dict[str, Any]:
+    """How an example goes into the chat template: keyword arguments of `text.render_prompt`.
+
+    Parameters
+    ----------
+    mode : {"thinking", "direct"}, optional
+        A template with a switch (``enable_thinking``, as Qwen3's) is set to it; thinking where it is not given. Such a
+        model begins its turn itself: the benchmark's first words of the answer would stand where it thinks, and in
+        direct mode would set it apart from thinking by more than the switch. A template without one is left alone.
+
+    Raises
+    ------
+    ValueError
+        If the mode is unknown, or is asked of a template that has no switch.
+    """
+    if mode not in (None, *MODES):
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
+    request = {"request": example.request} if example.request else {}
+    if not can_think(tokenizer):
+        if mode is not None:
+            raise ValueError(f"mode {mode!r}: the model's chat template has no enable_thinking switch; leave it out")
+        return request | {"answer_prefix": example.answer_prefix}
+    return request | {"template_kwargs": {"enable_thinking": mode != "direct"}}
+
+
+def respond(
+    block: Sequence[Example],
+    model: torch.nn.Module,
+    tokenizer: Any,
+    max_new_tokens: int,
+    store: Store | None = None,
+    mode: str | None = None,
+) -> list[list[int]]:
+    """Token ids of the responses to one block of examples, from the store where all of them are there.
+
+    Answered as a whole, so that a resumed run batches as an uninterrupted one.
+    """
+    texts = [render_prompt(tokenizer, e.prompt, **prompt_settings(tokenizer, e, mode)).text for e in block]
+    shaped_by = {"model": model_fingerprint(model), "max_new_tokens": max_new_tokens, "texts": texts}
+    keys = [fingerprint({**shaped_by, "index": i}) for i in range(len(block))]
+    stored = [None if store is None else store.get(key) for key in keys]
+    if all(record is not None for record in stored):
+        return [[int(t) for t in record["ids"]] for record in stored]
+    responses = generate(model, tokenizer, texts, max_new_tokens)
+    if store is not None:
+        for key, example, ids in zip(keys, block, responses, strict=True):
+            text = tokenizer.decode(ids)
+            store.put(key, {"example": example.id, "cell": example.cell, "ids": ids, "text": text})
+    return responses
+
+
+def _verdict(example: Example, response: list[int], model: torch.nn.Module, tokenizer: Any) -> str:
+    """``correct``, ``incorrect`` or ``unfinished``."""
+    if not is_finished(model, tokenizer, response):
+        return "unfinished"
+    return "correct" if is_correct(example, answer_text(tokenizer, response)) else "incorrect"
+
+
+def _sample(tokenizer: Any, example: Example, response: list[int] | str, how: str, mode: str | None) -> Sample:
+    """Build the Sample of one response."""
+    settings = prompt_settings(tokenizer, example, mode)
+    if how == FORCED:  # the true response begins with its own words
+        settings.pop("answer_prefix", None)
+    text = response if isinstance(response, str) else answer_text(tokenizer, response)
+    metadata = {
+        **example.metadata,
+        "id": example.id,
+        "task": example.task,
+        "cell": example.cell,
+        "response": how,
+        "score": score(example, text.rsplit("</think>", 1)[-1]),
+    }
+    if mode is not None:
+        metadata["mode"] = mode
+    return build_sample(
+        tokenizer, example.prompt, response, evidence=example.evidence, question=example.question, metadata=metadata,
+        **settings,
+    )  # fmt: skip

@@ -1,0 +1,224 @@
+"""The chat template, and where the user's own words, or every message of a conversation, stand in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jinja2 import TemplateError
+
+from .locate import THINK_CLOSE, THINK_OPEN
+from .offsets import CharSpan
+
+Messages = Sequence[Mapping[str, Any]]
+_MARK = "FLASHTRACE0USER0TEXT"  # stands for the user's words while the template is measured
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One message of a conversation.
+
+    Parameters
+    ----------
+    role : str
+        ``system``, ``user``, ``assistant``, ``tool``, ….
+    span : (int, int)
+        Characters of the rendered text that are the message's own: its words, and its tool calls as the template
+        writes them. Empty where the template leaves the message out.
+    """
+
+    role: str
+    span: CharSpan
+
+
+@dataclass(frozen=True)
+class PromptText:
+    """What the model reads before it answers.
+
+    Parameters
+    ----------
+    text : str
+        The rendered template with everything in it.
+    span : (int, int)
+        Characters of ``text`` that are the user's own words, or the whole conversation: the segment I.
+    trimmed : int
+        Characters that the template cut off the start of the user's words.
+    turns : tuple of Turn
+        Every message, the one given as ``system`` included, where the whole conversation was asked for.
+    """
+
+    text: str
+    span: CharSpan
+    trimmed: int = 0
+    turns: tuple[Turn, ...] = ()
+
+
+def render_prompt(
+    tokenizer: Any,
+    prompt: str | Messages,
+    *,
+    system: str | None = None,
+    template: bool = True,
+    request: str = "",
+    answer_prefix: str = "",
+    template_kwargs: Mapping[str, Any] | None = None,
+    whole: bool = False,
+) -> PromptText:
+    """Put the user's words into the chat template and say where they stand in it.
+
+    Parameters
+    ----------
+    tokenizer : transformers.PreTrainedTokenizerBase
+        Its chat template is applied where it has one.
+    prompt : str or list of messages
+        The user's words, or a conversation whose last message is the user's (a tool's, with ``whole``).
+    system : str, optional
+        System message.
+    template : bool
+        False: no template, the prompt goes in as it is (behind the tokenizer's start token, if it sets one).
+    request : str
+        What the user's turn says behind these words, such as how to put the answer: context, no input.
+    answer_prefix : str
+        Words put into the model's mouth: the beginning of its turn, context to every method.
+    template_kwargs : mapping, optional
+        Further arguments of the template, for example ``{"enable_thinking": False}``.
+    whole : bool
+        Every message of ``prompt`` is input, earlier ones of the assistant included: ``span`` runs from the first to
+        the last, and ``turns`` says which characters are whose. Costs one more rendering a message.
+
+    Raises
+    ------
+    ValueError
+        If the conversation does not end with a message to answer, that message is empty, or the template refuses
+        the conversation or changes its words.
+    """
+    messages = checked_messages(prompt, whole)
+    own = messages[-1]["content"]
+    words = messages[-1]["content"] = own + request
+    n_given = len(messages)
+    if system is not None:
+        messages.insert(0, {"role": "system", "content": system})
+    if not (template and getattr(tokenizer, "chat_template", None)):
+        plain = _without_template(tokenizer, messages, len(own), answer_prefix)
+        return _conversation(plain, n_given) if whole else replace(plain, turns=())
+
+    def render(turns: list[dict[str, Any]]) -> str:
+        try:
+            return tokenizer.apply_chat_template(
+                turns, tokenize=False, add_generation_prompt=True, **(template_kwargs or {})
+            )
+        except TemplateError as error:
+            raise ValueError(f"the chat template refuses this conversation: {error}") from error
+
+    before, mark, after = render([*messages[:-1], {**messages[-1], "content": _MARK}]).rpartition(_MARK)
+    rendered, kept = render(messages), words
+    if mark and rendered != before + kept + after:
+        kept = words.strip()  # several templates trim the message
+    if not mark or rendered != before + kept + after:
+        raise ValueError(
+            "the chat template changes the user's text, so its tokens cannot be located: "
+            "use template=False, or render the prompt yourself"
+        )
+    trimmed = words.index(kept)
+    span = (len(before), len(before) + min(len(kept), len(own) - trimmed))
+    result = PromptText(rendered + answer_prefix, span, trimmed)
+    if not whole:
+        return result
+    earlier = [Turn(m["role"], _place(render, messages, k, rendered)) for k, m in enumerate(messages[:-1])]
+    return _conversation(replace(result, turns=(*earlier, Turn(messages[-1]["role"], span))), n_given)
+
+
+def checked_messages(prompt: str | Messages, whole: bool = False) -> list[dict[str, Any]]:
+    """Messages with one text each, the last of which is to be answered.
+
+    Parameters
+    ----------
+    prompt : str or list of messages
+        A text is one message of the user.
+    whole : bool
+        A tool's message may be the last one.
+
+    Raises
+    ------
+    ValueError
+        If one of them is no message with a text, or the last one is empty or not to be answered.
+    """
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [_as_text(m) for m in prompt]
+    if not messages or not _to_answer(messages[-1], whole):
+        ends = "the user's text message" + (", or a tool's" if whole else "")
+        raise ValueError(f"prompt must be a text, or a list of messages that ends with {ends}")
+    if not messages[-1]["content"].strip():
+        what = "the prompt is empty"
+        if not isinstance(prompt, str):
+            what = f"message {len(messages)} ({messages[-1]['role']}), the one to answer, has no content"
+        raise ValueError(f"{what}: there is no input to explain from")
+    return messages
+
+
+def split_transcript(messages: Messages) -> tuple[list[Mapping[str, Any]], str | None]:
+    """A transcript as the conversation to answer and the answer; None where it does not end with the assistant's.
+
+    Raises
+    ------
+    ValueError
+        If the last message is the assistant's and holds no words (only a call of a tool, say).
+    """
+    last = _as_text(messages[-1]) if messages else {"role": ""}
+    if last["role"] != "assistant":
+        return list(messages), None
+    if not last["content"].strip():
+        raise ValueError("the last message of the assistant holds no words to explain: give what it wrote as response")
+    thought = last.get("reasoning_content")
+    opening = f"{THINK_OPEN}\n{thought}\n{THINK_CLOSE}\n\n" if thought else ""
+    return list(messages[:-1]), opening + last["content"]
+
+
+def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message with one text as its content; ValueError for pictures and the like."""
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        raise ValueError(f"a message must be a mapping with role and content, got {message!r:.80}")
+    content = message.get("content")
+    if isinstance(content, list) and all(isinstance(p, Mapping) and p.get("type") == "text" for p in content):
+        content = "".join(str(part.get("text", "")) for part in content)
+    if content is not None and not isinstance(content, str):
+        raise ValueError(f"the content of a {message['role']} message is no text: only text can be explained")
+    return {**message, "content": content or ""}
+
+
+def _to_answer(message: Mapping[str, Any], whole: bool) -> bool:
+    """Whether a conversation may end with this message."""
+    return message["role"] not in ("assistant", "system") if whole else message["role"] == "user"
+
+
+def _place(render: Callable[[list], str], messages: list[dict[str, Any]], k: int, rendered: str) -> CharSpan:
+    """Characters of message ``k``: what changes when a mark stands in its place, its tool calls gone."""
+    bare = {name: value for name, value in messages[k].items() if name not in ("tool_calls", "reasoning_content")}
+    before, mark, after = render([*messages[:k], {**bare, "content": _MARK}, *messages[k + 1 :]]).rpartition(_MARK)
+    fits = rendered.startswith(before) and rendered.endswith(after) and len(before) + len(after) <= len(rendered)
+    if not mark or not fits:
+        raise ValueError(
+            f"message {k} ({messages[k]['role']}) cannot be located: the chat template leaves it out or renders "
+            "others differently because of it; use template=False, or drop the message"
+        )
+    return len(before), len(rendered) - len(after)
+
+
+def _without_template(tokenizer: Any, messages: list[dict[str, Any]], n_own: int, answer_prefix: str) -> PromptText:
+    """Messages one after the other, blank lines between them, behind the start token if the tokenizer sets one."""
+    start = tokenizer("").input_ids
+    text = tokenizer.bos_token if start and start[0] == tokenizer.bos_token_id else ""
+    turns = []
+    for message in messages:
+        text += "\n\n" if turns else ""
+        turns.append(Turn(message["role"], (len(text), len(text) + len(message["content"]))))
+        text += message["content"]
+    first = turns[-1].span[0]
+    turns[-1] = Turn(turns[-1].role, (first, first + n_own))
+    return PromptText(text + answer_prefix, turns[-1].span, turns=tuple(turns))
+
+
+def _conversation(prompt: PromptText, n_given: int) -> PromptText:
+    """``prompt`` with the last ``n_given`` messages as its span."""
+    spans = [turn.span for turn in prompt.turns[-n_given:] if turn.span[0] < turn.span[1]]
+    return replace(prompt, span=(spans[0][0], spans[-1][1]))

@@ -1,0 +1,142 @@
+"""A trace as one HTML page: choose a sentence of the response, see what it came from.
+
+The page holds its text, its quantised scores and its script; a content security policy keeps it from loading anything
+and from running any script but its own. Text enters as JSON and is drawn as text nodes, so no prompt can become markup.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..attribution import Attribution
+from ..sample import Sample, Span
+from .colours import SEGMENT_NAMES
+from .message_shares import Part
+from .tokens import visible
+
+SCRIPTS = ("trace_scores.js", "trace_page.js", "trace_events.js")  # one after the other, as one script
+STEPS, DECADES = 2**17 - 1, 6  # of the quantised scores
+_ALPHABET = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"))
+
+
+@dataclass(frozen=True)
+class PageTarget:
+    """A passage that a reader may choose, and what it rests on.
+
+    Parameters
+    ----------
+    span : (int, int)
+        Token range in the response.
+    attribution : Attribution
+        As of ``sample.with_output(span)``.
+    notes : list of str
+        What to beware of in its scores.
+    """
+
+    span: Span
+    attribution: Attribution
+    notes: list[str]
+
+
+def trace_page(sample: Sample, parts: Sequence[Part], targets: Sequence[PageTarget], model_name: str) -> str:
+    """The page as HTML.
+
+    Parameters
+    ----------
+    sample : Sample
+        With display tokens.
+    parts : sequence of Part
+        Messages, reasoning, answer and template, as they tile the context (`message_shares.parts`).
+    targets : sequence of PageTarget
+        The whole answer first, then the sentences of the response.
+    model_name : str
+
+    Raises
+    ------
+    ValueError
+        If the sample has no display tokens.
+    """
+    if sample.tokens is None:
+        raise ValueError(f"sample {sample.id} has no display tokens: build it with text.build_sample, or set tokens")
+    method = targets[0].attribution.method
+    script = "".join(_read(name) for name in SCRIPTS)
+    about = visible(f"{method} · {model_name} · {len(sample)} tokens")
+    return Template(_read("trace_page.html")).substitute(
+        title=escape(visible(f"{method} · {model_name}")),
+        about=escape(about),
+        style=_read("trace_page.css"),
+        data=_as_script_data(_payload(sample, parts, targets)),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),
+    )
+
+
+def quantised(scores: torch.Tensor, first: int = 0) -> dict[str, Any]:
+    """Scores as three letters each: a sign and 131071 logarithmic steps, from a millionth of the largest up to it.
+
+    The relative error is at most 0.006 %, fine enough to rank as the scores do; magnitudes below a millionth of the
+    largest become zero.
+
+    Parameters
+    ----------
+    scores : torch.Tensor, shape [n]
+    first : int
+        Position of the first score in the context.
+
+    Returns
+    -------
+    dict
+        ``from, max, codes``, JSON-ready.
+    """
+    values = scores.detach().double().cpu().numpy()
+    size = np.abs(values)
+    largest = float(f"{size.max(initial=0.0):.9g}")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = np.round(STEPS + np.log10(size / largest) * (STEPS - 1) / DECADES)
+    steps = np.where(size > 0, np.clip(steps, 0, STEPS), 0).astype(np.int64)
+    codes = steps + (STEPS + 1) * ((values < 0) & (steps > 0))
+    letters = _ALPHABET[np.stack([codes // 64**2, codes // 64 % 64, codes % 64], axis=1)]
+    return {"from": first, "max": largest, "codes": "".join(letters.ravel())}
+
+
+def _payload(sample: Sample, parts: Sequence[Part], targets: Sequence[PageTarget]) -> dict[str, Any]:
+    """What the script reads; trace_scores.js says what its fields are."""
+    return {
+        "tokens": [visible(token) if token else "" for token in sample.tokens],
+        "parts": [
+            {"name": visible(SEGMENT_NAMES.get(part.name, part.name)), "kind": part.kind, "span": list(part.span)}
+            for part in parts
+        ],
+        "response": list(sample.response),
+        "targets": [
+            {
+                "span": list(target.span),
+                "notes": target.notes,
+                "scores": quantised(target.attribution.scores, sample.segments.prompt[0]),
+                # Attention is causal: nothing behind the passage has a score.
+                "hops": [quantised(hop.scores[: target.span[1]]) for hop in target.attribution.hops],
+            }
+            for target in targets
+        ],
+    }
+
+
+def _as_script_data(payload: dict[str, Any]) -> str:
+    """JSON that cannot end the element it stands in."""
+    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _read(name: str) -> str:
+    return (files(__package__) / name).read_text(encoding="utf-8")

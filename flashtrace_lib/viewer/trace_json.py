@@ -1,0 +1,122 @@
+"""A trace as JSON and back, in the format of ``schemas/trace-2.schema.json``."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..attribution import Attribution, Hop
+from ..sample import Sample, Segments, Span
+
+FORMAT = 2  # of the file; 1 had neither messages nor sentences
+
+
+def schema() -> dict[str, Any]:
+    """The published JSON schema of the format."""
+    return json.loads((files(__package__) / "schemas" / f"trace-{FORMAT}.schema.json").read_text(encoding="utf-8"))
+
+
+def as_dict(
+    sample: Sample, attribution: Attribution, model_name: str, targets: list[tuple[Span, Attribution]]
+) -> dict[str, Any]:
+    """Everything a trace holds, JSON-ready."""
+    segments = sample.segments
+    return {
+        "format": FORMAT,
+        "model": _clean(model_name),
+        "method": attribution.method,
+        "options": _plain(attribution.metadata.get("options", {})),
+        "input_ids": sample.input_ids.tolist(),
+        "tokens": [_clean(token) for token in sample.tokens or []],
+        "segments": {name: list(getattr(segments, name)) for name in ("prompt", "reasoning", "output")},
+        "response": list(sample.response),
+        "sentences": [list(span) for span in sample.sentences or []],
+        "messages": _plain(sample.metadata.get("messages", [])),
+        "mask_token_id": sample.mask_token_id,
+        **_attribution_dict(attribution),
+        "targets": [{"span": list(span), **_attribution_dict(result)} for span, result in targets],
+    }
+
+
+def from_dict(data: Any) -> tuple[Sample, Attribution, str, list[tuple[Span, Attribution]]]:
+    """The inverse of `as_dict`.
+
+    Raises
+    ------
+    ValueError
+        If the format is another one, or something is missing or does not fit the rest.
+    """
+    found = data.get("format") if isinstance(data, dict) else None
+    if found != FORMAT:
+        raise ValueError(f"this is no trace of format {FORMAT} (its format is {found!r}): trace the text again")
+    try:
+        sample = Sample(
+            torch.tensor(data["input_ids"], dtype=torch.long),
+            Segments(**{name: tuple(span) for name, span in data["segments"].items()}),
+            response=tuple(data["response"]),
+            tokens=data["tokens"] or None,
+            sentences=[tuple(span) for span in data["sentences"]] or None,
+            mask_token_id=data["mask_token_id"],
+            metadata={"messages": data["messages"]} if data["messages"] else {},
+        )
+        odd = next((token for token in sample.tokens or [] if not isinstance(token, str)), None)
+        if odd is not None or not isinstance(data["model"], str):
+            raise TypeError(f"{data['model'] if odd is None else odd!r} is no text")
+        attribution = _attribution(data, sample, data)
+        targets = [(tuple(t["span"]), _attribution(t, sample.with_output(t["span"]), data)) for t in data["targets"]]
+        return sample, attribution, data["model"], targets
+    except (KeyError, TypeError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
+        raise ValueError(f"the trace is damaged: {type(error).__name__} {error}") from error
+
+
+def _attribution_dict(attribution: Attribution) -> dict[str, Any]:
+    """Scores, flow and hops of one target."""
+    metadata = {name: value for name, value in attribution.metadata.items() if name != "options"}
+    return {
+        "scores": _numbers(attribution.scores),
+        "seconds": attribution.seconds,
+        "flow": [float(rho) for rho in attribution.flow],
+        "hops": [
+            {"target": list(hop.target), "weights": _numbers(hop.weights), "scores": _numbers(hop.scores)}
+            for hop in attribution.hops
+        ],
+        "metadata": _plain(metadata),
+    }
+
+
+def _attribution(data: dict[str, Any], sample: Sample, whole: dict[str, Any]) -> Attribution:
+    """One target's scores, with the method and the options of the file; ValueError where lengths do not fit."""
+    hops = [Hop(torch.tensor(h["scores"]), tuple(h["target"]), torch.tensor(h["weights"])) for h in data["hops"]]
+    lengths = {"scores": (len(data["scores"]), len(sample.prompt_ids)), "flow": (len(data["flow"]), len(hops))}
+    for k, hop in enumerate(hops):
+        lengths[f"scores of hop {k}"] = (len(hop.scores), len(sample))
+        lengths[f"weights of hop {k}"] = (len(hop.weights), hop.target[1] - hop.target[0])
+    for name, (found, expected) in lengths.items():
+        if found != expected:
+            raise ValueError(f"the trace is damaged: {found} {name} where {expected} belong")
+    scores = torch.tensor(data["scores"])
+    if not all(values.isfinite().all() for hop in hops for values in (hop.scores, hop.weights)) or not (
+        scores.isfinite().all() and torch.tensor(data["flow"]).isfinite().all()
+    ):
+        raise ValueError("the trace is damaged: some scores are not finite")
+    metadata = {"options": whole["options"], **data["metadata"]}
+    return Attribution(scores, whole["method"], data["seconds"], hops, data["flow"], metadata)
+
+
+def _numbers(values: torch.Tensor) -> list[float]:
+    """float32 values as the shortest decimals that read back as the same float32."""
+    return [float(str(value)) for value in values.cpu().numpy().astype(np.float32)]
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, names as text: what JSON gives back."""
+    return json.loads(json.dumps(value, default=str))
+
+
+def _clean(text: str) -> str:
+    """Lone surrogates replaced: UTF-8 has no place for them."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,215 @@
+"""Every claim of the paper beside what was measured, with a verdict by rule: ``figures/claims.md``, ``claims.json``.
+
+No model is needed: verdicts follow from the stored tables alone. A claim that fails is reported as failing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+from flashtrace_lib import files
+from flashtrace_lib.metrics.intervals import MIN_SAMPLES
+
+from .. import paths
+from ..figures.style import method_style
+from ..profiles import load_profile, profile_names
+from ..run import Saved
+from .claim import Claim
+from .evidence import Evidence
+from .listed import CLAIMS
+from .rules import MISSING, VERDICTS, Missing
+
+OWN = "the paper"  # stands for a profile where a claim is judged by what the paper itself prints
+NO_EVIDENCE = ("smoke",)  # profiles that check that the book runs
+_MODELS = {"embedded": "SmolLM2-135M-Instruct with the book's adapter", "embedded-base": "SmolLM2-135M-Instruct"}
+_SHORT = re.compile(r"[\d.]*|\[[\d.]+\]\(.*\)")  # a number, or a link of one
+_MANY = 4  # findings that a cell of the table shows in full
+
+
+def profiles_with_tables() -> list[str]:
+    """Profiles that have generated tables and are meant as evidence."""
+    return [name for name in profile_names() if name not in NO_EVIDENCE and paths.figures_dir(name).is_dir()]
+
+
+def judge(claim: Claim, profile: str = "", evidence: Evidence | None = None) -> dict[str, Any]:
+    """Verdict on one claim, JSON-ready.
+
+    Parameters
+    ----------
+    claim : Claim
+    profile : str
+    evidence : Evidence, optional
+        The profile's, where it has been read before.
+
+    Returns
+    -------
+    dict
+        ``verdict``, ``missing`` (the result that is not there yet, else ``""``) and ``findings``: each a `Finding` as
+        a dict, with ``counts`` and ``holds``, which is None where the rule is about all of them together.
+    """
+    try:
+        findings, missing = claim.findings(evidence or Evidence(profile)), ""
+    except Missing as error:
+        findings, missing = [], str(error)
+    verdict = claim.rule.verdict(findings)
+    one_by_one = claim.rule.holds is not None
+    shown = [
+        f.to_dict() | {"counts": f.counts, "holds": (f.counts and claim.rule.holds(f)) if one_by_one else None}
+        for f in findings
+    ]
+    return {"verdict": verdict, "missing": missing, "findings": shown}
+
+
+def judge_all(profiles: Iterable[str] | None = None, claims: Iterable[Claim] = CLAIMS) -> list[dict[str, Any]]:
+    """Verdicts on all claims, JSON-ready.
+
+    Parameters
+    ----------
+    profiles : iterable of str, optional
+        Default: `profiles_with_tables`.
+    claims : iterable of Claim
+
+    Returns
+    -------
+    list of dict
+        One a claim: ``key, claim, where, paper, notebook, rule, note`` and ``verdicts``, a dict of profile to what
+        `judge` returns; under ``OWN`` for a claim that is judged by what the paper itself prints.
+    """
+    evidence = {name: Evidence(name) for name in (profiles_with_tables() if profiles is None else profiles)}
+    return [
+        {
+            "key": claim.key, "claim": claim.text, "where": claim.where, "paper": claim.paper,
+            "notebook": claim.notebook, "rule": claim.rule.text, "note": claim.note,
+            "verdicts": {OWN: judge(claim)} if claim.of_the_paper
+            else {name: judge(claim, name, found) for name, found in evidence.items()},
+        }
+        for claim in claims
+    ]  # fmt: skip
+
+
+def count_table(judged: list[dict[str, Any]]) -> pd.DataFrame:
+    """Number of claims of each verdict, a row a profile (``OWN``: what the paper says about itself)."""
+    counts: dict[str, Counter] = {}
+    for claim in judged:
+        for profile, found in claim["verdicts"].items():
+            counts.setdefault(profile, Counter())[found["verdict"]] += 1
+    return pd.DataFrame([{"profile": p, **{v: c[v] for v in VERDICTS}} for p, c in counts.items()])
+
+
+def verdict_table(judged: list[dict[str, Any]], profile: str) -> pd.DataFrame:
+    """What a reader wants of one profile: ``claim, verdict, paper, ours, notebook``."""
+    rows = []
+    for claim in judged:
+        if profile in claim["verdicts"]:
+            found = claim["verdicts"][profile]
+            rows.append({
+                "claim": claim["claim"], "verdict": found["verdict"], "paper": f"{claim['where']}: {claim['paper']}",
+                "ours": _ours(found, claim), "notebook": claim["notebook"],
+            })  # fmt: skip
+    return pd.DataFrame(rows, columns=["claim", "verdict", "paper", "ours", "notebook"])
+
+
+def write(judged: list[dict[str, Any]] | None = None) -> Saved:
+    """Write ``claims.md`` and ``claims.json`` under the root of the figures.
+
+    Parameters
+    ----------
+    judged : list of dict, optional
+        Default: `judge_all`.
+    """
+    judged = judge_all() if judged is None else judged
+    contents = {"md": markdown(judged), "json": json.dumps(judged, indent=1, ensure_ascii=False) + "\n"}
+    saved = Saved(paths.figures_root() / f"claims.{suffix}" for suffix in contents)
+    for path, text in zip(saved, contents.values(), strict=True):
+        files.write_text(path, text)
+    return saved
+
+
+def markdown(judged: list[dict[str, Any]]) -> str:
+    """The verdicts as a page: counts, a table a profile, the rules."""
+    counts = count_table(judged)
+    rule_of = {text: f"R{i}" for i, text in enumerate(dict.fromkeys(c["rule"] for c in judged), 1)}
+    blocks = [
+        "# Claims of the paper, and what was found",
+        "Every verdict is computed from the stored results by the rule that stands beside it (R1, R2, …, at the end). "
+        "*Ours* is FlashTrace minus the method named, with its 95 % interval, unless it says otherwise; RISE and MAS "
+        f"are better when lower. Means of fewer than {MIN_SAMPLES} samples are shown and not judged. Seconds and "
+        "memory are medians of a few runs on one machine, without an interval. A verdict is about this model, these "
+        "lengths and these samples; it speaks against the paper on Qwen3-8B only where the numbers are its own.",
+        table(counts.columns, counts.itertuples(index=False)),
+    ]
+    for profile in counts["profile"]:
+        title = "The paper and its published code" if profile == OWN else f"Profile {profile}"
+        rows = []
+        for number, claim in enumerate(judged, 1):
+            if profile in claim["verdicts"]:
+                found, name = claim["verdicts"][profile], claim["notebook"]
+                link = f"[{name[:2]}](../notebooks/{name}.ipynb)"
+                rows.append([number, claim["claim"], f"**{found['verdict']}** ({rule_of[claim['rule']]})",
+                             f"{claim['where']}: {claim['paper']}", _ours(found, claim), link])  # fmt: skip
+        columns = ["", "claim", "verdict", "paper", "ours", "notebook"]
+        blocks += [f"## {title}", *setting(profile), table(columns, rows)]
+    blocks += ["## Rules", "\n".join(f"* {name}: {text}" for text, name in rule_of.items())]
+    blocks.append(
+        "Where a rule is about single numbers: all of them, *reproduced*; some, *partly*; none, *not reproduced* if "
+        "the opposite holds of one over its whole interval, else *undecided*."
+    )
+    return "\n\n".join(blocks) + "\n"
+
+
+def setting(profile: str) -> list[str]:
+    """What differs from the paper's setting under a profile, in a sentence; nothing for what is no known profile."""
+    if profile not in profile_names():
+        return []
+    known, label = load_profile(profile), method_style
+    methods = [f"{label(name).label} with {', '.join(f'{k} {v}' for k, v in options.items())}"
+               for name, options in known.method_options.items()]  # fmt: skip
+    model = _MODELS.get(known.model, f"`{known.model}`")
+    changed = f", but {', '.join(methods)}" if methods else ""
+    return [f"The model is {model}; the paper's is Qwen3-8B. Methods run with the library's defaults{changed}."]
+
+
+def _ours(found: dict[str, Any], claim: dict[str, Any]) -> str:
+    """The numbers in a cell: all of a few; of many, how many hold and those that do not."""
+    if found["missing"]:
+        return f"{MISSING}: {found['missing']}"
+    if not found["findings"]:
+        return f"– ({claim['rule']})"
+    shown, head = found["findings"], []
+    if len(shown) > _MANY and shown[0]["holds"] is not None:
+        failing = sorted((f for f in shown if not f["holds"]), key=lambda f: -abs(f["value"] or 0))[:_MANY]
+        held = sum(f["holds"] for f in shown)
+        head = [f"{held} of {len(shown)} hold; {'the largest that do not' if failing else 'the closest'}:"]
+        shown = failing or [min(shown, key=lambda f: math.inf if f["value"] is None else abs(f["value"]))]
+    note = [f"*{claim['note']}*"] if claim["note"] else []
+    return "<br>".join([*head, *map(entry, shown), *note])
+
+
+def entry(finding: dict[str, Any]) -> str:
+    """``name: value [low, high], n = 10``; a minus sign where there is one, ∞ for what has no bound."""
+    if finding["absent"]:
+        return f"{finding['name']}: {MISSING}"
+    text = f"{finding['name']}: {_number(finding['value'])}"
+    if finding["low"] is not None and (finding["low"], finding["high"]) != (finding["value"],) * 2:
+        text += f" [{_number(finding['low'])}, {_number(finding['high'])}]"
+    text += f", n = {finding['n']}" if finding["n"] is not None else ""
+    return text if finding["counts"] else f"{text} (not judged)"
+
+
+def _number(value: float | None) -> str:
+    return "∞" if value is None else re.sub("^-", "−", f"{value:.3g}")
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """A table in Markdown; columns of nothing but numbers, or links of a number, are aligned on the right."""
+    columns, rows = list(columns), [list(row) for row in rows]
+    right = [all(_SHORT.fullmatch(str(row[k])) for row in rows) for k in range(len(columns))]
+    lines = [columns, ["---:" if short else "---" for short in right], *rows]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)

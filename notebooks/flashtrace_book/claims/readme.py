@@ -1,0 +1,79 @@
+"""The claims in short, for README: counts, and the most important rows, between two marks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from flashtrace_lib import files
+
+from . import judge
+from .rules import MISSING
+
+BEGIN, END = "<!-- claims: begin -->", "<!-- claims: end -->"
+# What a reader asks first; everything else stands in figures/claims.md.
+HEADLINES = (
+    "speedup", "one_pass", "naive_hops", "recovery_falls", "ruler_recovery", "ruler_recovery_all", "r_precision",
+    "chains_ratio", "ruler_rise", "ruler_mas", "hotpotqa_margin", "math", "morehopqa", "rollout_matched",
+    "rollout_time", "aider", "second_model", "one_hop", "hops_metrics", "last_token_ruler", "chance_ruler",
+    "chance_math", "chance_morehopqa", "row_math", "printed_mas",
+)  # fmt: skip
+
+
+def summary(judged: list[dict[str, Any]]) -> str:
+    """Counts by profile, and ``HEADLINES`` with a verdict for every profile, in Markdown.
+
+    Parameters
+    ----------
+    judged : list of dict
+        From `judge.judge_all`, of all claims.
+    """
+    counts = judge.count_table(judged)
+    by_key = {claim["key"]: claim for claim in judged}
+    profiles = [name for name in counts["profile"] if name != judge.OWN]
+    rows = []
+    for claim in (by_key[key] for key in HEADLINES):
+        verdicts = claim["verdicts"]
+        if judge.OWN in verdicts:  # one verdict for all: it is about what the paper prints
+            said = [f"**{verdicts[judge.OWN]['verdict']}**", *[""] * (len(profiles) - 1)]
+        else:
+            said = [f"**{verdicts[name]['verdict']}**{_numbers(verdicts[name])}" for name in profiles]
+        rows.append([claim["claim"], *said, f"{claim['where']}: {claim['paper']}"])
+    return "\n\n".join([
+        judge.table(counts.columns, counts.itertuples(index=False)),
+        judge.table(["claim", *profiles, "paper"], rows),
+    ])  # fmt: skip
+
+
+def _numbers(found: dict[str, Any]) -> str:
+    """The number where there is one, of several how many hold."""
+    findings = [finding for finding in found["findings"] if finding["counts"]]
+    if not findings or found["verdict"] == MISSING:
+        return ""
+    if len(findings) == 1:
+        return f"<br>{judge.entry(findings[0])}"
+    if findings[0]["holds"] is None:
+        return f"<br>{judge.entry(findings[0])}<br>… {judge.entry(findings[-1])}"
+    return f"<br>{sum(f['holds'] for f in findings)} of {len(findings)} numbers hold"
+
+
+def placed(text: str, section: str) -> str:
+    """A page with the section between its marks replaced.
+
+    Raises
+    ------
+    ValueError
+        If the page does not have each mark once, in order.
+    """
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end or BEGIN in after or END in before + after:
+        raise ValueError(f"the page needs one {BEGIN} and one {END} after it")
+    return f"{before}{BEGIN}\n{section}\n{END}{after}"
+
+
+def write_readme(judged: list[dict[str, Any]], path: Path | None = None) -> Path:
+    """Put the claims in short into README; returns its path."""
+    path = files.root() / "README.md" if path is None else path
+    files.write_text(path, placed(path.read_text(encoding="utf-8"), summary(judged)))
+    return path

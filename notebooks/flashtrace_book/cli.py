@@ -1,0 +1,180 @@
+"""The command line: ``python -m flashtrace_lib book | notebooks | audit | claims | trace | bench | …``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+from typing import Any
+
+import yaml
+
+from flashtrace_lib._version import __version__
+
+from .profiles import profile_names
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one subcommand.
+
+    Parameters
+    ----------
+    argv : list of str, optional
+        Arguments without the program's name; those of the process by default.
+
+    Returns
+    -------
+    int
+        Exit code: 0, 1 where a notebook failed or an audit disagrees, 2 for bad input.
+    """
+    parser = _parser()
+    arguments, rest = parser.parse_known_args(argv)
+    if rest and arguments.command not in ("trace", "bench", "efficiency", "estimate"):
+        parser.error(f"unrecognised arguments: {' '.join(rest)}")
+    try:
+        return arguments.run(arguments, rest)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m flashtrace_lib", description="The FlashTrace book.")
+    parser.add_argument("--version", action="version", version=f"flashtrace_lib {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    book = commands.add_parser("book", help="run the notebooks and write figures, tables and the manifest")
+    book.add_argument("names", nargs="*", metavar="NOTEBOOK", help="name or number, such as 05; default: all")
+    book.add_argument(
+        "--profile", default="laptop", help=f"{', '.join(profile_names())} or a .yaml file (default: laptop)"
+    )
+    book.add_argument("--fresh", action="store_true", help="use no stored result; replace them when all has succeeded")
+    book.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a further parameter of the notebooks (YAML)"
+    )
+    book.set_defaults(run=_book)
+
+    notebooks = commands.add_parser("notebooks", help="regenerate notebooks/*.ipynb, with outputs, from notebooks/py")
+    notebooks.add_argument("names", nargs="*", metavar="NOTEBOOK", help="name or number, such as 05; default: all")
+    notebooks.set_defaults(run=_notebooks)
+
+    explain = commands.add_parser("trace", add_help=False, help="explain what a model's answer to your text rests on")
+    explain.set_defaults(run=_trace)
+
+    audit = commands.add_parser("audit", help="check figures against the manifest, and compute stored results again")
+    audit.add_argument("--profile", default="laptop", help="name or .yaml file (default: laptop)")
+    audit.add_argument("-k", type=int, default=1, help="rows of every stored table; 0: files alone (default: 1)")
+    audit.add_argument("--seed", type=int, default=0, help="chooses the rows (default: 0)")
+    audit.set_defaults(run=_audit)
+
+    unused = commands.add_parser("stale", help="list stored records that no notebook of a profile uses")
+    unused.add_argument("--profile", default="laptop", help="name or .yaml file (default: laptop)")
+    unused.add_argument("--remove", action="store_true", help="and remove them")
+    unused.set_defaults(run=_stale)
+
+    claimed = commands.add_parser("claims", help="judge the paper's claims by the stored results; writes the page")
+    claimed.set_defaults(run=_claims)
+
+    measure = commands.add_parser("bench", add_help=False, help="measure time and memory against a forward pass")
+    measure.set_defaults(run=_bench)
+
+    sweep = commands.add_parser("efficiency", add_help=False, help="measure time and memory of every method by length")
+    sweep.set_defaults(run=_efficiency)
+
+    cost = commands.add_parser("estimate", add_help=False, help="passes and hours that a profile would take")
+    cost.set_defaults(run=_estimate)
+    return parser
+
+
+def _book(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from .runner import run_book  # here, because papermill takes a second to import
+
+    parameters = dict(_assignment(text) for text in arguments.set)
+    result = run_book(arguments.profile, arguments.names or None, arguments.fresh, parameters=parameters)
+    width = max(len(outcome.name) for outcome in result.outcomes)
+    for outcome in result.outcomes:
+        state = "ok" if outcome.error is None else f"FAILED: {outcome.error}"
+        print(f"{outcome.name:{width}}  {outcome.seconds:8.1f} s  {state}")
+    print(f"manifest: {result.manifest}")
+    return result.exit_code
+
+
+def _notebooks(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from .notebooks import refresh_notebooks
+
+    failed = refresh_notebooks(arguments.names or None)
+    if failed:
+        print(f"failed, and left as they were: {', '.join(failed)}", file=sys.stderr)
+    return int(bool(failed))
+
+
+def _trace(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from flashtrace_lib import cli
+
+    return cli.main(rest)
+
+
+def _audit(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from flashtrace_lib.load import load_model
+
+    from . import audit  # here, because it imports every part of the book
+    from .profiles import load_profile
+
+    if arguments.k < 0:
+        raise ValueError(f"-k is {arguments.k}: give the number of rows of every table, 0 for the files alone")
+    profile = load_profile(arguments.profile)
+    rows = [*audit.audit_files(profile), *audit.audit_notebooks()]
+    if arguments.k > 0:
+        model, tokenizer = load_model(profile.model, dtype=profile.dtype, device_map=profile.device_map)
+        tell = partial(print, file=sys.stderr, flush=True)
+        rows += audit.audit_profile(profile, model, tokenizer, arguments.k, arguments.seed, tell=tell)
+    print(audit.report(rows))
+    return int(not all(row["agrees"] for row in rows))
+
+
+def _stale(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from . import stale
+    from .profiles import load_profile
+
+    profile = load_profile(arguments.profile)
+    found = stale.remove(profile) if arguments.remove else stale.unused(profile)
+    for name, keys in found.items():
+        print(f"{name}: {len(keys)} records that no notebook uses{', removed' if arguments.remove else ''}")
+    print("nothing stale" if not found else f"{sum(map(len, found.values()))} records in all")
+    return int(bool(found) and not arguments.remove)
+
+
+def _claims(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from .claims import badges, judge, readme
+
+    judged = judge.judge_all()
+    written = [*judge.write(judged), *badges.write(judged), readme.write_readme(judged)]
+    print(judge.count_table(judged).to_string(index=False))
+    print("written:", ", ".join(map(str, written)))
+    return 0
+
+
+def _bench(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from flashtrace_lib.bench import measure
+
+    return measure.main(rest) or 0
+
+
+def _efficiency(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from .efficiency.sweep import main
+
+    return main(rest)
+
+
+def _estimate(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from .efficiency import estimate
+
+    return estimate.main(rest)
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    """Split ``NAME=VALUE`` and read the value as YAML, so that numbers are numbers."""
+    name, mark, value = text.partition("=")
+    if not mark or not name.isidentifier():
+        raise ValueError(f"--set {text!r} is not NAME=VALUE")
+    return name, yaml.safe_load(value)

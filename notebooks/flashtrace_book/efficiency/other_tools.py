@@ -1,0 +1,146 @@
+"""Published tools beside the library's methods, at equal lengths: an adapter each, skipped where the package is absent.
+
+An adapter is a `Method` like any other, so that `efficiency` measures it in the same process, against the same forward
+pass and under the same limits. Only time and memory are compared: on random tokens the scores say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any, ClassVar
+
+import torch
+
+from flashtrace_lib.attribution import Attribution, Method
+from flashtrace_lib.kernel.capture import attention_implementation
+from flashtrace_lib.methods import METHODS
+from flashtrace_lib.methods.gradient_base import log_probs, target_of
+from flashtrace_lib.methods.perturbation_base import renormalise, unit_spans
+from flashtrace_lib.sample import Sample
+
+from ..methods import build_method
+
+_WORD = " the"  # one token in the vocabularies of the models here; what it says does not matter
+
+
+@dataclass
+class CaptumAblation(Method):
+    """captum's ``FeatureAblation`` of the sentences of I: the nearest to `Perturbation`, one pass a sentence."""
+
+    name: ClassVar[str] = "captum_ablation"
+
+    def _attribute(self, model: torch.nn.Module, sample: Sample) -> Attribution:
+        from captum.attr import FeatureAblation
+
+        target, spans = target_of(model, sample), unit_spans(sample, sample.segments.prompt, "sentence")
+        start, stop = sample.segments.prompt
+        lengths = torch.tensor([last - first for first, last in spans])
+        features = torch.arange(len(spans)).repeat_interleave(lengths).to(target.context.device)  # [|I|]
+
+        @torch.inference_mode()
+        def forward(inputs: torch.Tensor) -> torch.Tensor:
+            contexts = target.context.repeat(len(inputs), 1)  # [B, n]
+            contexts[:, start:stop] = inputs
+            return log_probs(model, model.get_input_embeddings()(contexts), target).sum(1)  # [B]
+
+        drops = FeatureAblation(forward).attribute(
+            target.context[None, start:stop], baselines=sample.mask_token_id, feature_mask=features[None]
+        )
+        scores = renormalise(drops[0].float().cpu())
+        return Attribution(scores, self.name, metadata={"forward_passes": 1 + len(spans)})
+
+
+@dataclass
+class PublishedFlashTrace(Method):
+    """The authors' package: text in, so it gets a text of as many tokens as the sample has.
+
+    Parameters
+    ----------
+    tokenizer : transformers.PreTrainedTokenizerBase
+        The model's.
+    recompute : bool
+        Recompute attention, instead of keeping all maps.
+    """
+
+    tokenizer: Any = field(default=None, repr=False)
+    recompute: bool = False
+
+    name: ClassVar[str] = "published_flashtrace"
+    incidental: ClassVar[tuple[str, ...]] = ("tokenizer",)
+
+    def _attribute(self, model: torch.nn.Module, sample: Sample) -> Attribution:
+        from flashtrace import FlashTrace
+
+        n_input, n_generated = sample.segments.prompt[1], len(sample) - sample.segments.prompt[1]
+        first_output = sample.segments.output[0] - sample.segments.generated[0]
+        with attention_implementation(model, "eager"):  # with sdpa it finds no attention maps
+            tracer = FlashTrace(model, self.tokenizer, recompute_attention=self.recompute)
+            found = tracer.trace(
+                prompt=_WORD * n_input, target=_WORD * n_generated, hops=1,
+                output_span=(first_output, n_generated - 1), reasoning_span=(0, max(first_output - 1, 0)),
+            )  # fmt: skip
+        scores = torch.tensor(found.scores)
+        return Attribution(scores, self.name, metadata={"forward_passes": 1, "input_tokens": len(scores)})
+
+
+@dataclass
+class InseqGradient(Method):
+    """inseq's input x gradient of the probability of every generated token, one backward pass each; text in, as above.
+
+    Parameters
+    ----------
+    tokenizer : transformers.PreTrainedTokenizerBase
+        The model's.
+    """
+
+    tokenizer: Any = field(default=None, repr=False)
+
+    name: ClassVar[str] = "inseq_gradient"
+    incidental: ClassVar[tuple[str, ...]] = ("tokenizer",)
+
+    def _attribute(self, model: torch.nn.Module, sample: Sample) -> Attribution:
+        import inseq
+
+        n_input, n_generated = sample.segments.prompt[1], len(sample) - sample.segments.prompt[1]
+        prompt = _WORD * n_input
+        found = inseq.load_model(model, "input_x_gradient", tokenizer=self.tokenizer).attribute(
+            prompt, prompt + _WORD * n_generated, show_progress=False, step_scores=[]
+        )
+        table = found.sequence_attributions[0].target_attributions  # [N, |T| + |O|, d]
+        scores = table[:n_input].nan_to_num().norm(dim=-1).sum(1)  # inseq's own aggregation, then the target's sum
+        return Attribution(scores.float().cpu(), self.name, metadata={"forward_passes": n_generated})
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A tool's package, the method that runs it, its options, and the library's nearest method."""
+
+    package: str
+    method: type[Method]
+    nearest: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+ADAPTERS = {
+    "captum_ablation": Adapter("captum", CaptumAblation, "perturbation"),
+    "inseq_gradient": Adapter("inseq", InseqGradient, "attnlrp"),
+    "published_flashtrace": Adapter("flashtrace", PublishedFlashTrace, "flashtrace"),
+    "published_flashtrace_recompute": Adapter("flashtrace", PublishedFlashTrace, "flashtrace", {"recompute": True}),
+}
+
+
+def available() -> tuple[list[str], list[str]]:
+    """Names of the adapters whose package is installed, and a note for each package that is not."""
+    names = [name for name, adapter in ADAPTERS.items() if find_spec(adapter.package)]
+    absent = sorted({adapter.package for name, adapter in ADAPTERS.items() if name not in names})
+    return names, [f"{package} is not installed: left out" for package in absent]
+
+
+def build(name: str, options: Mapping[str, Any], tokenizer: Any) -> Method:
+    """A method of the library, or a tool's adapter, by its name."""
+    if name in METHODS:
+        return build_method(name, options, tokenizer)
+    kind = ADAPTERS[name].method
+    return kind(**options, **({"tokenizer": tokenizer} if "tokenizer" in kind.incidental else {}))

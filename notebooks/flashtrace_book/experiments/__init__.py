@@ -1,0 +1,1 @@
+"""The experiments, about one file a chapter."""

@@ -1,0 +1,87 @@
+"""What the ablations compare (appendices H and M): numbers of hops, ways to aggregate the target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pandas as pd
+
+from flashtrace_lib.attribution import Attribution, Method
+from flashtrace_lib.methods import FlashTrace, LastToken, MeanPooling, Positional
+from flashtrace_lib.metrics import mean_interval
+from flashtrace_lib.sample import Sample
+from flashtrace_lib.tasks.responses import Collection
+
+from ..figures.mass import mass_frame
+from ..run import Run
+
+
+def hop_methods(run: Run) -> dict[str, Method]:
+    """FlashTrace with K = 0, 1, … hops, by label ``flashtrace_k<K>`` (Table 7)."""
+    return {f"flashtrace_k{k}": FlashTrace(hops=k) for k in range(run.profile.ablations.hops + 1)}
+
+
+def target_methods(run: Run) -> dict[str, Method]:
+    """FlashTrace with every way to make one target of a span (appendix M), by label; the first is the paper's."""
+    hops = run.profile.hops
+    return {
+        "flashtrace": FlashTrace(hops=hops),
+        "mean_pooling": MeanPooling(hops=hops),
+        "last_token": LastToken(hops=hops),
+        "rising": Positional(hops=hops, weighting="rising"),
+        "falling": Positional(hops=hops, weighting="falling"),
+        "sentence": FlashTrace(hops=hops, granularity="sentence"),
+    }
+
+
+def first_of_each(collections: Mapping[str, Collection], n: int) -> list[Sample]:
+    """The first ``n`` samples of every cell, in order."""
+    return [sample for collection in collections.values() for sample in collection.samples[:n]]
+
+
+def mass_shift(samples: Iterable[Sample], attributions: Iterable[Attribution]) -> pd.DataFrame:
+    """How the mass moves from hop to hop (Fig. 7, appendix H), in numbers.
+
+    Parameters
+    ----------
+    samples : iterable of Sample
+    attributions : iterable of Attribution
+        One a sample, with hops.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``quantity, hop, mean, low, high, change, change_low, change_high, n``. A quantity is the share of a hop's mass
+        on a segment, or ``place in T``: the mean relative position of the mass on T, 0 at its first token and 1 at
+        its last. The change is against hop 0 on the same samples; intervals are `metrics.mean_interval`'s.
+    """
+    samples, attributions = list(samples), list(attributions)
+    masses = mass_frame(samples, attributions).rename(columns={"segment": "quantity", "mass": "value"})
+    frame = pd.concat([masses, _places(samples, attributions)], ignore_index=True)
+    rows = []
+    for quantity, part in frame.groupby("quantity", sort=False):
+        wide = part.pivot_table(index="sample", columns="hop", values="value")
+        for hop in wide:
+            both = wide[[0, hop]].dropna() if hop else wide[[0]].dropna()
+            change = (both[hop] - both[0]).to_numpy()
+            low, high = mean_interval(both[hop].to_numpy())
+            change_low, change_high = mean_interval(change)
+            rows.append(
+                {"quantity": quantity, "hop": hop, "mean": both[hop].mean(), "low": low, "high": high,
+                 "change": change.mean(), "change_low": change_low, "change_high": change_high, "n": len(both)}
+            )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _places(samples: list[Sample], attributions: list[Attribution]) -> pd.DataFrame:
+    """Mean place of each hop's mass within T; samples with fewer than two tokens there have none."""
+    rows = []
+    for sample, attribution in zip(samples, attributions, strict=True):
+        start, stop = sample.segments.reasoning
+        for k, hop in enumerate(attribution.hops):
+            inside = hop.scores[start:stop].double().numpy()
+            if len(inside) > 1 and inside.sum() > 0:
+                place = np.average(np.linspace(0, 1, len(inside)), weights=inside)
+                rows.append({"sample": sample.id, "hop": k, "quantity": "place in T", "value": place})
+    return pd.DataFrame(rows, columns=["sample", "hop", "quantity", "value"])

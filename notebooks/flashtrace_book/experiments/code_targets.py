@@ -1,0 +1,109 @@
+"""Targets within generated code: its last line, or all of it (section 5.2, Table 4)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from flashtrace_lib.attribution import Attribution, Method
+from flashtrace_lib.sample import Sample, Segments, Span
+
+TARGETS = ("last_line", "code")
+_FENCE = re.compile(r"```[^\n]*\n(.*?)(?:\n?```|$)", re.DOTALL)
+
+
+def code_span(sample: Sample) -> Span:
+    """Token range of the last fenced block of code in O; all of O where there is none.
+
+    Raises
+    ------
+    ValueError
+        If the sample has no display tokens, or the block is empty.
+    """
+    text, starts = _output_text(sample)
+    blocks = list(_FENCE.finditer(text))
+    return _tokens(sample, starts, blocks[-1].span(1) if blocks else (0, len(text)))
+
+
+def last_line_span(sample: Sample) -> Span:
+    """Token range of the last line of the code that is not blank; see `code_span`."""
+    text, starts = _output_text(sample)
+    first = sample.segments.output[0]
+    start, stop = code_span(sample)
+    begin = starts[start - first]
+    code = text[begin : starts[stop - first]].rstrip()
+    return _tokens(sample, starts, (begin + code.rfind("\n") + 1, begin + len(code)))
+
+
+def with_target(sample: Sample, target: str) -> Sample:
+    """The sample with another O: what is generated before it is T, and the same response is scored.
+
+    Parameters
+    ----------
+    target : {"last_line", "code"}
+        ``"last_line"``: O is the last line of the code, T the reasoning and the code before it (the paper's reading
+        of generated code as T ∘ O). ``"code"``: O is all of the code.
+
+    Raises
+    ------
+    ValueError
+        If the target is unknown or the response holds no code.
+    """
+    if target not in TARGETS:
+        raise ValueError(f"target must be one of {', '.join(TARGETS)}, got {target!r}")
+    output = last_line_span(sample) if target == "last_line" else code_span(sample)
+    if target == "last_line":
+        reasoning = (sample.segments.generated[0], output[0])
+    else:
+        reasoning = sample.segments.reasoning
+    return replace(sample, segments=Segments(sample.segments.prompt, reasoning, output))
+
+
+@dataclass
+class OnCode(Method):
+    """A method whose target is a part of the generated code.
+
+    Parameters
+    ----------
+    method : Method
+        What attributes.
+    target : {"last_line", "code"}
+        See `with_target`.
+    """
+
+    method: Method
+    target: str
+
+    name: ClassVar[str] = "on_code"
+
+    def __post_init__(self) -> None:
+        if self.target not in TARGETS:
+            raise ValueError(f"target must be one of {', '.join(TARGETS)}, got {self.target!r}")
+
+    def options(self) -> dict[str, Any]:
+        """The method, its options and the target."""
+        return {"method": self.method.name, "options": self.method.options(), "target": self.target}
+
+    def _attribute(self, model, sample: Sample) -> Attribution:
+        return self.method.attribute(model, with_target(sample, self.target))
+
+
+def _output_text(sample: Sample) -> tuple[str, list[int]]:
+    """Text of O, and where each of its tokens begins in it, with the end as one more."""
+    if sample.tokens is None:
+        raise ValueError(f"sample {sample.id} has no display tokens: build it with text.build_sample")
+    starts, text = [0], ""
+    for token in sample.tokens[slice(*sample.segments.output)]:
+        text += token
+        starts.append(len(text))
+    return text, starts
+
+
+def _tokens(sample: Sample, starts: list[int], span: tuple[int, int]) -> Span:
+    """Tokens of O that share a character with ``span``."""
+    inside = [i for i, (a, b) in enumerate(zip(starts, starts[1:], strict=False)) if a < span[1] and b > span[0]]
+    if not inside:
+        raise ValueError(f"sample {sample.id}: the code of its response is empty")
+    first = sample.segments.output[0]
+    return first + inside[0], first + inside[-1] + 1

@@ -1,0 +1,223 @@
+"""The pilot study (section 3.2, Fig. 1, appendix I): what reasoning does to attribution, and what naive cures cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from tqdm import tqdm
+
+from flashtrace_lib.attribution import Method
+from flashtrace_lib.bench.measure import random_sample, timed
+from flashtrace_lib.fingerprints import fingerprint, model_fingerprint, sample_fingerprint
+from flashtrace_lib.metrics import mean_interval
+from flashtrace_lib.sample import Sample
+from flashtrace_lib.store import Store
+from flashtrace_lib.tasks.example import Example
+from flashtrace_lib.tasks.responses import Collection, collect
+from flashtrace_lib.tasks.ruler import ruler_examples
+from flashtrace_lib.tasks.ruler_problems import RulerCell
+
+from ..efficiency.timing import timed_method
+from ..run import Run
+from ..samples import held_out
+
+N_OUTPUT = 16  # tokens of O in the cost measurement
+_FITTED = 3  # sizes that an extrapolation rests on: measured whatever they take
+
+
+def _problems(run: Run, tokenizer: Any, hops: int, n: int, length: int) -> list[Example]:
+    """Problems with one chain of ``hops`` assignments, in prompts of ``length`` tokens."""
+    cell = RulerCell("vt", hops=hops, chains=1)
+    return ruler_examples(cell, length, tokenizer, n, seed=run.profile.seed + 1, one_shot=False, keep=held_out(run))
+
+
+def growing_reasoning(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
+    """Samples whose reasoning grows with the number of assignments, by cell; answered by the model itself.
+
+    A cell that the model cannot answer is teacher-forced and marked, as in `responses.collect`.
+    """
+    settings = run.profile.pilot
+    store = Store(run.store("pilot_responses"))
+    collections = {}
+    for hops in tqdm(settings.hops, desc="pilot cells"):
+        examples = _problems(run, tokenizer, hops, 3 * settings.samples, settings.length)
+        collections[examples[0].cell] = collect(
+            examples, model, tokenizer, settings.samples, store=store, max_new_tokens=settings.max_new_tokens
+        )
+    store.compact()
+    return collections
+
+
+def answered_both_ways(
+    run: Run, model: torch.nn.Module, tokenizer: Any
+) -> tuple[dict[str, list[Sample]], pd.DataFrame]:
+    """The same problems answered directly and after reasoning; only those that are right in both ways.
+
+    Returns
+    -------
+    samples : dict of mode to list of Sample
+        Pairwise the same problems.
+    counts : pandas.DataFrame
+        ``mode, tried, correct, incorrect, unfinished, kept``.
+    """
+    settings = run.profile.pilot
+    examples = _problems(run, tokenizer, settings.compare_hops, 2 * settings.compare_samples, settings.compare_length)
+    store = Store(run.store("pilot_responses"))
+    found = {
+        mode: collect(
+            examples, model, tokenizer, len(examples), store=store, max_new_tokens=settings.max_new_tokens,
+            mode=mode, fallback="none",
+        )
+        for mode in ("direct", "thinking")
+    }  # fmt: skip
+    store.compact()
+    right = set.intersection(*({sample.id for sample in collection.samples} for collection in found.values()))
+    kept = [example.id for example in examples if example.id in right][: settings.compare_samples]
+    samples = {}
+    for mode, collection in found.items():
+        by_id = {sample.id: sample for sample in collection.samples}
+        samples[mode] = [by_id[key] for key in kept]
+    counts = [{"mode": mode, **collection.counts, "kept": len(kept)} for mode, collection in found.items()]
+    return samples, pd.DataFrame(counts)
+
+
+def mass_on_reasoning(
+    store: Store, samples: Iterable[Sample], model: torch.nn.Module, methods: Iterable[str]
+) -> pd.DataFrame:
+    """Share of the attribution mass on T, from stored records.
+
+    Gradient methods have signed scores: the negative ones count as 0, as in their ranking (appendix D.1).
+
+    Parameters
+    ----------
+    store : Store
+        Filled by `evaluation.evaluate`.
+    samples : iterable of Sample
+    model : transformers.PreTrainedModel
+        Records of another model are left out.
+    methods : iterable of str
+        Labels wanted, as `evaluation.evaluate` got them.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``sample, cell, method, hop, n_reasoning, share, share_of_both``; methods without hops have the hop 0 alone.
+        ``share`` is of the mass on the whole context, ``share_of_both`` of the mass on I and T.
+    """
+    records = store.records()
+    wanted = {sample_fingerprint(sample) for sample in samples}
+    records = records[
+        records["sample_key"].isin(wanted)
+        & records["method"].isin(list(methods))
+        & (records["model_key"] == model_fingerprint(model))
+    ]
+    rows = []
+    for record in records.to_dict("records"):
+        shares = json.loads(record["method_metadata"]).get("mass", [])
+        rows += [
+            {"sample": record["sample"], "cell": record["cell"], "method": record["method"], "hop": hop,
+             "n_reasoning": int(record["n_reasoning"]), "share": share["reasoning"],
+             "share_of_both": share["reasoning"] / max(share["reasoning"] + share["prompt"], 1e-30)}
+            for hop, share in enumerate(shares)
+        ]  # fmt: skip
+    columns = ["sample", "cell", "method", "hop", "n_reasoning", "share", "share_of_both"]
+    frame = pd.DataFrame(rows, columns=columns)
+    frame = frame.drop_duplicates(["sample", "method", "hop"])  # the same hops of a run with more of them
+    return frame.sort_values(["method", "hop", "n_reasoning", "sample"], ignore_index=True)
+
+
+def rank_correlations(frame: pd.DataFrame, share: str = "share") -> pd.DataFrame:
+    """Spearman correlation of a share on T with |T|, per method and hop; columns ``method, hop, rho, n``."""
+    rows = [
+        {"method": method, "hop": hop, "rho": part["n_reasoning"].rank().corr(part[share].rank()), "n": len(part)}
+        for (method, hop), part in frame.groupby(["method", "hop"], sort=False)
+    ]
+    return pd.DataFrame(rows)
+
+
+def change_with_reasoning(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Metric after reasoning minus metric of the direct answer to the same problem, with its 95 % interval.
+
+    Parameters
+    ----------
+    frames : mapping
+        ``"direct"`` and ``"thinking"``, each from `evaluation.evaluate`, on the same problems.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``method, metric, difference, low, high, n``.
+    """
+    index = ["method", "metric", "sample"]
+    direct, thinking = (frames[mode].set_index(index)["value"] for mode in ("direct", "thinking"))
+    gaps = (thinking - direct).dropna()
+    rows = []
+    for (method, metric), group in gaps.groupby(level=["method", "metric"], sort=False):
+        low, high = mean_interval(group.to_numpy())
+        rows.append({"method": method, "metric": metric, "difference": group.mean(), "low": low, "high": high,
+                     "n": len(group)})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def cost_of_hops(run: Run, model: torch.nn.Module, methods: Mapping[str, Method], naive: Iterable[str]) -> pd.DataFrame:
+    """Seconds of each method against |T|: measured up to the profile's limit, then extrapolated.
+
+    FlashTrace explains O and recurses through T. A naive multi-hop attribution needs a vector for every token of T and
+    of O: its method gets a sample whose output is all of them.
+
+    Parameters
+    ----------
+    methods : mapping of label to Method
+    naive : iterable of str
+        Labels that explain every generated token.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``method, n_reasoning, seconds, measured``. Where ``measured`` is False the seconds follow the power law
+        fitted, by least squares on the logarithms, to the last three sizes that were measured.
+    """
+    settings, naive = run.profile.pilot, set(naive)
+    store = Store(run.store("pilot_cost"))
+    rows = []
+    for label, method in methods.items():
+        sizes, seconds = [], []
+        for size in tqdm(settings.cost_reasoning, desc=f"cost of {label}"):
+            sizes.append(size + N_OUTPUT)
+            seconds.append(_measured(store, model, label, method, settings.cost_input, size, label in naive))
+            if seconds[-1] > settings.cost_limit and len(sizes) >= _FITTED:
+                break
+        rows += [{"method": label, "n_reasoning": n - N_OUTPUT, "seconds": s, "measured": True}
+                 for n, s in zip(sizes, seconds, strict=True)]  # fmt: skip
+        beyond = settings.cost_reasoning[len(sizes) :]
+        law = power_law(sizes[-_FITTED:], seconds[-_FITTED:]) if beyond else None
+        rows += [{"method": label, "n_reasoning": n, "seconds": law[0] * (n + N_OUTPUT) ** law[1], "measured": False}
+                 for n in beyond]  # fmt: skip
+    store.compact()
+    return pd.DataFrame(rows)
+
+
+def power_law(x: Iterable[float], y: Iterable[float]) -> tuple[float, float]:
+    """Factor and exponent of y = factor · x^exponent, fitted on the logarithms; ValueError under two points."""
+    x, y = np.log(list(x)), np.log(list(y))
+    if len(x) < 2:
+        raise ValueError("a power law needs two measured sizes or more")
+    exponent, offset = np.polyfit(x, y, 1)
+    return float(np.exp(offset)), float(exponent)
+
+
+def _measured(
+    store: Store, model: torch.nn.Module, label: str, method: Method, n_input: int, n_reasoning: int, naive: bool
+) -> float:
+    """Seconds of one attribution, from the store where it was measured before."""
+    shape = (n_input, 0, n_reasoning + N_OUTPUT) if naive else (n_input, n_reasoning, N_OUTPUT)
+    key = fingerprint({"model": model_fingerprint(model), "shape": shape, **timed_method(method)})
+    if key not in store:
+        sample = random_sample(*shape, model.get_input_embeddings().num_embeddings)
+        store.put(key, {"method": label, "n_reasoning": n_reasoning, "seconds": timed(method.attribute, model, sample)})
+    return float(store.get(key)["seconds"])

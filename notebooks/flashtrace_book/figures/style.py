@@ -1,0 +1,88 @@
+"""One look for every figure: fonts, sizes, and one colour, marker and line a method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+
+import matplotlib as mpl
+
+from flashtrace_lib.viewer.colours import rc_params
+
+SEGMENT_HATCHES = {"prompt": "", "reasoning": "///", "output": "...", "context": "xxx"}
+METRIC_NAMES = {
+    "recovery": "recovery rate (fraction)", "r_precision": "R-precision (fraction)", "rise": "RISE (fraction)",
+    "mas": "MAS (fraction)",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MethodStyle:
+    """How a method looks in every figure, and what it is called there."""
+
+    label: str
+    colour: str
+    marker: str
+    line: str | tuple = "-"
+
+
+# Okabe-Ito and Tol's muted colours; marker and line tell methods apart where colour does not.
+METHOD_STYLES = {
+    "flashtrace": MethodStyle("FlashTrace", "#D55E00", "o", "-"),
+    "ifr": MethodStyle("IFR", "#0072B2", "s", "--"),
+    "attnlrp": MethodStyle("AttnLRP", "#009E73", "^", "-."),
+    "perturbation": MethodStyle("Perturbation", "#E69F00", "D", ":"),
+    "reagent": MethodStyle("ReAGent", "#CC79A7", "v", (0, (5, 1))),
+    "clp": MethodStyle("CLP", "#56B4E9", "P", (0, (3, 1, 1, 1))),
+    "ig": MethodStyle("IG", "#332288", "X", (0, (1, 1))),
+    "ig_attn": MethodStyle("IG-Attn", "#AA4499", "<", (0, (5, 1, 1, 1))),
+    "cage": MethodStyle("CAGE", "#117733", ">", (0, (5, 5))),
+    "rollout": MethodStyle("Exhaustive rollout", "#000000", "*", (0, (3, 1, 1, 1, 1, 1))),
+    "last_token": MethodStyle("Last token", "#999933", "h", (0, (1, 3))),
+    "mean_pooling": MethodStyle("Mean pooling", "#661100", "p", (0, (3, 3))),
+    "sentence": MethodStyle("Sentence spans", "#E69F00", "8", (0, (6, 1))),
+    "rising": MethodStyle("Rising weights", "#332288", "H", (0, (2, 1))),
+    "falling": MethodStyle("Falling weights", "#CC79A7", "3", (0, (2, 4))),
+    "flashtrace_k0": MethodStyle("FlashTrace, K = 0", "#56B4E9", "4", ":"),
+    "flashtrace_k1": MethodStyle("FlashTrace, K = 1", "#D55E00", "|", "-"),
+    "flashtrace_k2": MethodStyle("FlashTrace, K = 2", "#009E73", "_", "--"),
+    "flashtrace_k3": MethodStyle("FlashTrace, K = 3", "#CC79A7", ".", "-."),
+    "ifr_one_by_one": MethodStyle("IFR, one by one", "#CC6677", "d", (0, (4, 2))),
+    "ifr_last_line": MethodStyle("IFR, last line", "#44AA99", "1", (0, (2, 2))),
+    "flashtrace_last_line": MethodStyle("FlashTrace, last line", "#882255", "2", (0, (4, 1))),
+    "random": MethodStyle("Random", "#7F7F7F", "x", (0, (1, 2))),
+    "position": MethodStyle("Position", "#A6A6A6", "+", (0, (1, 4))),
+}
+_SPARE = ("#44AA99", "#882255", "#DDCC77", "#6699CC", "#CC6677")
+
+
+def method_style(name: str) -> MethodStyle:
+    """Style of a method; a name unknown here gets a spare colour that depends on the name alone."""
+    if name in METHOD_STYLES:
+        return METHOD_STYLES[name]
+    return MethodStyle(name, _SPARE[sum(name.encode()) % len(_SPARE)], "d", (0, (4, 2)))
+
+
+def method_order(names: list[str]) -> list[str]:
+    """``names`` without repeats, in the order of the paper's tables; the others follow by name."""
+    known = ["perturbation", "reagent", "clp", "ifr", "attnlrp"]
+    known += [name for name in METHOD_STYLES if name not in (*known, "flashtrace")]
+    place = {name: i for i, name in enumerate([*known, "flashtrace"])}
+    return sorted(set(names), key=lambda name: (place.get(name, len(place)), name))
+
+
+def use_style() -> None:
+    """Set the book's matplotlib defaults; call it once at the top of a notebook."""
+    mpl.rcParams.update(rc_params())
+
+
+def styled(draw: Callable) -> Callable:
+    """Decorator: run ``draw`` under the book's settings, whatever the global ones are."""
+
+    @wraps(draw)
+    def drawn(*args: object, **kwargs: object) -> object:
+        with mpl.rc_context(rc_params()):
+            return draw(*args, **kwargs)
+
+    return drawn

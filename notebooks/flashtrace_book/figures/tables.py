@@ -1,0 +1,171 @@
+"""Our numbers beside the paper's: the long table for machines, the wide one for readers.
+
+``report.output.Run.table(long, name, caption, wide=wide)`` writes both.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+from pandas.io.formats.style import Styler
+
+from flashtrace_lib.metrics import HIGHER_IS_BETTER
+
+from ..paper_numbers import paper_value
+from .style import METRIC_NAMES, method_order, method_style
+
+LONG_COLUMNS = ("method", "cell", "metric", "mean", "low", "high", "n", "flagged", "paper", "profile", "model")
+# Marks of Markdown that a cell may hold, as HTML, once its text is escaped.
+_MARKS = ((r"\*\*(.+?)\*\*", r"<b>\1</b>"), (r"\*(?! )([^*]*[^* ])\*", r"<i>\1</i>"), ("&lt;br&gt;", "<br>"))
+_PROSE = [{"selector": "th, td", "props": "text-align: left; vertical-align: top; white-space: normal"}]
+
+
+def comparison_table(
+    summary: pd.DataFrame, paper: int | None = None, *, profile: str, model: str, cells: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """Long table: every measured mean with the number the paper prints for it.
+
+    Parameters
+    ----------
+    summary : DataFrame
+        ``method, cell, metric, mean, low, high, n, flagged`` (`evaluation.summarise`).
+    paper : int, optional
+        Number of the paper's table. Default: none, the column ``paper`` stays empty.
+    profile, model : str
+        What the numbers were measured under.
+    cells : mapping of str to str, optional
+        What the paper calls a cell, where it is not the cell's own name.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns ``LONG_COLUMNS``; methods in the paper's order, cells and metrics as they come.
+
+    Raises
+    ------
+    ValueError
+        If a column is missing, an entry occurs twice, or the paper has no such table.
+    """
+    needed = LONG_COLUMNS[:8]
+    missing = [column for column in needed if column not in summary]
+    if missing:
+        raise ValueError(f"the summary lacks the columns {missing}: pass the result of evaluation.summarise")
+    key = ["method", "cell", "metric"]
+    if summary.duplicated(key).any():
+        twice = summary.loc[summary.duplicated(key), key].iloc[0].tolist()
+        raise ValueError(f"the summary has {twice} twice: summarise by method, cell and metric")
+    table = summary.loc[:, list(needed)].copy()
+    entries = table[key].replace({"cell": dict(cells or {})}).itertuples(index=False)
+    table["paper"] = [math.nan if paper is None else paper_value(paper, *entry) for entry in entries]
+    table["profile"], table["model"] = profile, model
+    methods = method_order(list(table["method"]))
+    metrics = list(dict.fromkeys(table["metric"]))
+    order = sorted(
+        range(len(table)),
+        key=lambda i: (metrics.index(table["metric"].iloc[i]), methods.index(table["method"].iloc[i])),
+    )
+    return table.iloc[order].reset_index(drop=True)[list(LONG_COLUMNS)]
+
+
+def wide_table(long: pd.DataFrame, *, cells: Sequence[str] | None = None, digits: int = 2) -> pd.DataFrame:
+    """Table for readers: a row a metric and method, a column a cell.
+
+    An entry reads ``0.48 [0.40, 0.56] (0.48)``: mean, 95 % interval (none below six samples), and the paper's number in
+    round brackets where it has one. The best method of a cell is in bold only where its interval lies beyond the second
+    best's. ``†3`` marks three flagged samples: masking does not lower their likelihood, or the scores rank nothing.
+
+    Parameters
+    ----------
+    long : DataFrame
+        From `comparison_table`.
+    cells : sequence of str, optional
+        Cells and their order. Default: as they come.
+    digits : int
+        Decimals.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns ``metric``, ``method`` and the cells, all text; bold is marked ``**…**`` (`styled` makes it bold).
+    """
+    cells = list(cells) if cells is not None else list(dict.fromkeys(long["cell"]))
+    bold = distinct_best(long)
+    rows = []
+    for metric, part in long.groupby("metric", sort=False):
+        for method in method_order(list(part["method"])):
+            row = {"metric": METRIC_NAMES.get(metric, metric) + _arrow(metric), "method": method_style(method).label}
+            mine = part[part["method"] == method].set_index("cell")
+            for cell in cells:
+                best = bold.get((cell, metric)) == method
+                row[cell.replace("_", " ")] = entry(mine.loc[cell], digits, best) if cell in mine.index else "–"
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def styled(frame: pd.DataFrame, name: str, *, prose: bool = False) -> Styler:
+    """A table as a notebook shows it: without row numbers, and bold where Markdown would be.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Text of Markdown (``**bold**``, ``*italic*``, ``<br>``), or numbers.
+    name : str
+        Goes into the HTML's ids, ``T_<name>``, which must not change from run to run.
+    prose : bool
+        Cells hold sentences: they wrap, from the upper left.
+
+    Returns
+    -------
+    pandas.io.formats.style.Styler
+    """
+    shown = frame.style.hide(axis="index").format(_as_html).set_uuid(name)
+    return shown.set_table_styles(_PROSE) if prose else shown
+
+
+def _as_html(value: object) -> object:
+    """Text of a cell as HTML; anything else stays."""
+    if not isinstance(value, str):
+        return value
+    text = html.escape(value)
+    for mark, replacement in _MARKS:
+        text = re.sub(mark, replacement, text)
+    return text
+
+
+def distinct_best(long: pd.DataFrame) -> dict[tuple[str, str], str]:
+    """(cell, metric) -> the method whose interval lies wholly on the better side of the second best's.
+
+    Cells where the two overlap, where one has no interval, or where a metric has no better side, are left out.
+    """
+    found = {}
+    for (cell, metric), part in long.groupby(["cell", "metric"], sort=False):
+        if metric not in HIGHER_IS_BETTER or len(part) < 2:
+            continue
+        higher = HIGHER_IS_BETTER[metric]
+        first, second = part.sort_values("mean", ascending=not higher, kind="stable").iloc[:2].itertuples(index=False)
+        # A missing bound compares false: without an interval nothing is distinct.
+        if (first.low > second.high) if higher else (first.high < second.low):
+            found[cell, metric] = first.method
+    return found
+
+
+def entry(row: pd.Series, digits: int = 2, best: bool = False) -> str:
+    """One entry of the wide table."""
+    if math.isnan(row["mean"]):
+        return "–"
+    text = f"{row['mean']:.{digits}f}"
+    if best:
+        text = f"**{text}**"
+    if not math.isnan(row["low"]):
+        text += f" [{row['low']:.{digits}f}, {row['high']:.{digits}f}]"
+    if not math.isnan(row["paper"]):
+        text += f" ({row['paper']:.{digits}f})"
+    return text + (f" †{int(row['flagged'])}" if row["flagged"] else "")
+
+
+def _arrow(metric: str) -> str:
+    return {True: " ↑", False: " ↓"}.get(HIGHER_IS_BETTER.get(metric), "")

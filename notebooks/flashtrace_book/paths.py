@@ -1,0 +1,44 @@
+"""Where the book reads and writes.
+
+Everything stands under the checkout unless the environment says otherwise: ``FLASHTRACE_RESULTS_DIR``,
+``FLASHTRACE_FIGURES_DIR`` and ``FLASHTRACE_BUILD_DIR`` move the roots, each of which holds one folder a profile;
+``FLASHTRACE_DATA_DIR`` names a folder of real records; ``FLASHTRACE_ROOT`` names the checkout.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from flashtrace_lib.files import build_root, in_checkout, path_from_environment
+
+
+def results_root() -> Path:
+    """Root of stored results, one folder a profile."""
+    return path_from_environment("FLASHTRACE_RESULTS_DIR", "data/results")
+
+
+def figures_root() -> Path:
+    """Root of generated figures and tables, one folder a profile."""
+    return path_from_environment("FLASHTRACE_FIGURES_DIR", "figures")
+
+
+def results_dir(profile: str) -> Path:
+    """Stored results of a profile. Not created here."""
+    return results_root() / profile
+
+
+def figures_dir(profile: str) -> Path:
+    """Figures and tables of a profile. Not created here."""
+    return figures_root() / profile
+
+
+def executed_dir(profile: str) -> Path:
+    """Executed copies of the notebooks of a profile. Not created here."""
+    return build_root() / "executed" / profile
+
+
+def data_dir(named: str | None = None) -> Path | None:
+    """Folder of real records: ``FLASHTRACE_DATA_DIR``, else ``named`` (relative to the checkout), else None."""
+    named = os.environ.get("FLASHTRACE_DATA_DIR") or named
+    return None if named is None else in_checkout(named)

@@ -1,0 +1,1 @@
+"""The embedded reasoner: its problems, its training, its accuracy (chapter 14)."""

@@ -1,0 +1,182 @@
+"""The low-rank adapter that teaches the embedded model to reason: add it, save it, merge it, describe it.
+
+It is stored as peft stores one (``adapter_config.json``, ``adapter_model.safetensors``), so other tools can load it.
+Merging needs neither peft nor wrappers: W + (alpha / r) B A is an ordinary weight, and the model stays what it was.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from safetensors.torch import save_file
+
+from flashtrace_lib.files import atomic_path, write_text
+from flashtrace_lib.model.embedded import CONFIG, WEIGHTS
+
+CARD = "README.md"
+# All seven projections of a Llama block.
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+_ACCURACY = "## Accuracy"  # heading of the card's last part
+
+
+def add_adapter(model: torch.nn.Module, rank: int, alpha: float, seed: int) -> torch.nn.Module:
+    """Wrap ``model`` in a fresh, seeded adapter on all `PROJECTIONS`; only the adapter can be trained.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        Changed in place; ``unload()`` of the result takes the adapter off again.
+    rank : int
+        Rank r of the update.
+    alpha : float
+        The update is scaled by alpha / r.
+    seed : int
+        Of the random half of the adapter; the other half starts at zero.
+
+    Returns
+    -------
+    peft.PeftModel
+    """
+    from peft import LoraConfig, get_peft_model  # here: only training needs peft
+
+    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(PROJECTIONS), bias="none", task_type="CAUSAL_LM")
+    with torch.random.fork_rng(), _without_warnings():
+        torch.manual_seed(seed)
+        return get_peft_model(model, config)
+
+
+def adapter_state(peft_model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Weights of the adapter by peft's names, on the CPU."""
+    from peft import get_peft_model_state_dict
+
+    with _without_warnings():
+        state = get_peft_model_state_dict(peft_model)
+    return {name: value.detach().cpu() for name, value in sorted(state.items())}
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keep two warnings of peft from the reader: a property that it reads is renamed, a GGUF has no config file."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing")
+        warnings.filterwarnings("ignore", message="Could not find a config file")
+        yield
+
+
+def load_adapter_state(peft_model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> None:
+    """Put weights from `adapter_state` back, exactly."""
+    from peft import set_peft_model_state_dict
+
+    result = set_peft_model_state_dict(peft_model, dict(state))
+    if result.unexpected_keys:
+        raise ValueError(f"the adapter has weights that this model lacks: {', '.join(result.unexpected_keys[:3])}, …")
+
+
+def save_adapter(
+    peft_model: torch.nn.Module, folder: Path | str, base: str, dtype: torch.dtype = torch.float16
+) -> Path:
+    """Write the adapter to ``folder``, atomically.
+
+    Parameters
+    ----------
+    peft_model : peft.PeftModel
+        From `add_adapter`.
+    folder : Path or str
+        Made where it is missing.
+    base : str
+        Name of the model under the adapter.
+    dtype : torch.dtype
+        Of the stored weights. Half precision keeps 10 bits of each, more than the training's bfloat16 products have.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    ValueError
+        If a weight is not finite in ``dtype``.
+    """
+    folder = Path(folder)
+    state = {name: value.to(dtype).contiguous() for name, value in adapter_state(peft_model).items()}
+    broken = [name for name, value in state.items() if not torch.isfinite(value).all()]
+    if broken:
+        raise ValueError(f"{broken[0]} is not finite in {dtype}: the training diverged; lower the learning rate")
+    lora = peft_model.peft_config["default"]
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": lora.r,
+        "lora_alpha": lora.lora_alpha,
+        "lora_dropout": 0.0,
+        "target_modules": sorted(lora.target_modules),
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+    }
+    with atomic_path(folder / WEIGHTS) as temporary:
+        save_file(state, temporary, metadata={"format": "pt"})
+    write_text(folder / CONFIG, json.dumps(config, indent=1) + "\n")
+    return folder
+
+
+def write_card(folder: Path | str, facts: Mapping[str, Any]) -> Path:
+    """Write the adapter's card; `write_accuracy` completes it.
+
+    Parameters
+    ----------
+    folder : Path or str
+        Where the adapter lies.
+    facts : mapping
+        What goes into the table: base model, data, steps, seed, ….
+    """
+    rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
+    path = Path(folder) / CARD
+    write_text(
+        path,
+        f"""# An adapter that makes SmolLM2-135M-Instruct reason
+
+Low-rank adapter (LoRA) on the seven projections of every block. It was trained by this book on generated problems
+alone: no record of any data set is in its training data. Made to have a small reasoning model whose attributions
+can be studied; good for nothing else.
+
+| | |
+|---|---|
+{rows}
+| licence | Apache-2.0, as the base model's |
+
+Merge: `flashtrace_lib.model.embedded.merge_adapter(model, folder)`. Two modes: with `<think>…</think>` before the
+answer, or, with `/no_think` at the end of the user's turn, the answer alone.
+
+{_ACCURACY}
+
+Greedy answers to held-out problems: other names, keys, numbers, templates and lengths than in training.
+
+Not measured yet: `python -m flashtrace_book.reasoner.accuracy <this folder>`.
+""",
+    )
+    return path
+
+
+def write_accuracy(folder: Path | str, table: pd.DataFrame) -> None:
+    """Put the measured accuracy, a table of `accuracy.accuracy_table`, into the card."""
+    path = Path(folder) / CARD
+    if not path.exists():
+        raise ValueError(f"no card in {folder}: it is written when an adapter is trained")
+    before, mark, after = path.read_text(encoding="utf-8").partition(_ACCURACY)
+    if not mark:
+        raise ValueError(f"{path} has no heading {_ACCURACY!r}: train the adapter again to have its card written")
+    told = after.strip().splitlines()[0]
+    shown = table.round(3).astype(str)
+    rows = [shown.columns, ["---"] * shown.shape[1], *shown.to_numpy()]
+    lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    write_text(path, f"{before}{_ACCURACY}\n\n{told}\n\n{lines}\n")

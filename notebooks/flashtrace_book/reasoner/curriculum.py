@@ -1,0 +1,175 @@
+"""What the embedded model learns to reason on, and what it is tested on.
+
+Ten families of generated problems. The two splits share no name, key, number or template (`tasks.splits`), nor a
+length: training never comes within `LENGTH_GAP` tokens of a length that is evaluated. The text of the haystack is
+common to both; what is asked for is not in it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from flashtrace_lib.tasks.example import Example
+from flashtrace_lib.tasks.ruler import CELLS, ruler_examples
+from flashtrace_lib.tasks.ruler_problems import RulerCell
+from flashtrace_lib.tasks.synthetic import GENERATORS, standin_examples
+from flashtrace_lib.tasks.synthetic.splits import check_split, in_split
+
+EVAL_LENGTHS = (256, 512, 1024)
+LENGTH_GAP = 8
+SHORTEST = 128
+_SHOT_FROM = 1000  # a worked example of 500 tokens needs as much haystack again
+
+DEFAULT_WEIGHTS: dict[str, float] = {
+    "vt": 0.15, "niah": 0.07, "gsm8k": 0.30, "math500": 0.24, "morehopqa": 0.16, "hotpotqa": 0.04, "exercism": 0.04,
+}  # fmt: skip
+TASKS = (*CELLS, *GENERATORS)
+
+
+def problems(
+    task: str, n: int, seed: int = 0, split: str = "train", tokenizer: Any = None, length: int = 512
+) -> list[Example]:
+    """The first ``n`` problems of a task; problem ``i`` does not depend on ``n``.
+
+    Parameters
+    ----------
+    task : str
+        A RULER cell (``"h2_c3"``, ``"mq_q4"``, …) or a written stand-in (``"gsm8k"``, ``"math500"``,
+        ``"morehopqa"``, ``"hotpotqa"``, ``"exercism"``).
+    n : int
+        Problems wanted.
+    seed : int
+        Another seed gives other problems.
+    split : {"train", "eval"}
+        The two share no name, key, number or template.
+    tokenizer : transformers.PreTrainedTokenizerBase, optional
+        RULER's prompts are as long as it counts; not needed for the others.
+    length : int
+        Tokens of a RULER prompt; ``"eval"`` allows `EVAL_LENGTHS`, ``"train"`` every length away from them.
+
+    Raises
+    ------
+    ValueError
+        If the task, the split or the length does not fit, or a RULER cell comes without a tokenizer.
+    """
+    check_split(split)
+    if task in GENERATORS:
+        return standin_examples(task, n, seed, split)
+    if task not in CELLS:
+        raise ValueError(f"unknown task {task!r}: choose one of {', '.join(TASKS)}")
+    return _ruler_problems(CELLS[task], n, seed, split, tokenizer, length)
+
+
+def _ruler_problems(cell: RulerCell, n: int, seed: int, split: str, tokenizer: Any, length: int) -> list[Example]:
+    if tokenizer is None:
+        raise ValueError(f"task {cell.name}: a RULER prompt is as long as a tokenizer counts: give the model's")
+    if (split == "eval") != (length in EVAL_LENGTHS) or (split == "train" and not _is_train_length(length)):
+        raise ValueError(
+            f"length {length} is not one of split {split!r}: evaluated lengths are "
+            f"{', '.join(map(str, EVAL_LENGTHS))}; training keeps {LENGTH_GAP} tokens away from them"
+        )
+    shot = "auto" if length >= _SHOT_FROM else False
+    return ruler_examples(
+        cell, length, tokenizer, n, seed, one_shot=shot if cell.kind == "vt" else "auto",
+        keep=partial(in_split, split=split),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """Which problem comes when: a mixture of families whose difficulty grows with the progress of the training.
+
+    Parameters
+    ----------
+    weights : dict of str to float
+        Share of each family: ``vt``, ``niah`` and the written stand-ins. Need not sum to 1.
+    max_length : int
+        Longest RULER prompt, tokens, reached at ``ramp`` of the training.
+    ramp : float
+        Share of the training over which lengths, hops and needles grow to their full range.
+    direct : float
+        Share of problems that are answered without a chain.
+    """
+
+    weights: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))
+    max_length: int = 1024
+    ramp: float = 0.5
+    direct: float = 0.1
+
+    def __post_init__(self) -> None:
+        unknown = set(self.weights) - set(DEFAULT_WEIGHTS)
+        if unknown:
+            raise ValueError(f"unknown family {', '.join(sorted(unknown))}: known are {', '.join(DEFAULT_WEIGHTS)}")
+        if not self.weights or min(self.weights.values()) < 0 or sum(self.weights.values()) <= 0:
+            raise ValueError(f"weights must be >= 0 and not all 0, got {dict(self.weights)}")
+        if self.max_length < SHORTEST:
+            raise ValueError(f"max_length must be at least {SHORTEST} tokens, got {self.max_length}")
+        if not 0 < self.ramp <= 1 or not 0 <= self.direct <= 1:
+            raise ValueError(f"ramp must lie in (0, 1] and direct in [0, 1], got {self.ramp} and {self.direct}")
+
+    def draw(self, tokenizer: Any, key: str, progress: float) -> tuple[Example, str]:
+        """The problem of ``key``, and its mode.
+
+        Parameters
+        ----------
+        tokenizer : transformers.PreTrainedTokenizerBase
+        key : str
+            Decides every draw: the same key gives the same problem.
+        progress : float
+            Share of the training that is done, 0 to 1.
+
+        Returns
+        -------
+        (Example, {"thinking", "direct"})
+        """
+        rng = random.Random(key)
+        mode = "direct" if rng.random() < self.direct else "thinking"
+        family = rng.choices(list(self.weights), list(self.weights.values()))[0]
+        seed = rng.randrange(2**31)
+        if family in GENERATORS:
+            return standin_examples(family, 1, seed, "train")[0], mode
+        share = min(1.0, progress / self.ramp)  # of the full difficulty
+        cell = _vt_cell(rng, share) if family == "vt" else _niah_cell(rng, share)
+        longest = SHORTEST + 128 + round(share * max(0, self.max_length - SHORTEST - 128))
+        least = _least_length(cell)
+        length = _train_length(rng, least, max(least, min(longest, self.max_length)))
+        return _ruler_problems(cell, 1, seed, "train", tokenizer, length)[0], mode
+
+
+def _vt_cell(rng: random.Random, share: float) -> RulerCell:
+    """Mostly several chains, the hard case; first one or two assignments each, in the end up to ten hops."""
+    chains = rng.choices((1, 2, 3), (0.35, 0.25, 0.4))[0]
+    hardest = {1: 10, 2: 4, 3: 3}[chains]
+    return RulerCell("vt", hops=rng.randint(1, 1 + round(share * (hardest - 1))), chains=chains)
+
+
+def _niah_cell(rng: random.Random, share: float) -> RulerCell:
+    """One to eight needles, of as many keys or of one key."""
+    count = rng.randint(1, 2 + round(share * 6))
+    return RulerCell("niah", **{rng.choice(("queries", "values")): count})
+
+
+def _least_length(cell: RulerCell) -> int:
+    """Tokens in which the problem fits whatever its names, with some haystack."""
+    if cell.kind == "vt":
+        return max(SHORTEST, 80 + 18 * cell.chains * (cell.hops + 1))
+    return max(SHORTEST, 130 + 46 * cell.queries * cell.values)
+
+
+def _train_length(rng: random.Random, low: int, high: int) -> int:
+    """A length from ``low`` to ``high``, or the next above, that is not evaluated; mostly short ones.
+
+    A short problem teaches the same chain for a fraction of the tokens; the long ones only have to be among them.
+    """
+    length = round(low * (high / low) ** (rng.random() ** 2))
+    while not _is_train_length(length):
+        length += 1
+    return length
+
+
+def _is_train_length(length: int) -> bool:
+    return all(abs(length - evaluated) > LENGTH_GAP for evaluated in EVAL_LENGTHS)

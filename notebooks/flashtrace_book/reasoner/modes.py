@@ -1,0 +1,54 @@
+r"""Two ways to answer, as Qwen3 has them: thinking first, or directly.
+
+Thinking, the response reads ``<think>\n…\n</think>\n\nanswer``. With ``enable_thinking=False`` the template puts
+``/no_think`` at the end of the user's turn, and the response is the answer alone. The switch belongs to the template:
+it is context, never part of the input I.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from flashtrace_lib.tasks import responses
+from flashtrace_lib.tasks.example import Example
+from flashtrace_lib.tasks.responses import MODES
+from flashtrace_lib.text.chat_template import PromptText, render_prompt
+from flashtrace_lib.text.locate import find_thinking
+
+
+def template_kwargs(mode: str) -> dict[str, bool]:
+    """Arguments of the chat template for a mode; ValueError where it is unknown."""
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
+    return {"enable_thinking": mode == "thinking"}
+
+
+def prompt_text(tokenizer: Any, example: Example, mode: str) -> PromptText:
+    """What the model reads. The words that a benchmark puts into its mouth stay out: thinking comes first."""
+    return render_prompt(tokenizer, example.prompt, request=example.request, template_kwargs=template_kwargs(mode))
+
+
+def true_response(example: Example, mode: str) -> str:
+    """The response that the model is taught.
+
+    Raises
+    ------
+    ValueError
+        If the example has no true output, or, thinking, no true chain.
+    """
+    template_kwargs(mode)
+    needed = {"output": example.output} | ({"reasoning": example.reasoning} if mode == "thinking" else {})
+    missing = [name for name, text in needed.items() if not text]
+    if missing:
+        raise ValueError(f"example {example.id} has no true {' and '.join(missing)}: nothing to teach in mode {mode!r}")
+    return responses.true_response(example if mode == "thinking" else replace(example, reasoning=""))
+
+
+def final_answer(response: str) -> str:
+    """What a response says after its thinking; nothing where the thinking does not end."""
+    try:
+        marks = find_thinking(response)
+    except ValueError:
+        return ""
+    return response[marks[1] if marks else 0 :].strip()

@@ -1,0 +1,301 @@
+"""What a notebook holds on to: its profile, its stores, and where its figures and tables go.
+
+Each figure and table carries its profile, model and n; files are written atomically and without timestamps, so
+that two runs with equal results write equal bytes.
+"""
+
+from __future__ import annotations
+
+import platform
+import random
+import re
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+
+from flashtrace_lib import files
+from flashtrace_lib._version import __version__
+from flashtrace_lib.evaluation.results_table import ON_CURVE
+from flashtrace_lib.fingerprints import model_fingerprint
+
+from . import paths
+from .figures.captions import methods_in, methods_named, sentences, settings_of
+from .manifest import record_model
+from .profiles import Profile, load_profile
+
+_DPI = 150
+_STAMP_ID = "flashtrace-stamp"
+_ON_CURVE = re.compile(r"\b(RISE|MAS)\b")  # in a caption
+_NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
+_LATEX = str.maketrans(
+    {mark: f"\\{mark}" for mark in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"·": r"$\cdot$", "–": "--", "±": r"$\pm$", "×": r"$\times$"}
+    | {"†": r"\dag{}", "‡": r"\ddag{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "ρ": r"$\rho$"}
+)
+
+
+class Saved(tuple):
+    """Paths of the files just written; shown by their names alone, which no checkout changes."""
+
+    def __repr__(self) -> str:
+        return ", ".join(path.name for path in self)
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]] | None:
+        """The figure as it was saved, so that a notebook shows what the folder holds, at half its pixels."""
+        if not self or self[0].suffix != ".png":
+            return None
+        data = self[0].read_bytes()
+        width, height = struct.unpack(">II", data[16:24])  # the PNG header
+        return data, {"width": width // 2, "height": height // 2}
+
+
+@dataclass
+class Run:
+    """One notebook's run under a profile; made by ``start``.
+
+    Parameters
+    ----------
+    profile : Profile
+        What shapes the run.
+    model_name : str
+        The model that figures and tables are stamped with.
+    curves : str
+        Arithmetic of the deletion curves, see `note_curves`.
+    """
+
+    profile: Profile
+    model_name: str = field(default="")
+    curves: str = ""
+
+    def __post_init__(self) -> None:
+        self.model_name = self.model_name or self.profile.model
+
+    def store(self, name: str) -> Path:
+        """Path of the stored results called ``name``: ``data/results/<profile>/<name>``."""
+        return paths.results_dir(self.profile.name) / _checked(name)
+
+    def record_model(self, model: torch.nn.Module, name: str | None = None) -> None:
+        """Note a loaded model for the manifest, with its fingerprint, and stamp what follows with its name.
+
+        Parameters
+        ----------
+        model : transformers.PreTrainedModel
+        name : str, optional
+            What to call it. Default: the profile's model.
+        """
+        self.model_name = name or self.profile.model
+        parameter = next(model.parameters())
+        facts = {
+            "class": type(model).__name__,
+            "dtype": str(parameter.dtype).removeprefix("torch."),
+            "device": parameter.device.type,
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "fingerprint": model_fingerprint(model),
+        }
+        record_model(self.profile.name, self.model_name, facts)
+
+    def note_curves(self, frame: pd.DataFrame) -> None:
+        """Note the arithmetic of a frame's deletion curves; what shows RISE or MAS from then on is stamped with it.
+
+        Parameters
+        ----------
+        frame : pandas.DataFrame
+            From `evaluation.evaluate`.
+        """
+        on_curve = frame[frame["metric"].isin(ON_CURVE)]
+        self.curves = " and ".join(sorted(on_curve["curve_dtype"].dropna().unique()))
+
+    def stamp(self, n: int | str | None = None, *, on_curve: bool = False) -> str:
+        """The line on every figure and table: profile, model, number of samples, and the arithmetic of the curves."""
+        parts = [f"profile {self.profile.name}", f"model {self.model_name}"]
+        parts += [] if n is None else [f"n = {n}"]
+        return " · ".join([*parts, f"curves in {self.curves}"] if on_curve and self.curves else parts)
+
+    def figure(
+        self, fig: Figure, name: str, caption: str = "", n: int | str | None = None, *, shows_records: bool = False
+    ) -> Saved:
+        """Stamp a figure and save it as PNG (150 dpi) and PDF under ``figures/<profile>/``.
+
+        Under the stamp stand the settings of the methods whose names the figure shows, where the profile cuts them.
+
+        Parameters
+        ----------
+        fig : matplotlib.figure.Figure
+        name : str
+            File name without suffix, for example ``"fig2_overview"``.
+        caption : str
+            What it shows; stands in the files' metadata.
+        n : int or str, optional
+            Number of samples behind it.
+        shows_records : bool
+            Whether it shows the text of records. Where these are not the book's own, it is saved under
+            ``build/figures/<profile>/`` instead, which is never committed.
+
+        Returns
+        -------
+        Saved
+            Paths of the PNG and the PDF.
+        """
+        stamp = self.stamp(n, on_curve=_ON_CURVE.search(caption) is not None)
+        for text in [text for text in fig.texts if text.get_gid() == _STAMP_ID]:
+            text.remove()  # a figure saved twice carries one stamp
+        settings = settings_of(self.profile, methods_named(fig))
+        lines = "\n".join(part for part in (stamp, settings) if part)
+        fig.text(1, -0.01, lines, ha="right", va="top", fontsize=6, color="0.4", gid=_STAMP_ID)
+        about = " ".join(part for part in (caption, f"({stamp})" if caption else stamp, settings) if part)
+        # No dates, no library versions: they would change the bytes of an unchanged figure.
+        metadata = {
+            "png": {"Title": name, "Description": about, "Software": None},
+            "pdf": {"Title": name, "Subject": about, "Creator": None, "Producer": None, "CreationDate": None},
+        }
+        saved = []
+        for suffix, fields in metadata.items():
+            path = self._path(name, suffix)
+            if shows_records and self.profile.reasoning.source != "standin":
+                path = files.build_root() / "figures" / self.profile.name / path.name
+            with files.atomic_path(path) as temporary:
+                fig.savefig(temporary, dpi=_DPI, bbox_inches="tight", metadata=fields)
+            saved.append(path)
+        return Saved(saved)
+
+    def table(
+        self, frame: pd.DataFrame, name: str, caption: str = "", wide: pd.DataFrame | None = None,
+        n: int | str | None = None,
+    ) -> Saved:  # fmt: skip
+        """Save a table as CSV, Markdown and LaTeX under ``figures/<profile>/``.
+
+        The settings of the methods in it that the profile cuts are added to the caption.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            The long table of the CSV; gets the columns ``profile`` and ``model`` where it lacks them.
+        name : str
+            File name without suffix, for example ``"table1_ruler"``.
+        caption : str
+            What it shows.
+        wide : DataFrame, optional
+            The table as a reader wants it, for Markdown and LaTeX. Default: ``frame``.
+        n : int or str, optional
+            Number of samples. Default: the least and the greatest value of the column ``n``, where there is one.
+
+        Returns
+        -------
+        Saved
+            Paths of the three files.
+        """
+        if n is None and "n" in frame and frame["n"].notna().any():
+            low, high = int(frame["n"].min()), int(frame["n"].max())
+            n = low if low == high else f"{low}–{high}"
+        named = "metric" in frame and frame["metric"].isin(ON_CURVE).any()
+        stamp = self.stamp(n, on_curve=bool(named) or _ON_CURVE.search(caption) is not None)
+        shown = _flat(frame if wide is None else wide)
+        long = _flat(frame)
+        caption = sentences(caption, settings_of(self.profile, methods_in(long)))
+        long = long.assign(
+            **{key: value for key, value in (("profile", self.profile.name), ("model", self.model_name))
+               if key not in long}
+        )  # fmt: skip
+        contents = {
+            "csv": long.to_csv(index=False, float_format="%.6g", lineterminator="\n"),
+            "md": _markdown(shown, caption, stamp),
+            "tex": _latex(shown, name, caption, stamp),
+        }
+        for suffix, text in contents.items():
+            files.write_text(self._path(name, suffix), text)
+        return Saved(self._path(name, suffix) for suffix in contents)
+
+    def versions(self) -> None:
+        """Print the versions that matter, to the minor: a patch or a CPU/GPU build does not change the line."""
+        lines = {
+            "python": platform.python_version(),
+            "torch": version("torch"),
+            "transformers": version("transformers"),
+            "flashtrace_lib": __version__,
+        }
+        for name, full in lines.items():
+            print(f"{name} {'.'.join(full.split('.')[:2])}")
+        print(self.stamp())
+
+    def _path(self, name: str, suffix: str) -> Path:
+        return paths.figures_dir(self.profile.name) / f"{_checked(name)}.{suffix}"
+
+
+def start(profile: str | Path) -> Run:
+    """Load a profile, seed Python, numpy and torch with its seed, and return the run.
+
+    Raises
+    ------
+    ValueError
+        If the profile is unknown or wrong.
+    """
+    loaded = load_profile(profile)
+    random.seed(loaded.seed)
+    np.random.seed(loaded.seed)
+    torch.manual_seed(loaded.seed)
+    return Run(loaded)
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} cannot name a file here: use lower-case letters, digits and '_', without a suffix")
+    return name
+
+
+def _flat(frame: pd.DataFrame) -> pd.DataFrame:
+    """Copy whose index has become columns, bare row numbers dropped, and whose columns are plain strings."""
+    numbers = frame.index.nlevels == 1 and frame.index.name is None and pd.api.types.is_integer_dtype(frame.index)
+    flat = frame.reset_index(drop=numbers)
+    flat.columns = [
+        " ".join(str(part) for part in (column if isinstance(column, tuple) else (column,)) if part != "")
+        for column in flat.columns
+    ]
+    return flat
+
+
+def _cell(value: object, missing: str) -> str:
+    if pd.isna(value):
+        return missing
+    return f"{value:.3f}" if isinstance(value, float | np.floating) else str(value)
+
+
+def _markdown(frame: pd.DataFrame, caption: str, stamp: str) -> str:
+    rows = [list(frame.columns), ["---"] * len(frame.columns)]
+    rows += [[_cell(value, "–").replace("|", "\\|") for value in row] for row in frame.itertuples(index=False)]
+    body = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return "\n\n".join(part for part in (caption, body, f"*{stamp}*") if part) + "\n"
+
+
+def _latex(frame: pd.DataFrame, name: str, caption: str, stamp: str) -> str:
+    lines = [
+        r"\begin{table}[tb]",
+        r"\centering",
+        rf"\caption{{{_escape(f'{caption} ({stamp})' if caption else stamp)}}}",
+        rf"\label{{tab:{name}}}",
+        rf"\begin{{tabular}}{{{'l' * len(frame.columns)}}}",
+        r"\toprule",
+        _latex_row(frame.columns),
+        r"\midrule",
+        *(_latex_row(_cell(value, "–") for value in row) for row in frame.itertuples(index=False)),
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_row(cells: Iterable[str]) -> str:
+    return " & ".join(_escape(cell) for cell in cells) + r" \\"
+
+
+def _escape(text: str) -> str:
+    """LaTeX of plain text with Markdown's bold."""
+    return re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", text.translate(_LATEX))

@@ -1,0 +1,178 @@
+"""Run the book: every notebook in reading order with papermill, then the manifest."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import warnings
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from flashtrace_lib import files
+
+from . import paths, stale
+from .manifest import write_manifest
+from .notebooks import find_notebooks, kernel_environment, notebook_dir, report_failure
+from .profiles import Profile, load_profile
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # papermill's imports warn of deprecations the reader can do nothing about
+    import papermill
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one notebook went.
+
+    Parameters
+    ----------
+    name : str
+        Name without suffix.
+    seconds : float
+        Wall-clock time, s.
+    error : str, optional
+        Last line of the error; None where it ran to its end.
+    """
+
+    name: str
+    seconds: float
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class BookResult:
+    """Outcomes of the notebooks, in order, and where the manifest stands."""
+
+    outcomes: tuple[Outcome, ...]
+    manifest: Path
+
+    @property
+    def exit_code(self) -> int:
+        """0 where every notebook ran to its end, else 1."""
+        return int(any(outcome.error is not None for outcome in self.outcomes))
+
+
+def run_book(
+    profile: str | Path = "laptop",
+    notebooks: list[str] | None = None,
+    fresh: bool = False,
+    folder: Path | None = None,
+    parameters: dict[str, Any] | None = None,
+) -> BookResult:
+    """Execute the notebooks of the book and write the manifest.
+
+    Executed copies stand under ``build/executed/<profile>/``; the committed notebooks are never touched. A notebook
+    that fails is reported and does not keep the others from running.
+
+    Parameters
+    ----------
+    profile : str or Path
+        Name or path of the profile; each notebook gets it as its parameter ``profile``.
+    notebooks : list of str, optional
+        Which ones, by name or number. Default: those of the profile, all of the book where it names none.
+    fresh : bool
+        Use no stored result: results go to ``build/reproduce/<profile>`` and take the place of the stored ones when
+        the whole book has succeeded. An interrupted or failed run is resumed by the next one.
+    folder : Path, optional
+        Folder of the notebooks. Default: the book's.
+    parameters : dict, optional
+        Further papermill parameters.
+
+    Returns
+    -------
+    BookResult
+
+    Raises
+    ------
+    ValueError
+        If the profile or a notebook is unknown, a notebook does not declare a parameter, or ``fresh`` is asked for
+        a part of the book. Nothing has been run then.
+    """
+    if fresh and notebooks:
+        raise ValueError("a fresh run replaces all stored results, so it takes the whole book: name no notebooks")
+    if "profile" in (parameters or {}):
+        raise ValueError("the parameter profile follows from the profile that is run: choose that one instead")
+    loaded = load_profile(profile)
+    folder = notebook_dir() if folder is None else folder
+    whole = find_notebooks(folder, list(loaded.notebooks or ()))
+    found = find_notebooks(folder, notebooks) if notebooks else whole
+    named = str(Path(profile).resolve()) if str(profile).endswith((".yaml", ".yml")) else str(profile)
+    given = {"profile": named, **(parameters or {})}
+    for path in found:
+        check_parameters(path, given)
+
+    results_root = files.build_root() / "reproduce"
+    with kernel_environment(FLASHTRACE_RESULTS_DIR=str(results_root)) if fresh else nullcontext():
+        result = _run_all(loaded, found, given, book=[path.stem for path in whole])
+    if fresh and result.exit_code == 0:
+        manifest = promote(results_root / loaded.name, paths.results_dir(loaded.name)) / result.manifest.name
+        return BookResult(result.outcomes, manifest)
+    return result
+
+
+def check_parameters(notebook: Path, parameters: dict[str, Any]) -> None:
+    """Raise ValueError unless the notebook's ``parameters`` cell declares every one of ``parameters``.
+
+    papermill only warns, and would then run the notebook with its defaults under the wrong name.
+    """
+    declared = papermill.inspect_notebook(str(notebook))
+    unknown = [name for name in parameters if name not in declared]
+    if unknown:
+        raise ValueError(
+            f"{notebook.name} has no parameter {', '.join(unknown)}: it declares {', '.join(declared) or 'none'}; "
+            "add it to the cell tagged `parameters`"
+        )
+
+
+def promote(new: Path, old: Path) -> Path:
+    """Put folder ``new`` in the place of ``old``, which is gone only once ``new`` stands there; return ``old``."""
+    aside = old.with_name(f".{old.name}.replaced")
+    shutil.rmtree(aside, ignore_errors=True)
+    old.parent.mkdir(parents=True, exist_ok=True)
+    if old.exists():
+        old.rename(aside)
+    shutil.move(new, old)
+    shutil.rmtree(aside, ignore_errors=True)
+    return old
+
+
+def _run_all(profile: Profile, found: list[Path], parameters: dict[str, Any], book: list[str]) -> BookResult:
+    """Run the notebooks; write the manifest after each, so that an interrupted run leaves a true one."""
+    results = paths.results_dir(profile.name)
+    from_nothing = not (results.is_dir() and any(results.iterdir()))
+    extra = {name: value for name, value in parameters.items() if name != "profile"}
+    outcomes, manifest = [], None
+    for path in tqdm(found, desc=f"book ({profile.name})", unit="notebook"):
+        with stale.noting_use(profile.name, path.stem, book) as finished:
+            outcome = _run_one(path, paths.executed_dir(profile.name) / path.name, parameters)
+            finished.append(outcome.error is None)
+        outcomes.append(outcome)
+        record = {
+            "seconds": round(outcome.seconds, 1),
+            "from_nothing": from_nothing,  # else stored results may have spared it some work
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "error": outcome.error,
+            "sha256": files.sha256(path),
+        }
+        manifest = write_manifest(profile, {path.stem: record}, book, extra)
+    return BookResult(tuple(outcomes), manifest)
+
+
+def _run_one(path: Path, executed: Path, parameters: dict[str, Any]) -> Outcome:
+    executed.parent.mkdir(parents=True, exist_ok=True)
+    start = time.perf_counter()
+    error = None
+    try:
+        with kernel_environment():
+            papermill.execute_notebook(
+                str(path), str(executed), parameters=parameters, cwd=str(path.parent), kernel_name="python3",
+                progress_bar={"desc": path.stem, "leave": False},
+            )  # fmt: skip
+    except Exception as failure:  # a dead kernel, a timeout, an error in a cell: the next notebook is run all the same
+        error = report_failure(path.stem, failure)
+    return Outcome(path.stem, time.perf_counter() - start, error)

@@ -1,0 +1,90 @@
+"""The benchmark's promise: a ratio to the forward pass, and memory that holds its own rows and nothing quadratic."""
+
+import json
+
+import pytest
+
+from flashtrace_lib import FlashTrace
+from flashtrace_lib.bench import measure
+from flashtrace_lib.bench.memory import peak_memory
+from flashtrace_lib.kernel.capture import capture
+from tests.oracles.tiny import tiny_model
+
+
+def kept_bytes(model, n_prompt, n_generated):
+    sample = measure.bench_sample(n_prompt, n_generated, 97)
+    layers = capture(model, sample.input_ids, sample.segments.generated).layers
+    return sum(t.numel() * t.element_size() for a in layers for t in (a.q, a.k, a.v, a.x_in))
+
+
+def test_what_is_kept_is_linear_in_rows_and_context():
+    model = tiny_model()
+    config = model.config
+    per_token = 2 * config.num_key_value_heads * config.head_dim * 4 * config.num_hidden_layers  # k and v
+    per_row = (config.num_attention_heads * config.head_dim + config.hidden_size) * 4 * config.num_hidden_layers
+    for n_prompt, n_generated in ((20, 20), (100, 20), (20, 100), (100, 100)):
+        expected = per_token * (n_prompt + n_generated) + per_row * n_generated
+        assert kept_bytes(model, n_prompt, n_generated) == expected
+
+
+def test_peak_memory_sees_an_allocation_and_its_release():
+    with peak_memory() as peak:
+        block = bytearray(64 * 2**20)
+        block[:: 2**12] = b"x" * len(block[:: 2**12])  # touch every page
+        del block
+    assert 60 * 2**20 < peak.over_start < 100 * 2**20
+
+
+@pytest.mark.parametrize("text, message", [("12", "form I[+]G"), ("a+b", "form I[+]G"), ("0+5", "at least 1")])
+def test_bad_sizes_say_what_is_wrong(text, message):
+    with pytest.raises(ValueError, match=message):
+        measure.parse_size(text)
+
+
+def test_a_failing_worker_becomes_a_row(capsys):
+    assert measure.main(["--sizes", "8+4", "--model", "no/such/folder", "--runs", "1"]) == 1
+    assert "no such folder" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_cost_of_one_hop_on_the_embedded_model(capsys):
+    assert measure.main(["--worker", "--sizes", "1024+1024", "--runs", "3"]) == 0
+    measured = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert measured["ratio"] < 1.6  # forward passes; 1.1 to 1.3 on two idle cores
+
+
+def test_measure_pairs_every_run():
+    result = measure.measure(tiny_model(), FlashTrace(), measure.bench_sample(20, 10, 97), runs=2)
+    assert result["ratio"] > 0 and result["n"] == 2 and result["peak_gib"] >= 0
+
+
+def test_measure_of_many_spans_is_paired_with_one():
+    sample = measure.bench_sample(20, 10, 97)
+    result = measure.measure(tiny_model(), FlashTrace(), sample, runs=2, spans=5)
+    assert result["over_one"] > 0 and set(result) - {"over_one"} == set(
+        measure.measure(tiny_model(), FlashTrace(), sample, runs=1)
+    )
+
+
+def test_equal_spans_tile_what_is_cut():
+    spans = measure.equal_spans((7, 30), 5)
+    assert spans[0][0] == 7 and spans[-1][1] == 30 and {b - a for a, b in spans} == {4, 5}
+    assert all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False))
+    with pytest.raises(ValueError, match="ask for 1 to 3"):
+        measure.equal_spans((0, 3), 4)
+
+
+@pytest.mark.parametrize("measured, code", [(0.9, 0), (99.0, 1), (None, 1)])
+def test_targets_are_judged_by_their_limits(measured, code, monkeypatch, capsys):
+    def measured_row(*args):
+        return {"error": "broken"} if measured is None else dict.fromkeys(("ratio", "peak_gib", "over_one"), measured)
+
+    monkeypatch.setattr(measure, "_measured", measured_row)
+    assert measure.main(["--targets"]) == code
+    assert ("broken" in capsys.readouterr().out) == (measured is None)
+
+
+def test_spans_are_refused_for_other_methods(capsys):
+    with pytest.raises(SystemExit):
+        measure.main(["--spans", "4", "--methods", "ifr"])
+    assert "--methods flashtrace" in capsys.readouterr().err

@@ -1,0 +1,328 @@
+"""Verdicts on the paper's claims: the committed page from the committed results, and changed results on it."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from flashtrace_book import cli
+from flashtrace_book.claims import in_the_paper, judge, rules
+from flashtrace_book.claims.evidence import FILES, PAIRS, Evidence, in_common, matching_cells, paired_with_all
+from flashtrace_book.claims.listed import CLAIMS
+from flashtrace_book.claims.readme import BEGIN, END, HEADLINES, placed, summary
+from flashtrace_book.claims.rules import FAILED, MISSING, PARTLY, REPRODUCED, UNDECIDED, UNTESTABLE, Missing
+from tests.environment import ROOT
+
+
+def test_the_papers_own_bounds():
+    """The floor of the printed MAS, by search: no curve and no scores in descending order come below it."""
+    rng = np.random.default_rng(0)
+    steps = in_the_paper.STEPS
+    for _ in range(300):
+        scores = np.sort(rng.exponential(size=steps) ** rng.uniform(0, 3))[::-1]
+        curve = np.minimum.accumulate(rng.uniform(size=steps) ** rng.uniform(0, 9))
+        printed = curve.mean() + np.abs(curve - np.cumsum(scores) / scores.sum()).mean()
+        assert printed >= in_the_paper.least_printed_mas() - 1e-12
+    even = np.arange(1, steps + 1) / steps
+    assert np.abs(0 - even).mean() == pytest.approx(in_the_paper.least_printed_mas())
+    assert in_the_paper.least_rise() == 0.025 and in_the_paper.masked_of_remaining() == pytest.approx(0.6415, abs=1e-4)
+
+
+def test_the_list_of_claims_is_sound():
+    assert len({claim.key for claim in CLAIMS}) == len(CLAIMS) >= 25
+    books = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
+    books |= {path.stem for path in (ROOT / "notebooks" / "py").glob("*.py")}
+    assert {claim.notebook for claim in CLAIMS} <= books
+    assert all(claim.where and claim.paper for claim in CLAIMS)
+
+
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    """A folder of figures with a copy of the committed laptop tables."""
+    monkeypatch.setenv("FLASHTRACE_FIGURES_DIR", str(tmp_path))
+    monkeypatch.setenv("FLASHTRACE_RESULTS_DIR", str(tmp_path / "results"))
+    (tmp_path / "copy").mkdir()
+    for path in (ROOT / "figures" / "laptop").glob("*.csv"):
+        shutil.copy(path, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+@pytest.fixture
+def records(tables, tmp_path):
+    """The folder of results of that copy, with the records of code, the smallest of them."""
+    folder = tmp_path / "results" / "copy"
+    folder.mkdir(parents=True)
+    shutil.copy(ROOT / "data" / "results" / "laptop" / "aider.parquet", folder)
+    return folder
+
+
+def verdict(key, profile="copy"):
+    return judge.judge(next(claim for claim in CLAIMS if claim.key == key), profile)
+
+
+def change(path, where, **values):
+    frame = pd.read_csv(path)
+    rows = np.logical_and.reduce([frame[column] == value for column, value in where.items()])
+    assert rows.any()
+    for column, value in values.items():
+        frame.loc[rows, column] = value
+    frame.to_csv(path, index=False)
+
+
+def test_the_committed_page_follows_from_the_committed_tables(monkeypatch):
+    monkeypatch.setenv("FLASHTRACE_FIGURES_DIR", str(ROOT / "figures"))
+    judged = judge.judge_all()
+    assert json.loads((ROOT / "figures" / "claims.json").read_text()) == json.loads(json.dumps(judged))
+    assert (ROOT / "figures" / "claims.md").read_text() == judge.markdown(judged)
+
+
+def test_a_changed_number_changes_the_verdict(tables):
+    assert verdict("ruler_recovery")["verdict"] == REPRODUCED
+    change(tables / "ruler_paired_groups.csv", {"metric": "recovery", "cell": "chains"}, low=-0.01)
+    assert verdict("ruler_recovery")["verdict"] == PARTLY
+    change(tables / "ruler_paired_groups.csv", {"metric": "recovery", "cell": "needles"}, low=-0.01)
+    assert verdict("ruler_recovery")["verdict"] == UNDECIDED
+    for cell in ("needles", "chains"):
+        change(tables / "ruler_paired_groups.csv", {"metric": "recovery", "cell": cell}, low=-0.02, high=-0.01)
+    assert verdict("ruler_recovery")["verdict"] == FAILED
+    change(tables / "ruler_paired_groups.csv", {"metric": "recovery"}, n=5)
+    assert verdict("ruler_recovery")["verdict"] == UNTESTABLE
+
+
+def test_a_changed_record_changes_the_verdict(records):
+    """Differences come from the records; where these no longer give the printed table, nothing is concluded."""
+    before = verdict("aider")
+    assert before["verdict"] not in (MISSING, UNTESTABLE) and before["findings"]
+    path = records / "aider.parquet"
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    for row in rows:
+        if row["method"] == "flashtrace":
+            row["log_probs"] = row["log_probs"][:1] + row["log_probs"][:0:-1]
+    pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
+    assert verdict("aider")["verdict"] == MISSING
+    path.unlink()
+    after = verdict("aider")
+    assert after["verdict"] == MISSING and "aider.parquet" in after["missing"]
+
+
+def test_a_result_that_is_not_there_yet_is_picked_up_once_it_is(tables):
+    for name in ("efficiency_headline", "table5_paired"):
+        (tables / f"{name}.csv").unlink(missing_ok=True)
+    assert verdict("speedup")["verdict"] == MISSING
+    assert verdict("speedup")["missing"] == "efficiency_headline.csv"
+    row = {"method": "ifr_one_by_one", "n_generated": 1024, "seconds": 50, "flashtrace_seconds": 1, "speedup": 50.0,
+           "kind": "measured", "paper": 130}  # fmt: skip
+    for n, speedup, expected in ((1024, 50, UNTESTABLE), (5000, 50, FAILED), (1024, 140, REPRODUCED)):
+        pd.DataFrame([row | {"n_generated": n, "speedup": speedup}]).to_csv(tables / "efficiency_headline.csv")
+        assert verdict("speedup")["verdict"] == expected
+    pd.DataFrame([row | {"n_generated": 5000, "kind": "at least"}]).to_csv(tables / "efficiency_headline.csv")
+    assert verdict("speedup")["verdict"] == UNDECIDED  # a run that was cut short bounds the factor from below alone
+    assert "[50, ∞]" in judge.entry(verdict("speedup")["findings"][0])
+    assert verdict("speedup_batched")["verdict"] == MISSING  # the table has no row of the batched IFR
+    pair = {"cell": "ruler", "against": "ifr", "metric": "rise", "difference": -0.1, "low": -0.2, "high": -0.05, "n": 9}
+    pd.DataFrame([pair, pair | {"metric": "mas", "high": 0.1}]).to_csv(tables / "table5_paired.csv")
+    assert verdict("second_model")["verdict"] == PARTLY
+
+
+def test_efficiency_claims_read_the_tables_of_a_sweep(tables):
+    rows = [{"axis": axis, "method": method, "length": 64, "n_input": 64, "n_generated": 16, "outcome": "ok",
+             "ratio": ratio, "peak_gib": 0.1 * ratio}
+            for axis in ("input", "generation") for method, ratio in (("flashtrace", 1.2), ("ifr", 1.5))]  # fmt: skip
+    pd.DataFrame(rows).to_csv(tables / "fig4_measurements.csv")
+    assert verdict("one_pass")["verdict"] == REPRODUCED and verdict("cheapest")["verdict"] == REPRODUCED
+    change(tables / "fig4_measurements.csv", {"method": "ifr", "axis": "input"}, ratio=1.1)
+    assert verdict("cheapest")["verdict"] == PARTLY
+    shared = {"axis": "generation", "quantity": "time", "points": 5}
+    fits = [{"method": "flashtrace", "exponent": 0.2, "low": 0.1, "high": 0.3, **shared},
+            {"method": "ifr_one_by_one", "exponent": 1.0, "low": 0.8, "high": 1.2, **shared},
+            {"method": "flashtrace", "exponent": 0.9, "low": 0.8, "high": 1.0, **shared, "axis": "input"}]  # fmt: skip
+    pd.DataFrame(fits).to_csv(tables / "table6_complexity.csv")
+    assert verdict("growth")["verdict"] == REPRODUCED and verdict("linear")["verdict"] == REPRODUCED
+    pd.DataFrame([{"tokens": 2048, "memory_saved": 0.7, "latency_added": 0.5}]).to_csv(tables / "table9_savings.csv")
+    assert verdict("memory_saved")["verdict"] == REPRODUCED and verdict("latency_added")["verdict"] == FAILED
+    points = [{"method": "flashtrace", "ratio": 1.2, "mas": 0.5, "low": 0.4, "high": 0.6},
+              {"method": "ifr", "ratio": 2.0, "mas": 0.3, "low": 0.2, "high": 0.4},
+              {"method": "attnlrp", "ratio": 1.1, "mas": 0.9, "low": 0.7, "high": 1.0}]  # fmt: skip
+    pd.DataFrame(points).assign(n=9).to_csv(tables / "fig4e_pareto.csv")
+    assert verdict("pareto")["verdict"] == REPRODUCED
+    change(tables / "fig4e_pareto.csv", {"method": "attnlrp"}, low=0.6)  # its interval reaches FlashTrace's
+    assert verdict("pareto")["verdict"] == FAILED
+    pd.DataFrame(points).assign(n=5, low=np.nan, high=np.nan).to_csv(tables / "fig4e_pareto.csv")
+    assert verdict("pareto")["verdict"] == UNTESTABLE  # without an interval the faster method may be as faithful
+    change(tables / "fig4e_pareto.csv", {"method": "attnlrp"}, ratio=1.3)
+    assert verdict("pareto")["verdict"] == REPRODUCED  # nothing is as fast, whatever its MAS
+
+
+def test_the_time_that_the_rollout_takes_is_compared_sample_by_sample(tables):
+    row = {"quantity": "time saved", "mean": 0.94, "low": 0.936, "high": 0.95, "n": 9}
+    pd.DataFrame([row, row | {"quantity": "rho"}]).to_csv(tables / "table3_agreement.csv", index=False)
+    assert verdict("rollout_time")["verdict"] == REPRODUCED
+    pd.DataFrame([row | {"low": 0.9}]).to_csv(tables / "table3_agreement.csv", index=False)
+    assert verdict("rollout_time")["verdict"] == UNDECIDED
+    pd.DataFrame([row | {"low": np.nan, "high": np.nan, "n": 5}]).to_csv(tables / "table3_agreement.csv", index=False)
+    assert verdict("rollout_time")["verdict"] == UNTESTABLE
+
+
+def test_a_bin_with_a_method_without_interval_is_not_judged(tables):
+    row = {"metric": "mas", "mean": 0.5, "low": 0.45, "high": 0.55, "n": 6, "length": 30}
+    bins = [
+        row | {"method": "flashtrace"},
+        row | {"method": "ifr", "mean": 0.7, "low": 0.6, "high": 0.8},
+        row | {"method": "clp", "mean": 0.8, "low": np.nan, "high": np.nan},
+    ]  # six values of fewer records
+    pd.DataFrame(bins[:2]).to_csv(tables / "fig5_by_length.csv", index=False)
+    assert verdict("length_ahead")["verdict"] == REPRODUCED
+    pd.DataFrame(bins).to_csv(tables / "fig5_by_length.csv", index=False)
+    assert verdict("length_ahead")["verdict"] == UNTESTABLE
+
+
+def test_the_ablations_and_questions_are_taken_up(tables):
+    rows = [{"data": data, "quantity": quantity, "hop": hop, "mean": mean, "low": mean - 0.05, "high": mean + 0.05,
+             "change": change, "change_low": change - 0.02, "change_high": change + 0.02, "n": 9}
+            for data in ("RULER", "MoreHopQA")
+            for quantity, hop, mean, change in (
+                ("reasoning", 0, 0.5, 0), ("prompt", 0, 0.3, 0), ("reasoning", 1, 0.6, 0.1), ("prompt", 1, 0.4, 0.1),
+                ("place in T", 1, 0.4, -0.1))]  # fmt: skip
+    pd.DataFrame(rows).to_csv(tables / "fig7_mass_shift.csv", index=False)
+    found = [verdict(key)["verdict"] for key in ("hop0_on_t", "hop1_leaves_t", "hop1_to_input", "hop1_earlier")]
+    assert found == [REPRODUCED, FAILED, REPRODUCED, REPRODUCED]
+    change(tables / "fig7_mass_shift.csv", {"quantity": "prompt", "hop": 0, "data": "RULER"}, high=0.5)
+    assert verdict("hop0_on_t")["verdict"] == PARTLY  # 0.45 to 0.55 against 0.25 to 0.5
+    pair = {"metric": "rise", "difference": -0.1, "low": -0.2, "high": -0.05, "n": 11}
+    hops = [pair | {"cell": cell, "metric": metric} for cell in ("all cells", "chains") for metric in ("rise", "mas")]
+    pd.DataFrame(hops).to_csv(tables / "table7_ruler.csv", index=False)
+    assert verdict("one_hop_ruler")["verdict"] == REPRODUCED and len(verdict("one_hop_ruler")["findings"]) == 2
+    ways = [pair | {"method": m, "metric": metric} for m in ("sentence", "rising") for metric in ("rise", "mas")]
+    pd.DataFrame(ways).to_csv(tables / "appendix_m_paired.csv", index=False)
+    assert verdict("sentences")["verdict"] == REPRODUCED and len(verdict("sentences")["findings"]) == 2
+    recovery = pair | {"metric": "recovery"}
+    readings = [recovery | {"choice": "sink"}, recovery | {"choice": "bias", "high": 0.1}]
+    pd.DataFrame(readings).to_csv(tables / "questions_ranked.csv", index=False)
+    assert verdict("choices")["verdict"] == PARTLY
+    pd.DataFrame([recovery]).to_csv(tables / "questions_best.csv", index=False)
+    assert verdict("best")["verdict"] == FAILED
+    masked = {"masked": "random", "more": 0.5, "more_low": 0.2, "more_high": 0.8, "n": 6}
+    pd.DataFrame([masked, masked | {"masked": "lowest"}]).to_csv(tables / "questions_causal.csv", index=False)
+    assert verdict("causal")["verdict"] == REPRODUCED
+
+
+def test_what_cannot_be_read_is_said_clearly(tables):
+    evidence = Evidence("copy")
+    with pytest.raises(ValueError, match="no table 'table99'"):
+        evidence.table("table99")
+    with pytest.raises(ValueError, match="has no column 'colour'"):
+        evidence.rows("fig1a_trend", colour="red")
+    with pytest.raises(Missing, match="no row with method lime"):
+        evidence.row("fig1b_change", method="lime")
+    with pytest.raises(ValueError, match="2 rows with method ifr"):
+        evidence.row("fig1b_change", method="ifr")
+    frame = pd.read_csv(tables / "fig1b_change.csv")
+    frame.drop(columns="low").to_csv(tables / "fig1b_change.csv", index=False)
+    with pytest.raises(ValueError, match=r"fig1b_change.csv lacks the columns \['low'\]"):
+        Evidence("copy").table("fig1b_change")
+    frame.assign(low="little").to_csv(tables / "fig1b_change.csv", index=False)
+    with pytest.raises(ValueError, match="are not numbers"):
+        verdict("recovery_falls")
+    frame.head(0).to_csv(tables / "fig1b_change.csv", index=False)
+    with pytest.raises(ValueError, match="has no rows"):
+        Evidence("copy").table("fig1b_change")
+    with pytest.raises(Missing, match="fig1a_trend.csv"):
+        Evidence("nowhere").table("fig1a_trend")
+
+
+def test_every_table_of_the_list_is_read_by_a_claim():
+    source = "".join(path.read_text() for path in (ROOT / "flashtrace_lib" / "report").glob("claim_*.py")
+                     if path.stem != "claim_evidence")  # fmt: skip
+    assert [name for name in FILES if f'"{name}"' not in source and name != PAIRS] == []
+
+
+def test_cells_with_other_records_than_the_table_are_left_out():
+    rows = [{"sample": s, "cell": c, "method": m, "metric": "rise", "value": v, "flagged": False}
+            for c in ("a", "b", "c") for s, v in (("1", 0.2), ("2", 0.4)) for m in ("flashtrace", "ifr")]  # fmt: skip
+    frame = pd.DataFrame(rows)
+    more = pd.concat([frame, frame.iloc[:1].assign(sample="3", value=9.0)])  # a sample of one method alone
+    pd.testing.assert_frame_equal(in_common(more), frame)
+    printed = pd.DataFrame([{"method": m, "cell": c, "metric": "rise", "mean": mean, "n": n}
+                            for c, mean, n in (("a", 0.3, 2), ("b", 0.3, 3), ("c", 0.31, 2))
+                            for m in ("flashtrace", "ifr")])  # fmt: skip
+    assert matching_cells(frame, printed) == {"a"}
+
+
+def test_the_committed_differences_are_those_of_the_stored_records(monkeypatch):
+    monkeypatch.setenv("FLASHTRACE_FIGURES_DIR", str(ROOT / "figures"))
+    folder = ROOT / "figures" / "laptop"
+    found, _ = paired_with_all("laptop")
+    stored = pd.read_csv(folder / "claims_paired.csv")
+    pd.testing.assert_frame_equal(found, stored[found.columns], rtol=1e-5, atol=1e-7, check_dtype=False)
+    groups = pd.read_csv(folder / "ruler_paired_groups.csv")  # 05_ruler computes FlashTrace minus IFR by itself
+    mine = found[(found["table"] == "table1_ruler") & (found["method"] == "ifr") & found["cell"].isin(groups["cell"])]
+    both = groups.merge(mine, on=["metric", "cell"], suffixes=("", "_mine"))
+    assert len(both) >= 9 and np.allclose(both[["difference", "low", "high"]], both[["difference_mine", "low_mine", "high_mine"]], atol=2e-3)  # fmt: skip # noqa: E501
+
+
+def test_a_table_of_groups_alone_is_compared_by_its_groups(monkeypatch):
+    monkeypatch.setenv("FLASHTRACE_FIGURES_DIR", str(ROOT / "figures"))
+    found, left_out = paired_with_all("laptop")
+    assert left_out == []  # nothing is printed about cells that the table does not show
+    mine = found[(found["table"] == "table10_last_token") & (found["metric"] == "rise")].set_index("cell")
+    printed = pd.read_csv(ROOT / "figures" / "laptop" / "table10_last_token.csv")
+    printed = printed.set_index(["method", "cell", "metric"])
+    assert set(mine.index) == set(printed.index.get_level_values("cell"))
+    for cell, row in mine.iterrows():
+        ours, theirs = (printed.loc[(method, cell, "rise")] for method in ("flashtrace", "last_token"))
+        if cell == "all cells":  # HotpotQA's two samples are of one template: one cluster, of half their weight
+            assert row["n"] == ours["n"] - 1
+        else:
+            assert row["difference"] == pytest.approx(ours["mean"] - theirs["mean"], abs=2e-6)
+            assert row["n"] == ours["n"] - (cell == "hotpotqa")
+
+
+def test_the_page_reads_well(tables):
+    page = judge.markdown(judge.judge_all(["copy"]))
+    lines = [line for line in page.splitlines() if line.startswith("| ")]
+    assert len(lines) >= len(CLAIMS) and max(map(len, lines)) < 800
+    assert "](../notebooks/05_ruler.ipynb)" in page and "## Profile copy" in page and "nan" not in page
+    assert "| | claim | verdict | paper | ours | notebook |" in page.replace("|  |", "| |")
+    shown = judge.verdict_table(judge.judge_all(["copy"]), "copy")
+    assert list(shown)[:2] == ["claim", "verdict"]
+    assert set(shown["verdict"]) <= set(rules.VERDICTS) and len(shown) == len(CLAIMS) - 8
+
+
+def test_numbers_stand_on_the_right():
+    rows = [(1, "a claim", "[05](../notebooks/05_ruler.ipynb)", ""), (27, "2 of them", "[10](x.ipynb)", "0.5")]
+    assert judge.table(["", "claim", "notebook", "value"], rows).splitlines()[1] == "| ---: | --- | ---: | ---: |"
+
+
+def test_the_readme_shows_the_claims_as_they_are(monkeypatch):
+    monkeypatch.setenv("FLASHTRACE_FIGURES_DIR", str(ROOT / "figures"))
+    judged = json.loads((ROOT / "figures" / "claims.json").read_text())  # which another test computes again
+    text = (ROOT / "README.md").read_text()
+    assert placed(text, summary(judged)) == text
+    shown = text.partition(BEGIN)[2].partition(END)[0]
+    assert len(HEADLINES) <= 25 and shown.count("\n| ") == 1 + 2 + len(judged[0]["verdicts"]) + 2 + 25
+    for found in judged:
+        if found["key"] in HEADLINES:
+            assert found["claim"] in shown
+
+
+def test_a_readme_without_its_marks_is_refused(tmp_path):
+    for text in ("nothing", BEGIN, f"{END}{BEGIN}",
+                 f"{BEGIN}{END}" * 2):  # fmt: skip
+        with pytest.raises(ValueError, match="needs one"):
+            placed(text, "section")
+
+
+def test_the_command_line_writes_page_and_readme(tables, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FLASHTRACE_ROOT", str(tmp_path / "checkout"))
+    (tmp_path / "checkout").mkdir()
+    readme = tmp_path / "checkout" / "README.md"
+    readme.write_text(f"before\n{BEGIN}\n{END}\nafter\n")
+    assert cli.main(["claims"]) == 0
+    text = readme.read_text()
+    assert text.startswith("before\n") and text.endswith("after\n") and rules.FAILED in text
+    assert (tmp_path / "claims.md").is_file() and json.loads((tmp_path / "claims.json").read_text())
+    assert "written:" in capsys.readouterr().out

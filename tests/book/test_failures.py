@@ -1,0 +1,131 @@
+"""Failure analysis: kinds of token, properties of samples and the search for the worst, by hand."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from flashtrace_book.experiments import failures
+from flashtrace_book.figures import ablation_plots
+from flashtrace_lib import Sample, Segments
+from flashtrace_lib.attribution import Attribution, Hop
+from flashtrace_lib.metrics.intervals import difference_interval
+
+TEXT = [
+    "<s>",
+    "user",
+    "The",
+    " key",
+    " is",
+    " 42",
+    ".",
+    "\n",
+    "What",
+    " is",
+    " it",
+    "?",
+    "<e>",
+    " 42",
+    "!",
+    "so",
+    "</s>",
+]
+
+
+def made(scores=(0, 1, 0, 2, 3, 0, 2, 0, 0, 2), name="a") -> tuple[Sample, Attribution]:
+    """Sixteen tokens: I = 2…11 with the evidence " key is 42", the question from 8, T = 13…14, O = 15."""
+    ids = torch.arange(100, 117)
+    ids[13] = ids[5]  # T repeats the number
+    gold = torch.zeros(17, dtype=torch.bool)
+    gold[3:6] = True
+    sample = Sample(
+        ids, Segments((2, 12), (13, 15), (15, 16)), gold=gold, tokens=TEXT,
+        sentences=[(2, 8), (8, 12), (13, 15), (15, 16)], metadata={"id": name, "cell": "c"},
+    )  # fmt: skip
+    whole = torch.zeros(17)
+    whole[[0, 1, 6, 7, 4, 8, 12, 13]] = torch.tensor([0.2, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.2])
+    return sample, Attribution(torch.tensor(scores).float(), "made", hops=[Hop(whole, (15, 16), torch.ones(1))])
+
+
+def test_every_token_has_the_kind_that_it_reads_as():
+    kinds = failures.token_kinds(made()[0])
+    assert kinds[:2] == ["first token", "template"] and kinds[12] == kinds[16] == "template"
+    assert kinds[2:8] == ["connective", "other words", "connective", "other words", "punctuation", "punctuation"]
+    assert kinds[8:12] == ["question", "connective", "connective", "punctuation"]
+    assert kinds[13:16] == ["reasoning", "reasoning", "output"]
+    bare = made()[0]
+    bare.tokens = None
+    with pytest.raises(ValueError, match="sample a has no display tokens or sentences"):
+        failures.token_kinds(bare)
+
+
+def test_mass_by_kind_is_a_partition():
+    frame = failures.mass_by_kind(*zip(made(), strict=True))
+    shares = frame.set_index("kind")
+    expected = {"first token": 0.2, "template": 0.2, "punctuation": 0.2, "connective": 0.1, "question": 0.1,
+                "other words": 0.0, "reasoning": 0.2, "output": 0.0}  # fmt: skip
+    assert shares["mass"].to_dict() == pytest.approx(expected)
+    assert shares["tokens"].sum() == pytest.approx(1) and shares.loc["punctuation", "tokens"] == pytest.approx(3 / 17)
+    other = made(name="b")[1]
+    both = failures.mass_by_kind([made()[0], made(name="b")[0]], [made()[1], other])
+    table = failures.structure_table(both).set_index("kind")
+    assert list(table.index) == list(failures.STRUCTURE)
+    assert table.loc["first token", ["mean", "low", "high", "n"]].tolist() == pytest.approx(
+        [0.2, math.nan, math.nan, 2], nan_ok=True
+    )
+    pair = [part * 3 for part in ([made()[0], made(name="b")[0]], [made()[1], other])]
+    table = failures.structure_table(failures.mass_by_kind(*pair)).set_index("kind")
+    assert table.loc["first token", ["mean", "low", "high", "n"]].tolist() == pytest.approx([0.2, 0.2, 0.2, 6])
+
+
+def test_properties_by_hand():
+    row = failures.sample_properties(*zip(made(), strict=True)).iloc[0]
+    assert (row["sample"], row["cell"], row["gold_pieces"]) == ("a", "c", 1)
+    # |I| = 10, so one token is the top tenth: ". " with 3, which is no evidence; of the top 3 one is (a tie at 2: the
+    # earlier ones, positions 3 and 6 of I, of which the first is evidence).
+    assert row["recovery"] == 0 and row["r_precision"] == pytest.approx(1 / 3)
+    assert row["gold_share"] == pytest.approx(0.3) and row["gold_mass"] == pytest.approx(3 / 10)
+    assert row["punctuation"] == pytest.approx(5 / 10) and row["question"] == pytest.approx(2 / 10)
+    assert row["connective"] == 0 and row["quoted"] == pytest.approx(1 / 3)
+    assert row["first_token"] == pytest.approx(0.2) and row["template"] == pytest.approx(0.2)
+    entropy = -(1 / 3 * math.log(1 / 3) + 2 / 3 * math.log(2 / 3))
+    assert row["gold_evenness"] == pytest.approx(math.exp(entropy) / 3)
+    found = failures.sample_properties(*zip(made(scores=(0, 0, 0, 9, 0, 0, 0, 0, 0, 0)), strict=True)).iloc[0]
+    assert found["recovery"] == pytest.approx(1 / 3) and found["reached"] == 1 and found["spread"] == pytest.approx(0.1)
+    blank, attribution = made()
+    blank.gold = None
+    assert failures.sample_properties([blank], [attribution]).empty
+    assert failures.evenness(np.ones(7)) == pytest.approx(1) and np.isnan(failures.evenness(np.zeros(3)))
+
+
+def test_the_search_finds_the_worst_and_what_they_share():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"sample": [f"s{i}" for i in range(20)], "reached": [0.0] * 6 + [0.5] * 14, "r_precision": 0.1,
+         "gold_mass": 0.2,
+         "spread": np.r_[rng.normal(0.9, 0.02, 6), rng.normal(0.4, 0.02, 14)], "question": rng.normal(0.3, 0.02, 20)}
+    )  # fmt: skip
+    table.loc[3, "gold_mass"] = 0.1  # of those that reached nothing, the one with the least mass on the evidence
+    worst = failures.worst_samples(table.sample(frac=1, random_state=1), 6)
+    assert set(worst["sample"]) == {f"s{i}" for i in range(6)} and worst["sample"].iloc[0] == "s3"
+    shared = failures.contrast(table, worst["sample"], ("spread", "question")).set_index("property")
+    assert shared.loc["spread", "low"] > 0.4 and shared.loc["question", "low"] < 0 < shared.loc["question", "high"]
+    assert shared.loc["spread", "difference"] == pytest.approx(
+        table["spread"][:6].mean() - table["spread"][6:].mean()
+    ) and shared.loc["spread", ["n_worst", "n"]].tolist() == [6, 20]
+    expected = difference_interval(table["spread"][:6], table["spread"][6:])
+    assert tuple(shared.loc["spread", ["low", "high"]]) == pytest.approx(expected)
+    alone = failures.contrast(table, [f"s{i}" for i in range(5)], ("spread",)).iloc[0]
+    assert np.isnan(alone["low"]) and alone["n_worst"] == 5
+
+
+def test_places_in_the_top_tenth():
+    frame = failures.top_places(*zip(made(), strict=True))
+    places, tokens = frame.set_index("kind")["places"], frame.set_index("kind")["tokens"]
+    assert places.to_dict() == {"evidence": 0, "punctuation": 1, "connective": 0, "question": 0, "other words": 0}
+    assert tokens.sum() == pytest.approx(1) and tokens["evidence"] == pytest.approx(0.3)
+    assert tokens["connective"] == pytest.approx(0.3)  # "The", "is", "it"; the "is" of the evidence is evidence
+    fig = ablation_plots.places_by_kind(frame.assign(group="worst"))
+    assert [bar.get_height() for bar in fig.axes[0].patches] == pytest.approx([0, 1, 0, 0, 0])

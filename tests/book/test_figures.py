@@ -1,0 +1,324 @@
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from flashtrace_book.figures import overview, plots, style
+from flashtrace_book.figures.mass import mass_frame, position_frame
+from flashtrace_book.figures.tables import LONG_COLUMNS, comparison_table, distinct_best, styled, wide_table
+from flashtrace_book.paper_numbers import PAPER, RULER_CELLS, TEXT, paper_value, text_value
+from flashtrace_lib import FlashTrace, Segments
+from flashtrace_lib.attribution import Attribution
+from flashtrace_lib.evaluation.results_table import summarise
+from tests.oracles.tiny import tiny_model, tiny_sample
+from tests.support.whiskers import drawn
+
+TABLE_1_METHODS = ("perturbation", "reagent", "clp", "ifr", "attnlrp", "flashtrace")
+
+
+def texts(figure):
+    figure.canvas.draw()
+    found = [t.get_text() for axes in figure.axes for t in axes.texts]
+    found += [figure.axes[0].get_title(loc="left"), figure.axes[0].get_title()]
+    legend = figure.axes[0].get_legend()
+    return found + ([t.get_text() for t in legend.get_texts()] if legend else []) + [t.get_text() for t in figure.texts]
+
+
+def summary(rows):
+    return pd.DataFrame(rows, columns=["method", "cell", "metric", "mean", "low", "high", "n", "flagged"])
+
+
+ROWS = [
+    ("flashtrace", "mq_q2", "recovery", 0.70, 0.60, 0.80, 10, 0),
+    ("ifr", "mq_q2", "recovery", 0.40, 0.30, 0.50, 10, 0),
+    ("random", "mq_q2", "recovery", 0.10, 0.05, 0.15, 10, 0),
+    ("flashtrace", "h2_c3", "recovery", 0.50, 0.40, 0.60, 8, 0),
+    ("ifr", "h2_c3", "recovery", 0.45, 0.35, 0.55, 8, 0),
+    ("flashtrace", "mq_q2", "rise", 0.30, 0.25, 0.35, 10, 3),
+    ("ifr", "mq_q2", "rise", 0.20, 0.15, 0.24, 10, 3),
+]
+
+
+# --- the paper's numbers --------------------------------------------------------------------------------------
+
+
+def test_table_1_is_complete():
+    keys = {(m, c, k) for m in TABLE_1_METHODS for c in RULER_CELLS for k in ("recovery", "rise", "mas")}
+    assert set(PAPER[1]) == keys and len(RULER_CELLS) == 11
+    assert all(0 < value < 1 for value in PAPER[1].values())
+
+
+@pytest.mark.parametrize("table", [2, 3, 4, 5, 7, 8, 9, 10])
+def test_other_tables_are_full_grids(table):
+    methods, cells, metrics = (set(part) for part in zip(*PAPER[table], strict=True))
+    assert set(PAPER[table]) == {(m, c, k) for m in methods for c in cells for k in metrics}
+    fractions = [v for (_, _, metric), v in PAPER[table].items() if metric in ("recovery", "rise", "mas")]
+    assert all(0 < value < 1 for value in fractions)
+
+
+def test_the_tables_agree_with_each_other():
+    # One experiment, several tables: Table 2, 3 and 7 hold the same MoreHopQA runs, Table 1 and 10 the same HotpotQA.
+    for metric in ("rise", "mas"):
+        same = {paper_value(2, "flashtrace", "morehopqa", metric), paper_value(3, "flashtrace", "morehopqa", metric)}
+        assert same == {paper_value(7, "flashtrace_k1", "morehopqa", metric)}
+    for metric in ("recovery", "rise", "mas"):
+        assert paper_value(1, "flashtrace", "hotpotqa", metric) == paper_value(10, "flashtrace", "hotpotqa", metric)
+    # Numbers of the text that follow from tables.
+    saved = 1 - paper_value(3, "flashtrace", "morehopqa", "seconds") / paper_value(3, "rollout", "morehopqa", "seconds")
+    assert text_value("rollout_time_saved") == pytest.approx(saved, abs=5e-4)
+    for metric in ("rise", "mas"):
+        loss = paper_value(3, "flashtrace", "morehopqa", metric) / paper_value(3, "rollout", "morehopqa", metric) - 1
+        assert text_value(f"rollout_{metric}_loss") == pytest.approx(loss, abs=2e-3)
+    memory = [paper_value(9, mode, "qwen3_4b_2048", "peak_gib") for mode in ("recompute", "cached")]
+    assert text_value("memory_saved") == pytest.approx(1 - memory[0] / memory[1], abs=5e-3)
+    seconds = [paper_value(9, mode, "qwen3_4b_2048", "seconds") for mode in ("recompute", "cached")]
+    assert text_value("latency_added") == pytest.approx(seconds[0] / seconds[1] - 1, abs=5e-3)
+
+
+def test_unknown_numbers():
+    assert math.isnan(paper_value(1, "random", "mq_q2", "recovery"))
+    with pytest.raises(ValueError, match="no numbers in table 6"):
+        paper_value(6, "flashtrace", "mq_q2", "recovery")
+    with pytest.raises(ValueError, match="no number 'x'"):
+        text_value("x")
+    assert all(place for _, place in TEXT.values())
+
+
+# --- tables ---------------------------------------------------------------------------------------------------
+
+
+def test_long_table_follows_the_schema():
+    long = comparison_table(summary(ROWS), 1, profile="smoke", model="tiny")
+    assert tuple(long.columns) == LONG_COLUMNS and len(long) == len(ROWS)
+    mine = long[(long["method"] == "flashtrace") & (long["cell"] == "h2_c3")].iloc[0]
+    assert mine["paper"] == 0.698 and mine["mean"] == 0.5 and mine["n"] == 8
+    assert math.isnan(long[long["method"] == "random"]["paper"].iloc[0])
+    assert set(long["profile"]) == {"smoke"} and set(long["model"]) == {"tiny"}
+    assert list(long[long["metric"] == "recovery"]["method"]) == ["ifr", "ifr", "random", "flashtrace", "flashtrace"]
+    assert comparison_table(summary(ROWS), profile="smoke", model="tiny")["paper"].isna().all()
+
+
+def test_only_a_distinct_best_is_bold():
+    best = distinct_best(comparison_table(summary(ROWS), 1, profile="p", model="m"))
+    assert best == {("mq_q2", "recovery"): "flashtrace", ("mq_q2", "rise"): "ifr"}  # h2_c3 overlaps
+    alone = summary([(*ROWS[0][:4], math.nan, math.nan, 1, 0), (*ROWS[1][:4], math.nan, math.nan, 1, 0)])
+    assert distinct_best(comparison_table(alone, profile="p", model="m")) == {}
+
+
+def test_wide_table_reads_as_promised():
+    wide = wide_table(comparison_table(summary(ROWS), 1, profile="p", model="m"))
+    assert list(wide.columns) == ["metric", "method", "mq q2", "h2 c3"]
+    row = wide[(wide["method"] == "FlashTrace") & wide["metric"].str.contains("recovery")].iloc[0]
+    assert row["mq q2"] == "**0.70** [0.60, 0.80] (0.48)" and row["h2 c3"] == "0.50 [0.40, 0.60] (0.70)"
+    rise = wide[(wide["method"] == "FlashTrace") & wide["metric"].str.contains("RISE")].iloc[0]
+    assert rise["mq q2"] == "0.30 [0.25, 0.35] (0.07) †3" and rise["h2 c3"] == "–"
+    random = wide[wide["method"] == "Random"].iloc[0]
+    assert random["mq q2"] == "0.10 [0.05, 0.15]"
+    assert wide["metric"].str.endswith(("↑", "↓")).all()
+
+
+def test_a_notebook_shows_bold_where_the_file_has_its_mark():
+    wide = wide_table(comparison_table(summary(ROWS), 1, profile="p", model="m"))
+    assert "**0.70** [0.60, 0.80] (0.48)" in wide["mq q2"].tolist()  # as the .md has it
+    page = styled(wide, "table1").to_html()
+    assert "><b>0.70</b> [0.60, 0.80] (0.48)</td>" in page and "*" not in page and 'id="T_table1"' in page
+
+
+def test_cells_of_a_styled_table_are_text():
+    frame = pd.DataFrame({"text": ["<script>1</script> & 2 < 3", "**a** * b, *c*<br>d"], "n": [1, 2]})
+    page = styled(frame, "x", prose=True).to_html()
+    assert ">&lt;script&gt;1&lt;/script&gt; &amp; 2 &lt; 3</td>" in page
+    assert "><b>a</b> * b, <i>c</i><br>d</td>" in page and ">2</td>" in page
+    assert "white-space: normal" in page and "white-space" not in styled(frame, "x").to_html()
+
+
+def test_bad_summaries():
+    with pytest.raises(ValueError, match="lacks the columns"):
+        comparison_table(summary(ROWS).drop(columns="low"), 1, profile="p", model="m")
+    with pytest.raises(ValueError, match="twice"):
+        comparison_table(summary([*ROWS, ROWS[0]]), 1, profile="p", model="m")
+    with pytest.raises(ValueError, match="no numbers in table 99"):
+        comparison_table(summary(ROWS), 99, profile="p", model="m")
+
+
+# --- style ----------------------------------------------------------------------------------------------------
+
+
+def test_methods_of_one_figure_look_different():
+    hops = {f"flashtrace_k{k}" for k in range(4)}
+    targets = {"sentence", "rising", "falling"}  # drawn beside these alone:
+    together = [set(style.METHOD_STYLES) - hops - targets, hops, targets | {"flashtrace", "last_token", "mean_pooling"}]
+    for names in together:
+        looks = [(s.colour, s.marker, str(s.line)) for s in map(style.METHOD_STYLES.get, names)]
+        for part in zip(*looks, strict=True):
+            assert len(set(part)) == len(looks)  # colour, marker and line each tell all methods apart
+    assert len({s.marker for s in style.METHOD_STYLES.values()}) == len(style.METHOD_STYLES)
+    assert style.method_style("mine") == style.method_style("mine")
+    assert style.method_style("mine").label == "mine"
+
+
+def test_order_of_methods_is_the_paper_s():
+    names = ["random", "flashtrace", "zzz", "ifr", "perturbation", "ifr"]
+    assert style.method_order(names) == ["perturbation", "ifr", "random", "flashtrace", "zzz"]
+
+
+def test_use_style_sets_and_pdf_embeds_fonts():
+    import matplotlib as mpl
+
+    with mpl.rc_context():
+        style.use_style()
+        assert mpl.rcParams["pdf.fonttype"] == 42 and mpl.rcParams["svg.hashsalt"] == "flashtrace"
+
+
+# --- mass -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def traced():
+    model = tiny_model("llama")
+    samples = [tiny_sample(n=40, prompt=(1, 15), reasoning=(16, 30), output=(31, 39), seed=s) for s in range(3)]
+    return samples, [FlashTrace(hops=2).attribute(model, s) for s in samples]
+
+
+def test_mass_frame_agrees_with_the_flow(traced):
+    samples, attributions = traced
+    frame = mass_frame(samples, attributions)
+    assert frame.groupby(["sample", "hop"])["mass"].sum().to_numpy() == pytest.approx(1)
+    for sample, attribution in zip(*traced, strict=True):
+        mine = frame[(frame["sample"] == sample.id) & (frame["segment"] == "reasoning")].sort_values("hop")
+        assert mine["mass"].to_numpy() == pytest.approx(attribution.flow, abs=1e-5)
+
+
+def test_position_frame_cuts_t_into_equal_parts(traced):
+    samples, attributions = traced
+    frame = position_frame(samples, attributions, bins=7)  # T has 14 tokens: two a part
+    scores = attributions[1].hops[1].scores[16:30].double()
+    mine = frame[(frame["sample"] == samples[1].id) & (frame["hop"] == 1)].sort_values("position")
+    assert mine["mass"].to_numpy() == pytest.approx((scores.reshape(7, 2).sum(1) / scores.sum()).numpy())
+    assert mine["position"].to_numpy() == pytest.approx((np.arange(7) + 0.5) / 7)
+
+
+def test_mass_needs_hops(traced):
+    samples, _ = traced
+    with pytest.raises(ValueError, match="no hops"):
+        mass_frame(samples[:1], [Attribution(torch.ones(14), "ifr")])
+
+
+# --- plots ----------------------------------------------------------------------------------------------------
+
+
+def test_mass_plots_state_n_and_show_the_means(traced):
+    samples, attributions = traced
+    frame = mass_frame(samples, attributions)
+    figure = plots.mass_by_segment(frame, seed=1)
+    assert any("n = 3 samples" in text for text in texts(figure))
+    heights = [patch.get_height() for patch in figure.axes[0].patches]
+    expected = frame.groupby(["segment", "hop"])["mass"].mean()
+    assert sorted(heights) == pytest.approx(sorted(expected))
+    assert {"Input I", "Reasoning T", "Output O", "Context"} <= set(texts(figure))
+    figure = plots.mass_by_position(position_frame(samples, attributions, bins=4))
+    assert len(figure.axes[0].lines) == 3 + 1  # a line a hop, and the even spread
+    assert "position" in figure.axes[0].get_xlabel() and "fraction" in figure.axes[0].get_ylabel()
+
+
+def test_jitter_is_seeded(traced):
+    frame = mass_frame(*traced)
+
+    def dots(seed):
+        return np.concatenate(
+            [c.get_offsets() for c in plots.mass_by_segment(frame, seed=seed).axes[0].collections[1::2]]
+        )
+
+    assert (dots(0) == dots(0)).all() and (dots(0) != dots(1)).any()
+
+
+def test_cost_curve_fits_the_exponent_and_marks_failures():
+    sizes = [10, 100, 1000]
+    rows = [("flashtrace", n, 0.01 * n, r) for n in sizes for r in range(2)]
+    rows += [("ifr", n, 0.01 * n**2 if n < 1000 else math.nan, 0) for n in sizes]
+    frame = pd.DataFrame(rows, columns=["method", "tokens", "seconds", "run"])
+    figure = plots.cost_curve(frame, "tokens", "seconds", xlabel="target (tokens)", ylabel="time (s)")
+    legend = [text for text in texts(figure) if "size" in text]
+    assert legend == ["IFR: ∝ size$^{2.00}$", "FlashTrace: ∝ size$^{1.00}$"]
+    assert figure.axes[0].get_xscale() == figure.axes[0].get_yscale() == "log"
+    assert any("n = 1–2 runs" in text and "out of memory" in text for text in texts(figure))
+    crosses = [line for line in figure.axes[0].lines if line.get_marker() == "x"]
+    assert [list(line.get_xdata()) for line in crosses] == [[1000]]
+    with pytest.raises(ValueError, match="positive"):
+        plots.cost_curve(frame.assign(seconds=0.0), "tokens", "seconds")
+
+
+def test_metric_bars_show_means_and_the_paper_s_values():
+    long = comparison_table(summary(ROWS), 1, profile="p", model="m")
+    figure = plots.metric_bars(long, "recovery")
+    heights = [patch.get_height() for patch in figure.axes[0].patches]
+    assert sorted(h for h in heights if not math.isnan(h)) == [0.1, 0.4, 0.45, 0.5, 0.7]
+    diamonds = [y for line in figure.axes[0].lines if line.get_marker() == "D" for y in line.get_ydata()]
+    assert {0.483, 0.698, 0.471, 0.136} <= set(diamonds)
+    assert any("n = 8–10 samples" in text and "higher is better" in text for text in texts(figure))
+    with pytest.raises(ValueError, match="no rows of metric 'mas'"):
+        plots.metric_bars(long, "mas")
+
+
+def test_below_six_samples_no_interval_is_drawn_or_printed_and_nothing_is_bold():
+    rng = np.random.default_rng(0)
+
+    def frame(n):
+        rows = [{"sample": i, "cell": "c", "metric": "recovery", "method": method, "flagged": False,
+                 "value": level + 0.01 * rng.normal()}
+                for i in range(n) for method, level in (("ifr", 0.1), ("flashtrace", 0.8))]  # fmt: skip
+        return comparison_table(summarise(pd.DataFrame(rows)), profile="p", model="m")
+
+    few, enough = frame(5), frame(6)
+    assert "**" in wide_table(enough).to_string() and wide_table(enough).to_string().count("[") == 2
+    assert "**" not in wide_table(few).to_string() and "[" not in wide_table(few).to_string()
+    assert len(drawn(plots.metric_bars(enough, "recovery"))) == 2 and not drawn(plots.metric_bars(few, "recovery"))
+    assert any("n = 5" in text and "none below 6 samples" in text for text in texts(plots.metric_bars(few, "recovery")))
+    runs = pd.DataFrame({"method": "ifr", "size": [1, 1, 2, 2], "seconds": [1.0, 1.1, 2.0, 2.1]})
+    assert not drawn(plots.cost_curve(runs, "size", "seconds"))
+    assert len(drawn(plots.cost_curve(pd.concat([runs] * 3), "size", "seconds"))) == 2
+    spread = pd.DataFrame([{"sample": i, "hop": 0, "segment": "prompt", "mass": 0.5 + 0.01 * i} for i in range(6)])
+    assert len(drawn(plots.mass_by_segment(spread))) == 1 and not drawn(plots.mass_by_segment(spread[:5]))
+
+
+@pytest.mark.parametrize("draw", [plots.mass_by_segment, plots.mass_by_position])
+def test_plots_name_missing_columns(draw):
+    with pytest.raises(ValueError, match="lacks the columns"):
+        draw(pd.DataFrame({"sample": [1], "hop": [0]}))
+    with pytest.raises(ValueError, match="is empty"):
+        draw(pd.DataFrame(columns=["sample", "hop", "segment", "position", "mass"]))
+
+
+# --- the overview ---------------------------------------------------------------------------------------------
+
+
+def overview_arrays(m=4, n=40):
+    rng = np.random.default_rng(0)
+    attention, weights = rng.dirichlet(np.ones(n), size=m), rng.random(m)
+    return attention, weights, rng.random(n), [f"t{i}" for i in range(n)], Segments((2, 20), (22, 32), (34, 38))
+
+
+def test_span_overview_draws_what_it_is_given():
+    attention, weights, proximity, tokens, segments = overview_arrays()
+    figure = overview.span_overview(
+        torch.tensor(attention), weights @ attention, proximity, tokens, segments, weights=weights, top=3, title="T"
+    )
+    assert isinstance(figure, Figure) and len(figure.axes) == 4
+    matrix = figure.axes[0].images[0].get_array()
+    assert np.allclose(matrix, attention)
+    lower = [axes for axes in figure.axes if "L1" in axes.get_ylabel()][0]
+    bars = [patch.get_height() for patch in lower.patches if patch.get_width() == 1.0][:40]
+    assert bars == pytest.approx(list(proximity))
+    found = texts(figure)
+    assert f"t{proximity.argmax()}" in found and "4 rows → 1 row" in found and "Input I" in found
+
+
+def test_span_overview_checks_its_arrays():
+    attention, weights, proximity, tokens, segments = overview_arrays()
+    with pytest.raises(ValueError, match="must be \\[4, 40\\]"):
+        overview.span_overview(attention[:3], weights @ attention, proximity, tokens, segments)
+    with pytest.raises(ValueError, match="not Σ_i w_i"):
+        overview.span_overview(attention, weights @ attention, proximity, tokens, segments)  # weights left out

@@ -1,0 +1,96 @@
+"""The notebooks of the book: both halves agree, and the whole runs from nothing.
+
+That their stored outputs are still what the code gives is checked by nbval, in the same pytest call.
+"""
+
+import json
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+import papermill
+import pytest
+
+from flashtrace_book.notebooks import read_source
+from flashtrace_book.runner import run_book
+from flashtrace_lib import files
+from tests.environment import ROOT
+
+FOLDER = ROOT / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def outline(notebook):
+    """What a reader edits: (type, source, tags) of each cell."""
+    return [(cell.cell_type, cell.source, cell.metadata.get("tags", [])) for cell in notebook.cells]
+
+
+def read(path):
+    return nbformat.read(path, as_version=4)
+
+
+def tagged(notebook, tag):
+    return [cell for cell in notebook.cells if tag in cell.metadata.get("tags", [])]
+
+
+def test_the_book_has_notebooks_and_each_has_both_halves():
+    assert NOTEBOOKS
+    assert [path.stem for path in NOTEBOOKS] == sorted(path.stem for path in (FOLDER / "py").glob("*.py"))
+
+
+@each_notebook
+def test_both_halves_say_the_same(path):
+    name = path.stem
+    assert outline(read(path)) == outline(read_source(FOLDER / "py" / f"{name}.py")), (
+        f"the halves of {name} have drifted apart: edit the .py, then run `python -m flashtrace_lib notebooks {name}`"
+    )
+
+
+@each_notebook
+def test_notebook_is_in_the_shape_of_the_book(path):
+    notebook = read(path)
+    assert set(notebook.metadata) == {"kernelspec"}  # in particular no widgets: GitHub would not show the notebook
+    assert len(tagged(notebook, "parameters")) == 1
+    assert papermill.inspect_notebook(str(path))["profile"]["default"] == '"laptop"'
+    audits = tagged(notebook, "audit")
+    assert audits and audits[-1] is notebook.cells[-1], "a notebook ends with its audit"
+    assert all(cell.cell_type == "code" for cell in audits)
+
+
+@each_notebook
+def test_notebook_carries_the_outputs_of_one_clean_run(path):
+    code = [cell for cell in read(path).cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    assert any(cell.outputs for cell in code)
+    assert not [out for cell in code for out in cell.outputs if out.output_type == "error"]
+
+
+def test_nbval_collects_the_notebooks_and_nothing_else(pytestconfig):
+    assert pytestconfig.getini("testpaths") == ["tests", "notebooks"]
+    assert pytestconfig.option.nbval and Path(pytestconfig.option.nbval_sanitize_with).is_file()
+    # Executed copies stand under build/, outside the test paths; anything below notebooks/ would be collected.
+    assert sorted(FOLDER.rglob("*.ipynb")) == NOTEBOOKS
+
+
+@pytest.mark.slow
+def test_the_book_runs_from_nothing(tmp_path, monkeypatch):
+    for name in ("RESULTS", "FIGURES", "BUILD"):
+        monkeypatch.setenv(f"FLASHTRACE_{name}_DIR", str(tmp_path / name.lower()))
+    result = run_book("smoke")
+    assert [(outcome.name, outcome.error) for outcome in result.outcomes] == [(p.stem, None) for p in NOTEBOOKS]
+    assert result.exit_code == 0
+
+    figures = tmp_path / "figures" / "smoke"
+    manifest = json.loads(result.manifest.read_text())
+    assert manifest["outputs"] == files.hash_tree(figures) and manifest["outputs"]
+    assert manifest["models"] and all(facts["fingerprint"] for facts in manifest["models"].values())
+    assert {record["from_nothing"] for record in manifest["notebooks"].values()} == {True}
+    for png in figures.glob("*.png"):
+        assert png.stat().st_size > 5000 and png.with_suffix(".pdf").is_file()
+    tables = list(figures.glob("*.csv"))
+    assert tables and list(figures.glob("*.png"))
+    for csv in tables:
+        table = pd.read_csv(csv)
+        assert len(table) and set(table["profile"]) == {"smoke"}
+        assert csv.with_suffix(".md").is_file() and csv.with_suffix(".tex").is_file()

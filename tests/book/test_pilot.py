@@ -1,0 +1,131 @@
+"""The pilot study: shares on T, paired change with reasoning, fitted cost; its figures."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from flashtrace_book.experiments import pilot
+from flashtrace_book.figures import pilot_plots
+from flashtrace_book.profiles.sections import PilotProfile
+from flashtrace_book.run import start
+from flashtrace_lib import FlashTrace
+from flashtrace_lib.evaluation import evaluate
+from flashtrace_lib.methods import IFR, AttnLRP
+from flashtrace_lib.store import Store
+from tests.oracles.tiny import tiny_model, tiny_sample
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLASHTRACE_RESULTS_DIR", str(tmp_path / "results"))
+    monkeypatch.setenv("FLASHTRACE_FIGURES_DIR", str(tmp_path / "figures"))
+    made = start("smoke")
+    object.__setattr__(made.profile, "pilot", PilotProfile(cost_input=8, cost_reasoning=(2, 4, 8, 16)))
+    return made
+
+
+def test_the_share_on_reasoning_is_that_of_the_hops(tmp_path):
+    model, samples = tiny_model(), [tiny_sample(seed=i) for i in range(3)]
+    methods = {"flashtrace": FlashTrace(hops=2), "ifr": IFR(), "attnlrp": AttnLRP()}
+    store = Store(tmp_path / "s")
+    evaluate(methods, samples, model, store=store, metrics=("recovery",), progress=False)
+    evaluate({"flashtrace": FlashTrace(hops=1)}, samples, model, store=store, metrics=("recovery",), progress=False)
+    evaluate(methods, [tiny_sample(seed=7)], model, store=store, metrics=("recovery",), progress=False)
+    evaluate(methods, samples, tiny_model(seed=1), store=store, metrics=("recovery",), progress=False)
+
+    frame = pilot.mass_on_reasoning(store, samples, model, methods)
+    assert frame.groupby(["method", "hop"]).size().to_dict() == {
+        ("attnlrp", 0): 3, ("flashtrace", 0): 3, ("flashtrace", 1): 3, ("flashtrace", 2): 3, ("ifr", 0): 3
+    }  # fmt: skip
+    for sample in samples:
+        attribution = methods["flashtrace"].attribute(model, sample)
+        mine = frame[(frame["sample"] == sample.id) & (frame["method"] == "flashtrace")].sort_values("hop")
+        assert mine["share"].tolist() == pytest.approx(attribution.flow[:3], abs=1e-5)
+        hops = [hop.scores for hop in attribution.hops]
+        both = [float(w[9:12].sum() / (w[9:12].sum() + w[1:8].sum())) for w in hops]  # T and I of a tiny sample
+        assert mine["share_of_both"].tolist() == pytest.approx(both, abs=1e-5)
+    assert pilot.mass_on_reasoning(store, samples, model, ["ifr"])["method"].unique().tolist() == ["ifr"]
+
+
+def test_rank_correlation_sees_a_monotone_trend():
+    frame = pd.DataFrame({"method": "ifr", "hop": 0, "n_reasoning": [1, 10, 100, 1000], "share": [0.1, 0.2, 0.3, 0.9]})
+    assert pilot.rank_correlations(frame).to_dict("records") == [
+        {"method": "ifr", "hop": 0, "rho": pytest.approx(1), "n": 4}
+    ]
+
+
+def test_the_change_with_reasoning_is_paired():
+    def frame(values):
+        return pd.DataFrame(
+            [{"method": "ifr", "metric": "recovery", "sample": f"s{i}", "value": v} for i, v in enumerate(values)]
+        )
+
+    frames = {"direct": frame([0.1, 0.5, 0.9, 0.3, 0, 0.2]), "thinking": frame([0.2, 0.6, 1.0, 0.4, 0.1, 0.3])}
+    row = pilot.change_with_reasoning(frames).iloc[0]
+    assert row["difference"] == pytest.approx(0.1) and row["n"] == 6
+    assert row["low"] == pytest.approx(0.1) and row["high"] == pytest.approx(0.1)  # the level cancels in the pairs
+
+
+def test_a_power_law_is_recovered():
+    x = np.array([3.0, 10.0, 50.0])
+    factor, exponent = pilot.power_law(x, 0.02 * x**1.7)
+    assert (factor, exponent) == (pytest.approx(0.02), pytest.approx(1.7))
+    with pytest.raises(ValueError, match="two measured sizes or more"):
+        pilot.power_law([3], [1.0])
+
+
+def test_cost_is_measured_up_to_the_limit_then_extrapolated(run, monkeypatch):
+    measured = []
+
+    def seconds(attribute, model, sample):
+        method = attribute.__self__
+        measured.append((method.name, sample.segments.reasoning[1] - sample.segments.reasoning[0], len(sample)))
+        n_generated = len(sample) - 8
+        return 5.0 * n_generated if method.name == "ifr" else 0.5
+
+    monkeypatch.setattr(pilot, "timed", seconds)
+    model = tiny_model()
+    methods = {"ifr per token": IFR(batch_size=1), "flashtrace": FlashTrace()}
+    object.__setattr__(run.profile.pilot, "cost_limit", 1)  # over it from the first on, but a fit needs three
+    cost = pilot.cost_of_hops(run, model, methods, naive=("ifr per token",))
+    naive = cost[cost["method"] == "ifr per token"]
+    assert naive["measured"].tolist() == [True, True, True, False]
+    assert naive["seconds"].tolist() == pytest.approx([90, 100, 120, 160])
+    assert cost[cost["method"] == "flashtrace"]["measured"].all()
+    # the naive way has every generated token in O, FlashTrace the reasoning in T
+    naive_ones, all_sizes = [("ifr", 0, 24 + n) for n in (2, 4, 8)], [("flashtrace", n, 24 + n) for n in (2, 4, 8, 16)]
+    assert measured == naive_ones + all_sizes
+    again = pilot.cost_of_hops(run, model, methods, naive=("ifr per token",))
+    assert len(measured) == 7 and again.equals(cost)  # from the store
+    figure = pilot_plots.extrapolated_cost(cost)
+    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert labels == ["IFR per token", "IFR per token, extrapolated", "FlashTrace"]
+
+
+def test_mass_figure_has_a_line_for_every_hop():
+    rows = [
+        {"sample": f"{cell}{i}", "cell": cell, "method": method, "hop": hop, "n_reasoning": n + i, "share": 0.5}
+        for cell, n in (("h1", 20), ("h2", 60)) for i in range(2)
+        for method, hops in (("ifr", 1), ("flashtrace", 2)) for hop in range(hops)
+    ]  # fmt: skip
+    figure = pilot_plots.mass_against_length(pd.DataFrame(rows))
+    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert labels == ["IFR", "FlashTrace, hop 0", "FlashTrace, hop 1"]
+    assert "n = 4 samples" in figure.axes[0].texts[0].get_text()
+    with pytest.raises(ValueError, match="lacks the columns"):
+        pilot_plots.mass_against_length(pd.DataFrame({"sample": [1]}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hops": [2, 1]}, r"pilot.hops must ascend, got \[2, 1\]"),
+        ({"hops": []}, "pilot.hops must be a list of one or more whole numbers"),
+        ({"cost_reasoning": [0]}, "a number of pilot.cost_reasoning must be a whole number of at least 1"),
+        ({"methods": ["ifr", "ifr"]}, "pilot.methods names something twice"),
+        ({"length": 0}, "pilot.length must be a whole number of at least 1"),
+    ],
+)
+def test_bad_settings_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        PilotProfile(**changes)

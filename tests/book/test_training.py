@@ -1,0 +1,265 @@
+"""The adapter: training resumes bit for bit, merging leaves a plain model, bad settings are refused."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+from flashtrace_book.reasoner import adapter, train
+from flashtrace_book.reasoner.batches import batches, held_out_lessons, step_lessons
+from flashtrace_book.reasoner.config import TrainingConfig, load_training_config, training_names
+from flashtrace_book.reasoner.curriculum import TASKS
+from flashtrace_lib.fingerprints import model_fingerprint
+from flashtrace_lib.kernel.decomposition import check_decomposition
+from flashtrace_lib.model import embedded
+from flashtrace_lib.model.embedded import use_reasoner_template
+from tests.environment import ROOT
+from tests.oracles.tiny_reasoner import load_tokenizer, tiny
+
+WEIGHTS = {"gsm8k": 1.0, "math500": 1.0}
+SMALL = dict(description="", steps=6, warmup=1, tokens_per_step=300, tokens_per_batch=250, weights=WEIGHTS, rank=4,
+             eval_every=3, eval_tasks=("gsm8k",), eval_problems=2, checkpoint_every=2, bf16=False)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    tokenizer = load_tokenizer()
+    use_reasoner_template(tokenizer)
+    return tokenizer
+
+
+@pytest.fixture
+def build(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLASHTRACE_BUILD_DIR", str(tmp_path))
+    return tmp_path
+
+
+def weights(folder):
+    return (folder / embedded.WEIGHTS).read_bytes()
+
+
+# --- lessons and batches --------------------------------------------------------------------------------------
+
+
+def test_targets_are_the_response_and_nothing_else(tokenizer):
+    config = TrainingConfig("t", **SMALL)
+    lessons = step_lessons(tokenizer, config, config.curriculum(), 0)
+    assert sum(len(item.ids) for item in lessons) >= 300
+    seen = []
+    for batch in batches(lessons, tokenizer.eos_token_id, 250):
+        assert batch.input_ids.numel() <= 250 or len(batch.lessons) == 1
+        for i, item in enumerate(batch.lessons):
+            assert batch.targets[batch.rows == i].tolist() == item.ids[item.n_prompt :]
+            text = tokenizer.decode(item.ids[item.n_prompt :])
+            assert text.endswith("<|im_end|>") and ("</think>" in text) == (item.mode == "thinking")
+            seen.append(item)
+    assert sorted(seen, key=lambda item: item.ids) == sorted(lessons, key=lambda item: item.ids)
+
+
+def test_held_out_lessons_are_never_trained_on(tokenizer):
+    config = TrainingConfig("t", **SMALL)
+    held_out = {tuple(item.ids) for item in held_out_lessons(tokenizer, config)}
+    curriculum = config.curriculum()
+    trained = {tuple(item.ids) for step in range(20) for item in step_lessons(tokenizer, config, curriculum, step)}
+    assert len(held_out) == 2 and held_out.isdisjoint(trained)
+
+
+# --- training -------------------------------------------------------------------------------------------------
+
+
+def test_training_lowers_the_loss_and_leaves_the_model(build, tokenizer):
+    model = tiny()
+    before, names = model_fingerprint(model), list(model.state_dict())
+    config = TrainingConfig("learn", **{**SMALL, "steps": 30, "eval_every": 10, "learning_rate": 2e-2, "rank": 8})
+    folder = train.train(config, model, tokenizer)
+    assert model_fingerprint(model) == before and list(model.state_dict()) == names
+    assert all(p.requires_grad for p in model.parameters()) and not model.training
+    log = pd.read_csv(folder / train.LOG)
+    loss = log[log["split"] == "train"].groupby("step")["loss"].mean()
+    assert list(loss.index) == list(range(1, 31)) and loss[-5:].mean() < loss[:5].mean() - 0.05
+    held_out = log[log["split"] == "eval"].groupby("step")["loss"].mean()  # the same lessons at every test
+    assert list(held_out.index) == [10, 20, 30] and held_out.is_monotonic_decreasing
+    assert log["token_accuracy"].between(0, 1).all() and log["exact"].between(0, 1).all()
+    card = (folder / adapter.CARD).read_text()
+    assert "| steps | 30 |" in card and "Not measured yet" in card
+    adapter.write_accuracy(folder, pd.DataFrame({"task": ["gsm8k"], "correct": [0.5]}))
+    assert "| gsm8k | 0.5 |" in (folder / adapter.CARD).read_text()
+    merged = embedded.merge_adapter(tiny(), folder)
+    assert model_fingerprint(merged) != before
+
+
+def test_batches_do_not_shape_the_step(build, tokenizer):
+    """The gradient is that of the whole step, however it is cut and padded."""
+    runs = []
+    for name, tokens in (("one", 10_000), ("many", 1)):
+        config = TrainingConfig(name, **{**SMALL, "tokens_per_batch": tokens})
+        run = train._Run(config, tiny(), tokenizer)
+        loss, _ = run.take_step(step_lessons(tokenizer, config, run.curriculum, 0))
+        runs.append((loss, run.rows[0]["grad_norm"]))
+    assert runs[0] == pytest.approx(runs[1], rel=1e-4)
+
+
+KILLED = """
+import os, signal, sys
+sys.path[:0] = [{tests!r}, {tests!r} + "/notebooks"]
+from tests.book.test_training import SMALL
+from tests.oracles.tiny_reasoner import load_tokenizer, tiny
+from flashtrace_book.reasoner import train
+from flashtrace_book.reasoner.config import TrainingConfig
+step = train._Run.take_step
+def dying(self, lessons):
+    if self.step == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(self, lessons)
+train._Run.take_step = dying
+train.train(TrainingConfig("run", **SMALL), tiny(), load_tokenizer())
+"""
+
+
+def test_a_killed_run_goes_on_bit_for_bit(build, tokenizer, monkeypatch):
+    program = KILLED.format(tests=str(ROOT))
+    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert killed.returncode == -9, killed.stderr
+    taken = []
+    step = train._Run.take_step
+
+    def counted(run, lessons):
+        taken.append(run.step)
+        return step(run, lessons)
+
+    monkeypatch.setattr(train._Run, "take_step", counted)
+    resumed = train.train(TrainingConfig("run", **SMALL), tiny(), tokenizer)
+    assert taken == [4, 5]  # checkpoint_every=2: step 4, done when the process died, is all that was lost
+    whole = train.train(TrainingConfig("whole", **SMALL), tiny(), tokenizer)
+    # The name of a run is part of its settings, and of nothing that is computed.
+    assert weights(resumed) == weights(whole)
+    logs = [pd.read_csv(folder / train.LOG).drop(columns="seconds") for folder in (resumed, whole)]
+    pd.testing.assert_frame_equal(*logs)
+
+
+def test_a_checkpoint_of_another_run_is_refused(build, tokenizer):
+    config = TrainingConfig("run", **{**SMALL, "steps": 2, "eval_every": 0})
+    first = weights(train.train(config, tiny(), tokenizer))
+    with pytest.raises(ValueError, match="other settings or another model"):
+        train.train(replace(config, seed=1), tiny(), tokenizer)
+    assert weights(train.train(replace(config, seed=1), tiny(), tokenizer, fresh=True)) != first
+
+
+# --- adapter --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A model in an adapter that does something, and the adapter on disk."""
+    peft_model = adapter.add_adapter(tiny(), rank=4, alpha=8.0, seed=0)
+    generator = torch.Generator().manual_seed(1)
+    for name, parameter in peft_model.named_parameters():
+        if "lora_B" in name:
+            parameter.data = 0.2 * torch.randn(parameter.shape, generator=generator)
+    adapter.save_adapter(peft_model, tmp_path / "adapter", "tiny", dtype=torch.float32)
+    return peft_model, tmp_path / "adapter"
+
+
+def test_merged_equals_unmerged_and_is_a_plain_model(trained):
+    peft_model, folder = trained
+    base, plain = tiny(), tiny()
+    merged = embedded.merge_adapter(base, folder)
+    ids = torch.randint(0, 49152, (2, 40), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        unmerged, out, before = (m(ids).logits for m in (peft_model, merged, plain))
+    assert merged is base and type(merged) is type(plain)
+    assert [type(m) for m in merged.modules()] == [type(m) for m in plain.modules()]
+    assert (out - unmerged).abs().max() < 1e-4 < (out - before).abs().max()
+    changed = {n for n, p in plain.named_parameters() if not torch.equal(p, dict(merged.named_parameters())[n])}
+    assert changed == {n for n, _ in plain.named_parameters() if n.split(".")[-2] in adapter.PROJECTIONS}
+    check_decomposition(merged)
+
+
+def test_peft_reads_what_is_saved(trained):
+    from peft import PeftModel
+
+    peft_model, folder = trained
+    ids = torch.arange(30)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(PeftModel.from_pretrained(tiny(), folder)(ids).logits, peft_model(ids).logits)
+
+
+def test_stored_weights_are_half_precision_and_small(trained, tmp_path):
+    peft_model, _ = trained
+    folder = adapter.save_adapter(peft_model, tmp_path / "half", "tiny")
+    state = load_file(folder / embedded.WEIGHTS)
+    assert {t.dtype for t in state.values()} == {torch.float16} and len(state) == 2 * 2 * len(adapter.PROJECTIONS)
+
+
+def test_bad_adapters_are_refused(trained, tmp_path):
+    peft_model, folder = trained
+    with pytest.raises(ValueError, match="no adapter in .*adapter_config.json is missing"):
+        embedded.merge_adapter(tiny(), tmp_path / "nowhere")
+    other = AutoModelForCausalLM.from_config(LlamaConfig(vocab_size=50, hidden_size=64, intermediate_size=48,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2))  # fmt: skip
+    before = model_fingerprint(other)
+    with pytest.raises(ValueError, match="does not fit this model"):
+        embedded.merge_adapter(other, folder)
+    assert model_fingerprint(other) == before
+    config = folder / embedded.CONFIG
+    whole = config.read_text()
+    config.write_text(whole.replace('"bias"', '"use_dora": true,\n "bias"'))
+    with pytest.raises(ValueError, match="use_dora"):
+        embedded.merge_adapter(tiny(), folder)
+    config.write_text(whole)
+    (folder / embedded.WEIGHTS).write_bytes(weights(folder)[:100])
+    with pytest.raises(ValueError, match="damaged"):
+        embedded.merge_adapter(tiny(), folder)
+    next(p for n, p in peft_model.named_parameters() if "lora_B" in n).data.fill_(1e9)
+    with pytest.raises(ValueError, match="not finite in torch.float16"):
+        adapter.save_adapter(peft_model, tmp_path / "broken", "tiny")
+    with pytest.raises(ValueError, match="no card"):
+        adapter.write_accuracy(tmp_path, pd.DataFrame())
+
+
+# --- configuration --------------------------------------------------------------------------------------------
+
+
+def test_every_configuration_loads():
+    assert set(training_names()) >= {"smoke", "laptop"}
+    for name in training_names():
+        config = load_training_config(name)
+        assert config.name == name and not set(config.eval_tasks) - set(TASKS)
+    smoke = load_training_config("smoke", steps=3)
+    assert smoke.steps == 3 and train.output_folder(smoke).name == "adapter"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": "A b"}, "cannot name a folder"),
+        ({"steps": 0}, "steps must be a whole number of at least 1"),
+        ({"warmup": 6}, "must be shorter than the 6 steps"),
+        ({"learning_rate": "1e-3"}, "learning_rate must be a finite number"),
+        ({"clip": 0}, "clip must be a finite number > 0"),
+        ({"weights": {"chess": 1.0}}, "unknown family chess"),
+        ({"weights": {"vt": 0.0}}, "not all 0"),
+        ({"eval_tasks": ["chess"]}, "unknown eval_tasks chess"),
+        ({"ramp": 0.0}, "ramp must lie in"),
+        ({"bf16": "yes"}, "bf16 must be true or false"),
+        ({"threads": 0}, "threads must be a whole number"),
+    ],
+)
+def test_bad_settings_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        TrainingConfig(**{"name": "t", **SMALL, **change})
+
+
+def test_bad_files_are_refused(tmp_path, capsys):
+    path = tmp_path / "x.yaml"
+    bad = {"nmae: x": "unknown key nmae", "name: x": "missing key description, steps", "- 1": "key: value"}
+    for text, message in bad.items():
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            load_training_config(path)
+    assert train.main(["nonesuch"]) == 2 and "known are" in capsys.readouterr().err

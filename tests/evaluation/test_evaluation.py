@@ -1,0 +1,405 @@
+"""Evaluation resumes, recomputes nothing, keeps raw data; the audit finds a tampered record."""
+
+import importlib.util
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from flashtrace_lib import evaluation, metrics
+from flashtrace_lib.attribution import Attribution, Hop, Method
+from flashtrace_lib.evaluation import audit, evaluate, frame_from_records, summarise
+from flashtrace_lib.evaluation.results_table import record_of
+from flashtrace_lib.metrics import mean_interval
+from flashtrace_lib.metrics.deletion import Scorer, deletion_curve
+from flashtrace_lib.store import Store
+from tests.environment import ROOT
+from tests.oracles.tiny import tiny_model, tiny_sample
+
+CALLS = []
+
+
+@dataclass
+class Embedding(Method):
+    """Scores a token by the size of its embedding: fast, and a function of model and sample."""
+
+    power: float = 1.0
+    name = "embedding"
+
+    def _attribute(self, model, sample):
+        CALLS.append((self.power, sample.id))
+        size = model.get_input_embeddings().weight.detach()[sample.input_ids].norm(dim=-1) ** self.power
+        scores = size[slice(*sample.segments.prompt)]
+        hop = Hop(size / size.sum(), sample.segments.output, torch.ones(3))
+        return Attribution(scores, self.name, hops=[hop, hop], flow=[0.5, 0.25], metadata={"passes": 1})
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model("llama")
+
+
+@pytest.fixture
+def samples():
+    CALLS.clear()
+    shape = dict(n=60, prompt=(2, 42), reasoning=(44, 50), output=(52, 58))
+    made = [tiny_sample(**shape, seed=seed) for seed in range(3)]
+    made[2].gold = None
+    made[2].metadata["cell"] = "no_gold"
+    return made
+
+
+METHODS = {"a": Embedding(), "b": Embedding(power=-1.0)}
+
+
+def run(methods, samples, model, **options):
+    return evaluate(methods, samples, model, progress=False, scorer=Scorer(model), **options)
+
+
+# --- the table
+
+
+def test_frame_holds_the_metrics_of_the_raw_data(model, samples):
+    frame = run(METHODS, samples, model)
+    assert len(frame) == 2 * (2 * 3 + 1 * 2)  # no recovery, rather than zero, without gold
+    assert set(frame[frame["sample"] == "tiny-2"]["metric"]) == {"rise", "mas"}
+    row = frame[(frame["sample"] == "tiny-1") & (frame["method"] == "b")].set_index("metric")
+    scores = METHODS["b"].attribute(model, samples[1]).scores
+    curve = deletion_curve(model, samples[1], scores)
+    response = metrics.normalise_response(curve.log_probs)
+    assert row.loc["recovery", "value"] == metrics.recovery_rate(scores, samples[1].gold_in_prompt)
+    assert row.loc["rise", "value"] == pytest.approx(metrics.rise(response), abs=1e-3)
+    assert row.loc["mas", "value"] == pytest.approx(metrics.mas(response, curve.cumulative), abs=1e-3)
+    assert row.loc["rise", "flagged"] == metrics.is_flagged(curve.log_probs)
+    assert not row.loc["recovery", "flagged"]
+    assert (row["cell"] == "tiny").all() and (row["task"] == "tiny").all() and (row["seconds"] > 0).all()
+    assert row[["n_input", "n_reasoning", "n_output", "n_gold"]].iloc[0].tolist() == [40, 6, 6, 2]
+
+
+def test_list_of_methods_takes_their_names(model, samples):
+    assert set(run([Embedding()], samples[:1], model)["method"]) == {"embedding"}
+
+
+def test_scorer_is_made_where_none_is_given(model, samples):
+    frame = evaluate([Embedding()], samples[:1], model, progress=False)
+    assert set(frame["curve_dtype"]) <= {"float32", "bfloat16"} and len(frame) == 3
+
+
+# --- the store
+
+
+def test_second_run_computes_nothing(model, samples, tmp_path):
+    store = Store(tmp_path / "x")
+    scorer = Scorer(model)
+    first = evaluate(METHODS, samples, model, store=store, scorer=scorer, progress=False)
+    assert len(CALLS) == 6
+    done = scorer.n_contexts
+    store.compact()
+    again = evaluate(METHODS, samples, model, store=Store(store.path), scorer=scorer, progress=False)
+    assert len(CALLS) == 6 and scorer.n_contexts == done
+    pd.testing.assert_frame_equal(first, again)
+
+
+@pytest.mark.parametrize("change", ["options", "model", "sample", "steps", "precision"])
+def test_whatever_shapes_a_result_is_part_of_its_key(model, samples, tmp_path, change):
+    store = Store(tmp_path / "x")
+    run([Embedding()], samples[:1], model, store=store)
+    method, sample, steps, precision = Embedding(), samples[0], 20, "model"
+    if change == "options":
+        method = Embedding(power=2.0)
+    elif change == "model":
+        model = tiny_model("llama", seed=1)
+    elif change == "sample":
+        sample.mask_token_id = 1
+    elif change == "steps":
+        steps = 10
+    else:
+        precision = "auto"
+    scorer = Scorer(model, precision=precision)
+    evaluate([method], [sample], model, store=store, steps=steps, scorer=scorer, progress=False)
+    assert len(CALLS) == 2 and len(store) == 2
+
+
+def test_new_labels_find_the_old_records(model, samples, tmp_path):
+    store = Store(tmp_path / "x")
+    run({"old": Embedding()}, samples[:1], model, store=store)
+    samples[0].metadata["cell"] = "renamed"
+    frame = run({"new": Embedding()}, samples[:1], model, store=store)
+    assert len(CALLS) == 1
+    assert set(frame["method"]) == {"new"} and set(frame["cell"]) == {"renamed"}
+
+
+def test_curve_is_added_later_without_attributing_again(model, samples, tmp_path):
+    store = Store(tmp_path / "x")
+    scorer = Scorer(model)
+    options = dict(store=store, scorer=scorer, progress=False)
+    frame = evaluate([Embedding()], samples, model, metrics=("recovery", "r_precision"), **options)
+    assert scorer.n_contexts == 0 and set(frame["metric"]) == {"recovery", "r_precision"}
+    assert store.records()["log_probs"].isna().all()
+    frame = evaluate([Embedding()], samples, model, **options)
+    assert len(CALLS) == 3 and scorer.n_contexts == 63 and len(frame) == 8
+    assert store.records()["log_probs"].notna().all() and len(store) == 3
+
+
+def test_records_are_raw_and_definitions_can_change_without_the_model(model, samples, tmp_path):
+    store = Store(tmp_path / "x")
+    frame = run(METHODS, samples, model, store=store)
+    records = store.records()
+    record = records.iloc[0]
+    assert len(record["log_probs"]) == len(record["cumulative"]) == len(record["n_masked"]) == 21
+    assert len(record["scores"]) == 40 and [len(hop) for hop in record["hop_scores"]] == [60, 60]
+    assert record["flow"] == [0.5, 0.25] and record["mask_token_id"] == 0 and record["curve_dtype"] == "float32"
+    assert '"passes": 1' in record["method_metadata"] and '"id": "tiny-' in record["sample_metadata"]
+    assert all(record[name] for name in ("code", "versions", "model_key", "sample_key", "device", "model_dtype"))
+
+    def ordered(table):
+        return table.sort_values(["key", "metric"]).reset_index(drop=True)
+
+    pd.testing.assert_frame_equal(ordered(frame_from_records(records)), ordered(frame))
+    printed = frame_from_records(records, metrics=("rise",), definition="printed")
+    expected = metrics.rise(metrics.normalise_response(record["log_probs"], "printed"), "printed")
+    assert printed.loc[printed["key"] == record["key"], "value"].item() == expected
+
+
+def test_an_attribution_that_ranks_nothing_is_flagged_on_every_metric_of_a_ranking():
+    curve = {"log_probs": [0.0, -1.0, -2.0], "cumulative": [0.0, 0.5, 1.0]}
+    record = {"sample": "s", "method": "a", "gold": [True, False, False, False], "scores": [0.0] * 4, **curve}
+    names = ("recovery", "recovery_cap", "r_precision", "rise", "mas")
+    nothing, ranked = (
+        frame_from_records([record | {"scores": scores}], names).set_index("metric")
+        for scores in ([0.0] * 4, [1.0, 0.0, 0.0, 0.0])
+    )
+    assert nothing["flagged"].to_dict() == {name: name != "recovery_cap" for name in names}
+    assert not ranked["flagged"].any()
+    assert nothing.loc["recovery", "value"] == 0.25 and ranked.loc["recovery", "value"] == 1
+    assert summarise(nothing.reset_index().assign(cell="c")).set_index("metric").loc["recovery", "flagged"] == 1
+
+
+def test_flagged_samples_are_marked_counted_and_can_be_left_out():
+    shared = dict(sample="s", task="t", cell="c", method="m", seconds=1.0, scores=[1.0, 0.0], gold=None)
+    curves = ([0.0, -1.0, -10.0], [0.0, -9.0, -10.0], [-10.0, -1.0, -2.0])
+    records = [shared | {"log_probs": curve, "cumulative": [0.0, 0.5, 1.0]} for curve in curves]
+    frame = frame_from_records(records, metrics=("rise",))
+    assert frame["value"].tolist() == pytest.approx([0.7, 0.3, 1.0])
+    assert frame["flagged"].tolist() == [False, False, True]
+    row = summarise(frame).iloc[0]
+    assert row["mean"] == pytest.approx(2 / 3) and row["n"] == 3 and row["flagged"] == 1
+    row = summarise(frame, flagged="exclude").iloc[0]
+    assert row["mean"] == pytest.approx(0.5) and row["n"] == 2 and row["flagged"] == 1
+    trap = frame_from_records(records, metrics=("rise",), denominator="absolute")
+    assert trap["value"].tolist() == pytest.approx([0.7, 0.3, 0.0]) and trap["flagged"].tolist()[2]
+
+
+def test_summary_groups_in_order_with_intervals(model, samples):
+    summary = summarise(run({"z": Embedding(), "a": Embedding(-1.0)}, samples, model))
+    assert summary["method"].drop_duplicates().tolist() == ["z", "a"]
+    assert list(summary.columns) == ["method", "cell", "metric", "mean", "low", "high", "n", "flagged"]
+    assert set(summary["n"]) == {1, 2} and summary[["low", "high"]].isna().all(axis=None)  # too few for an interval
+    assert summarise(frame_from_records([])).empty
+
+
+def test_the_interval_of_a_summary_is_of_its_records():
+    values = np.random.default_rng(0).normal(size=(7, 2))
+    rows = [{"sample": f"s{i}", "method": "m", "cell": f"c{k}", "metric": "rise", "value": values[i, k],
+             "flagged": False} for i in range(7) for k in range(2)]  # fmt: skip
+    by_cell = summarise(pd.DataFrame(rows))
+    for k, row in enumerate(by_cell.itertuples()):
+        assert (row.low, row.high) == pytest.approx(mean_interval(values[:, k])) and row.n == 7
+    pooled = summarise(pd.DataFrame(rows), ("method", "metric")).iloc[0]
+    assert (pooled["low"], pooled["high"]) == pytest.approx(mean_interval(values.mean(1))) and pooled["n"] == 14
+    ids = pd.Series(["5ae26cb15542994d89d5b421_5", "5ae26cb15542994d89d5b421_12", "mq_q2-256-essay-s0-1", "gsm8k-3"])
+    assert record_of(ids).tolist() == ["5ae26cb15542994d89d5b421"] * 2 + ids[2:].tolist()
+    few = summarise(pd.DataFrame(rows[:10]), ("method", "metric")).iloc[0]  # ten values of five records
+    assert few["n"] == 10 and math.isnan(few["low"]) and math.isnan(few["high"])
+
+
+def test_samples_of_one_template_are_one_cluster():
+    """Ten problems from six templates are six independent ones; from five they have no interval."""
+    values = np.random.default_rng(1).uniform(size=10)
+
+    def records(n_templates):
+        return [
+            {"sample": f"p{i}", "task": "math", "cell": "gsm8k", "method": "m", "scores": [1.0, value],
+             "gold": [True, False], "seconds": 0.0,
+             "sample_metadata": json.dumps({"template": f"apples/{i % n_templates}"})}
+            for i, value in enumerate(values)
+        ]  # fmt: skip
+
+    frame = frame_from_records(records(6), ("recovery",)).assign(value=values)
+    row = summarise(frame).iloc[0]
+    labels = [f"math/apples/{i % 6}" for i in range(10)]
+    assert frame["cluster"].tolist() == labels
+    assert (row["low"], row["high"]) == pytest.approx(mean_interval(values, clusters=labels)) and row["n"] == 10
+    few = summarise(frame_from_records(records(5), ("recovery",)).assign(value=values)).iloc[0]
+    assert math.isnan(few["low"]) and few["n"] == 10
+
+
+# --- the audit
+
+
+def test_audit_agrees_with_what_was_stored(model, samples, tmp_path):
+    store = Store(tmp_path / "x")
+    run(METHODS, samples, model, store=store)
+    report = audit(METHODS, samples, model, store, k=3, scorer=Scorer(model))
+    assert report["agrees"].all()
+    assert len(report[["sample", "method"]].drop_duplicates()) == 3
+    assert len(CALLS) == 6 + 3  # really recomputed
+    assert {"scores", "hop_scores", "log_probs", "rise", "mas", "recovery", "cell"} <= set(report["quantity"])
+    other = audit(METHODS, samples, model, store, k=3, seed=1, scorer=Scorer(model))
+    assert not other[["sample", "method"]].equals(report[["sample", "method"]])
+
+
+TAMPER = {
+    "log_probs": lambda v: v[:5] + [v[5] - 0.5] + v[6:],
+    "scores": lambda v: [v[0] + 1.0] + v[1:],
+    "hop_scores": lambda v: [v[0][::-1], v[1]],
+    "flow": lambda v: [0.5, 0.9],
+    "gold": lambda v: v[1:] + v[:1],
+    "cumulative": lambda v: [1 - x for x in v],
+    "n_masked": lambda v: v[:-1],
+    "cell": lambda v: "easier",
+}
+
+
+@pytest.mark.parametrize("column", TAMPER)
+def test_audit_finds_a_tampered_record(model, samples, tmp_path, column):
+    store = Store(tmp_path / "x")
+    run(METHODS, samples[:2], model, store=store)
+    record = store.records().iloc[1].to_dict()
+    store.put(record["key"], record | {column: TAMPER[column](record[column])})
+    report = audit(METHODS, samples, model, store, k=10, scorer=Scorer(model))
+    wrong = report[~report["agrees"]]
+    assert column in set(wrong["quantity"])
+    assert set(wrong["sample"]) == {record["sample"]} and set(wrong["method"]) == {record["method"]}
+
+
+def test_an_audit_of_curves_in_bfloat16_allows_little_more_than_their_rounding():
+    reduced, full = {"curve_dtype": "bfloat16", "model_dtype": "float32"}, {"curve_dtype": "float32"}
+    for name in ("rise", "mas"):
+        assert 0.015 < evaluation._metric_tolerance(name, reduced, reduced) <= 0.03  # 0.015 is what was measured
+        assert evaluation._metric_tolerance(name, full, full) <= 0.005
+
+
+def test_audit_without_stored_results_says_so(model, samples, tmp_path):
+    with pytest.raises(ValueError, match="none of these 6 results is stored"):
+        audit(METHODS, samples, model, Store(tmp_path / "x"))
+
+
+# --- a killed run
+
+KILLED = """
+import sys, time
+from dataclasses import dataclass
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from tests.oracles.tiny import tiny_model, tiny_sample
+from flashtrace_lib.attribution import Attribution, Method
+from flashtrace_lib.metrics import Scorer
+from flashtrace_lib.evaluation import evaluate
+from flashtrace_lib.store import Store
+
+HERE = Path(__file__).parent
+
+@dataclass
+class Slow(Method):
+    name = "slow"
+
+    def _attribute(self, model, sample):
+        with open(HERE / "calls.txt", "a") as file:
+            file.write(sample.id + "\\n")
+        time.sleep(SLEEP)
+        return Attribution(sample.prompt_ids.float(), self.name)
+
+def main():
+    model = tiny_model("llama")
+    samples = [tiny_sample(seed=seed) for seed in range(8)]
+    store = Store(HERE / "results")
+    return evaluate([Slow()], samples, model, store=store, scorer=Scorer(model), progress=False)
+
+SLEEP = 0.0
+if __name__ == "__main__":
+    SLEEP = 0.3
+    main()
+"""
+
+
+def test_killed_run_loses_at_most_the_record_in_flight(tmp_path):
+    script, calls = tmp_path / "killed.py", tmp_path / "calls.txt"
+    script.write_text(KILLED.format(tests=str(ROOT)))
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, str(script)], env=environment)
+    deadline = time.time() + 90
+    while time.time() < deadline and process.poll() is None:
+        if calls.exists() and len(calls.read_text().split()) >= 4:
+            break
+        time.sleep(0.01)
+    assert process.poll() is None, "the run ended before it could be killed"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    begun = calls.read_text().split()
+    stored = Store(tmp_path / "results").records()["sample"].tolist()
+    assert 3 <= len(stored) < 8 and len(begun) - len(stored) <= 1
+    spec = importlib.util.spec_from_file_location("killed", script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    frame = module.main()
+    assert frame["sample"].nunique() == 8 and len(frame) == 24
+    again = calls.read_text().split()[len(begun) :]
+    assert sorted(again) == sorted({f"tiny-{i}" for i in range(8)} - set(stored))
+
+
+# --- bad input
+
+
+class Plain(Method):
+    name = "plain"
+
+    def __init__(self):
+        self.power = 1
+
+    def _attribute(self, model, sample):
+        return Attribution(torch.full((len(sample.prompt_ids),), math.nan), self.name)
+
+
+def test_bad_input_is_named(model, samples):
+    with pytest.raises(ValueError, match="unknown metrics.*risen"):
+        run([Embedding()], samples, model, metrics=("risen",))
+    with pytest.raises(ValueError, match="give a tuple"):
+        run([Embedding()], samples, model, metrics="rise")
+    with pytest.raises(ValueError, match="pass a dict label"):
+        run([Embedding(), Embedding(2.0)], samples, model)
+    with pytest.raises(ValueError, match="no dataclass"):
+        run([Plain()], samples, model)
+    with pytest.raises(ValueError, match="another model"):
+        evaluate([Embedding()], samples, model, scorer=Scorer(tiny_model("qwen3")))
+    with pytest.raises(ValueError, match="include"):
+        summarise(frame_from_records([]), flagged="drop")
+    samples[0].mask_token_id = None
+    with pytest.raises(ValueError, match="mask_token_id") as caught:
+        run([Embedding()], samples, model)
+    assert "while evaluating embedding on sample tiny-0" in caught.value.__notes__
+
+
+def test_an_audit_computes_curves_in_the_arithmetic_they_are_stored_in(tmp_path, monkeypatch):
+    """The first curve decides between float32 and bfloat16, and an audit's first curve is another one."""
+    monkeypatch.setattr("flashtrace_lib.metrics.deletion._native_bfloat16", lambda: True)
+    model, samples = tiny_model(), [tiny_sample(seed=seed) for seed in range(3)]
+    for tolerance, dtype in ((-1.0, "float32"), (9.0, "bfloat16")):
+        store = Store(tmp_path / dtype)
+        scorer = Scorer(model, precision="auto", tolerance=tolerance)
+        evaluate([Embedding()], samples, model, store=store, steps=4, scorer=scorer, progress=False)
+        assert dtype in set(store.records()["curve_dtype"])  # curves before the one that decides are float32
+        for opposite in (-1.0, 9.0):
+            again = Scorer(model, precision="auto", tolerance=opposite)
+            checked = audit([Embedding()], samples, model, store, k=3, steps=4, scorer=again)
+            gaps = checked[checked["quantity"] == "log_probs"]
+            assert len(gaps) == 3 and checked["agrees"].all() and (gaps["difference"] < 1e-6).all()

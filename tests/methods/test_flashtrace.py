@@ -1,0 +1,285 @@
+"""FlashTrace and IFR against the naive reference, identities, and invariances."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flashtrace_lib import IFR, FlashTrace, Sample, Segments
+from flashtrace_lib.kernel.capture import capture
+from flashtrace_lib.kernel.proximity import layer_scores, span_rollout, span_scores
+from flashtrace_lib.methods.flashtrace import _CHOICES
+from tests.oracles.naive import naive_flashtrace, naive_span
+from tests.oracles.tiny import FAMILIES, tiny_model, tiny_sample
+
+OPTIONS = [
+    {"hops": 0},
+    {"hops": 3},
+    {"heads": "sum"},
+    {"target_state": "predictor"},
+    {"recursion": "generation", "hops": 2},
+    {"granularity": "sentence"},
+    {"aggregation": "mean"},
+    {"aggregation": "last"},
+    {"heads": "sum", "target_state": "predictor", "recursion": "generation", "aggregation": "mean", "hops": 2},
+    {"residual": "propagated", "hops": 2},
+    {"residual": "propagated", "aggregation": "mean", "target_state": "predictor"},
+    {"hop_scale": "raw", "hops": 2},
+    {"hop_scale": "raw", "aggregation": "mean", "granularity": "sentence"},
+    {"first_hop": "generation", "hops": 0},
+    {"first_hop": "generation", "recursion": "generation"},
+    {"sink": "removed", "hops": 2},
+    {"sink": "removed", "hop_scale": "raw", "residual": "propagated", "heads": "sum", "first_hop": "generation"},
+]
+
+
+def with_sentences(sample: Sample) -> Sample:
+    sample.sentences = [(1, 4), (4, 8), (9, 11), (11, 12), (12, 15)]
+    return sample
+
+
+def close(a, b, tolerance=1e-5):
+    torch.testing.assert_close(a.double(), b.double(), atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_default_equals_naive_on_every_family(family):
+    model, sample = tiny_model(family), tiny_sample()
+    final, hops, flow = naive_flashtrace(model, sample)
+    att = FlashTrace().attribute(model, sample)
+    close(att.scores, final)
+    assert att.flow == pytest.approx(flow, abs=1e-5)
+    for hop, expected in zip(att.hops, hops, strict=True):
+        close(hop.scores, expected)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma2"])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_every_option_equals_naive(family, options):
+    model, sample = tiny_model(family), with_sentences(tiny_sample())
+    final, hops, _ = naive_flashtrace(model, sample, **options)
+    att = FlashTrace(**options).attribute(model, sample)
+    assert len(att.hops) == len(hops)
+    close(att.scores, final)
+
+
+@pytest.mark.parametrize("options", [{}, {"heads": "sum"}, {"residual": "propagated"}], ids=str)
+@pytest.mark.parametrize("family", ["qwen2", "llama_bias"])
+def test_contributions_without_value_biases_equal_naive_and_differ(family, options):
+    model, sample = tiny_model(family), tiny_sample()
+    final, _, _ = naive_flashtrace(model, sample, value_bias="left_out", **options)
+    scores = FlashTrace(value_bias="left_out", **options).attribute(model, sample).scores
+    close(scores, final)
+    assert float((scores - FlashTrace(**options).attribute(model, sample).scores).abs().max()) > 1e-3
+
+
+def test_a_model_without_value_biases_has_none_to_leave_out():
+    model, sample = tiny_model("llama"), tiny_sample()
+    scores = FlashTrace(value_bias="left_out").attribute(model, sample).scores
+    assert torch.equal(scores, FlashTrace().attribute(model, sample).scores)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_the_rollout_by_token_is_the_product_of_the_layers_matrices(family):
+    model, sample = tiny_model(family), tiny_sample()
+    n, span = len(sample), slice(9, 15)
+    activations = capture(model, sample.input_ids, (0, n))
+    product = torch.eye(n, dtype=torch.float64)
+    for layer in activations.layers:  # the first layer acts last on the mass that comes down
+        scores = layer_scores(layer, torch.eye(n), (0, n), 0).double()
+        matrix = torch.eye(n, dtype=torch.float64)
+        matrix[span] = (scores + torch.diag(1 - scores.sum(-1)))[span]
+        product = matrix @ product
+    weights = torch.rand(2, 6, generator=torch.Generator().manual_seed(0))
+    expected = (weights / weights.sum(-1, keepdim=True)).double() @ product[span]
+    own = torch.ones(2, 6, dtype=torch.bool)
+    close(span_rollout(activations, weights, own, (9, 15), each=True), expected)
+    close(span_rollout(activations, weights, own, (9, 15)).sum(-1), torch.ones(2))
+
+
+def test_a_propagated_span_of_one_token_needs_no_aggregation():
+    model, sample = tiny_model(), tiny_sample(reasoning=(9, 9), output=(12, 13))
+    a = FlashTrace(residual="propagated").attribute(model, sample).scores
+    close(a, FlashTrace(residual="propagated", aggregation="mean").attribute(model, sample).scores)
+    assert float((a - FlashTrace().attribute(model, sample).scores).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "options", [{"residual": "propagated"}, {"hop_scale": "raw"}, {"first_hop": "generation"}], ids=str
+)
+def test_many_spans_at_once_equal_one_at_a_time(options):
+    model, sample, spans = tiny_model("qwen3"), tiny_sample(), [(10, 12), (12, 15), (9, 10)]
+    method = FlashTrace(hops=2, **options)
+    for one, span in zip(method.attribute_many(model, sample, spans), spans, strict=True):
+        close(one.scores, method.attribute(model, sample.with_output(span)).scores)
+
+
+def test_later_options_are_in_the_key_only_where_they_differ():
+    assert set(FlashTrace().options()) == {
+        "hops", "heads", "target_state", "recursion", "skip_tokens", "granularity", "aggregation", "attention",
+    }  # fmt: skip
+    for name in FlashTrace.later:
+        other = _CHOICES[name][1]
+        assert FlashTrace(**{name: other}).options() == FlashTrace().options() | {name: other}
+
+
+def test_skip_tokens_equals_naive():
+    model, sample = tiny_model(), tiny_sample()
+    skip = tuple(int(sample.input_ids[i]) for i in (2, 9, 13))
+    final, _, _ = naive_flashtrace(model, sample, hops=2, skip_tokens=skip)
+    att = FlashTrace(hops=2, skip_tokens=skip).attribute(model, sample)
+    close(att.scores, final)
+    assert att.scores[1] == 0  # position 2 of the context, 1 of the prompt
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_cached_equals_recompute(family):
+    model, sample = tiny_model(family), tiny_sample()
+    a = FlashTrace(hops=2).attribute(model, sample)
+    b = FlashTrace(hops=2, attention="cached").attribute(model, sample)
+    close(a.scores, b.scores, 1e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_ifr_is_the_mean_of_single_token_rows(family):
+    model, sample = tiny_model(family), tiny_sample()
+    rows = torch.stack([naive_span(model, sample.input_ids, [i], [1.0]) for i in range(*sample.segments.output)])
+    expected = rows.mean(0)[slice(*sample.segments.prompt)]
+    close(IFR().attribute(model, sample).scores, expected / expected.sum())
+
+
+def test_span_of_one_token_is_its_ifr_row():
+    model, sample = tiny_model("qwen2"), tiny_sample(output=(12, 13))
+    hop0 = FlashTrace(hops=0).attribute(model, sample).scores
+    close(hop0 / hop0.sum(), IFR().attribute(model, sample).scores, 1e-6)
+
+
+def test_ifr_batches_do_not_change_the_result():
+    model, sample = tiny_model(), tiny_sample()
+    close(IFR().attribute(model, sample).scores, IFR(batch_size=1).attribute(model, sample).scores, 1e-6)
+
+
+@given(scale=st.floats(1e-3, 1e3), seed=st.integers(0, 50))
+@settings(max_examples=20, deadline=None)
+def test_scores_do_not_depend_on_the_scale_of_w(scale, seed):
+    model, sample = tiny_model(), tiny_sample(seed=seed)
+    activations = capture(model, sample.input_ids, (9, 15))
+    weights = torch.rand(2, 6, generator=torch.Generator().manual_seed(seed)) + 0.01
+    a = span_scores(activations, weights, (9, 15))
+    close(a, span_scores(activations, scale * weights, (9, 15)))
+    close(a.sum(-1), torch.ones(2))
+
+
+@st.composite
+def segmentations(draw):
+    n = draw(st.integers(6, 24))
+    cuts = sorted(draw(st.lists(st.integers(0, n), min_size=6, max_size=6)))
+    prompt, reasoning, output = (cuts[0], cuts[1]), (cuts[2], cuts[3]), (cuts[4], cuts[5])
+    return n, prompt, reasoning, output
+
+
+@given(segmentations(), st.integers(0, 3), st.sampled_from(FAMILIES))
+@settings(max_examples=60, deadline=None)
+def test_any_segmentation_conserves_mass(parts, hops, family):
+    n, prompt, reasoning, output = parts
+    ids = torch.arange(3, 3 + n)
+    if prompt[0] == prompt[1] or output[0] == output[1]:
+        with pytest.raises(ValueError, match="is empty"):
+            Segments(prompt, reasoning, output)
+        return
+    att = FlashTrace(hops=hops).attribute(tiny_model(family), Sample(ids, Segments(prompt, reasoning, output)))
+    assert len(att.hops) == (hops + 1 if reasoning[0] < reasoning[1] else 1)
+    assert (att.scores >= 0).all() and att.scores.shape == (prompt[1] - prompt[0],)
+    for hop, rho, mass in zip(att.hops, att.flow, att.metadata["mass"], strict=True):
+        assert float(hop.scores.sum()) == pytest.approx(1, abs=1e-5)
+        assert (hop.scores[hop.target[1] :] == 0).all()  # causal: nothing behind the target
+        assert sum(mass.values()) == pytest.approx(1, abs=1e-5)
+        assert rho == pytest.approx(mass.get("reasoning", 0.0), abs=1e-6)
+    # what is lost is what flows to O, to context and into T of the last hop: the total never exceeds 1
+    assert float(att.scores.sum()) <= 1 + 1e-5
+
+
+def test_no_hops_and_empty_reasoning_are_hop_zero_alone():
+    model = tiny_model()
+    a = FlashTrace(hops=0).attribute(model, tiny_sample())
+    b = FlashTrace(hops=3).attribute(model, tiny_sample(reasoning=(9, 9)))
+    assert len(a.hops) == len(b.hops) == 1 and b.flow == [0.0]
+    close(a.scores, b.scores, 1e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bfloat16_model_is_close_to_float32(family):
+    sample = tiny_sample()
+    rounded = tiny_model(family, torch.bfloat16)
+    exact = FlashTrace().attribute(copy.deepcopy(rounded).float(), sample).scores  # the same, rounded weights
+    half = FlashTrace().attribute(rounded, sample).scores
+    assert half.dtype == torch.float32
+    assert float((exact - half).abs().sum() / exact.sum()) < 0.05
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("method", [FlashTrace(), FlashTrace(attention="cached"), IFR()], ids=repr)
+def test_model_is_bit_identical_afterwards(family, method):
+    model, sample = tiny_model(family), tiny_sample()
+    state = copy.deepcopy(model.state_dict())
+    implementation = model.config._attn_implementation
+    with torch.no_grad():
+        before = model(sample.input_ids[None]).logits
+    method.attribute(model, sample)
+    with torch.no_grad():
+        assert torch.equal(before, model(sample.input_ids[None]).logits)
+    assert model.config._attn_implementation == implementation
+    assert all(torch.equal(a, b) for a, b in zip(state.values(), model.state_dict().values(), strict=True))
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_a_failing_forward_leaves_no_hooks(monkeypatch):
+    model, sample = tiny_model(), tiny_sample()
+    FlashTrace().attribute(model, sample)
+    with monkeypatch.context() as broken:
+        broken.setattr(model.model.layers[2].mlp, "forward", lambda x: x[10**6])
+        with pytest.raises(IndexError):
+            FlashTrace().attribute(model, sample)
+    assert model.config._attn_implementation == "sdpa"
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_training_mode_is_restored_and_does_not_change_scores():
+    model, sample = tiny_model(), tiny_sample()
+    expected = FlashTrace().attribute(model, sample).scores
+    model.train()
+    close(FlashTrace().attribute(model, sample).scores, expected, 0)
+    assert all(m.training for m in model.modules())
+
+
+def test_metadata_says_how_it_was_made():
+    att = FlashTrace(hops=2, heads="sum").attribute(tiny_model(), tiny_sample())
+    assert att.method == "flashtrace" and att.seconds > 0
+    assert att.metadata["options"]["heads"] == "sum" and att.metadata["hop_passes"] == 3
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"hops": -1}, "at least 0"),
+        ({"hops": 1.5}, "whole number"),
+        ({"heads": "both"}, "per_head, sum"),
+        ({"attention": "flash"}, "recompute, cached"),
+    ],
+)
+def test_bad_options_say_what_is_allowed(options, message):
+    with pytest.raises(ValueError, match=message):
+        FlashTrace(**options)
+
+
+def test_sentence_granularity_needs_sentences():
+    with pytest.raises(ValueError, match="needs Sample.sentences"):
+        FlashTrace(granularity="sentence").attribute(tiny_model(), tiny_sample())
+
+
+def test_skipping_the_whole_target_is_an_error():
+    sample = tiny_sample()
+    with pytest.raises(ValueError, match="nothing is left to explain"):
+        FlashTrace(skip_tokens=tuple(sample.input_ids[12:15].tolist())).attribute(tiny_model(), sample)

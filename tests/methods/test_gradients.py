@@ -1,0 +1,295 @@
+"""AttnLRP, integrated gradients and IG on attention maps against float64 references, and their own identities."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from flashtrace_lib.methods import AttnLRP, IGAttention, IntegratedGradients
+from flashtrace_lib.methods.attnlrp import target_logits
+from flashtrace_lib.methods.gradient_base import differentiable, embed, log_probs, target_of
+from flashtrace_lib.methods.lrp_rules import capped, linearised, lrp_rules, scale_gradient
+from tests.oracles.naive_gradients import Naive, naive_ig, naive_ig_attn, naive_lrp
+from tests.oracles.tiny import FAMILIES, tiny_model, tiny_sample
+
+METHODS = [AttnLRP(), AttnLRP(targets="token"), IntegratedGradients(), IGAttention(), IGAttention(path="input")]
+TINY_BUDGET = [type(m)(**{**m.options(), "max_batch_bytes": 1}) for m in METHODS]
+
+
+def on_input(vector, sample):
+    return vector[slice(*sample.segments.prompt)]
+
+
+def assert_signed(att, expected, sample, tolerance=1e-4):
+    """Signed scores of I equal the reference to a share of its largest entry."""
+    expected = on_input(expected, sample)
+    found = torch.tensor(att.metadata["signed"], dtype=torch.float64)
+    torch.testing.assert_close(found, expected.double(), atol=tolerance * float(expected.abs().max()), rtol=0)
+    positive = expected.clamp_min(0)
+    torch.testing.assert_close(att.scores.double(), positive / positive.sum(), atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_naive_forward_is_the_model(family):
+    model, ids = tiny_model(family, torch.float64), tiny_sample().input_ids
+    naive = Naive(model)
+    with torch.no_grad():
+        torch.testing.assert_close(naive.logits(naive.embed(ids)), model(ids[None]).logits[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rule", ["attnlrp", "cp_lrp"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_attnlrp_equals_naive_on_every_family(family, rule):
+    model, sample = tiny_model(family), tiny_sample()
+    rows, logits = naive_lrp(model, sample, rule)
+    att = AttnLRP(rule=rule).attribute(model, sample)
+    assert_signed(att, rows.mean(0), sample)
+    assert att.metadata["logit"] == pytest.approx(float(logits.sum()), abs=1e-4)
+    assert att.metadata["relevance"] == pytest.approx(float(rows.sum()), abs=1e-4)
+
+
+def test_attnlrp_normalises_each_token_before_the_average():
+    model, sample = tiny_model("qwen3"), tiny_sample()
+    rows, _ = naive_lrp(model, sample)
+    att = AttnLRP(targets="token", normalise=True).attribute(model, sample)
+    assert_signed(att, (rows / rows.abs().sum(-1, keepdim=True)).mean(0), sample)
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f not in ("llama_bias", "qwen2")])
+def test_relevance_is_conserved_without_biases(family):
+    """CP-LRP: every rule but the softmax is exact, and the softmax is held. Biases would keep their own part."""
+    meta = AttnLRP(rule="cp_lrp").attribute(tiny_model(family, torch.float64), tiny_sample()).metadata
+    assert meta["relevance"] == pytest.approx(meta["logit"], rel=1e-4, abs=1e-5)
+
+
+def test_only_the_softmax_keeps_relevance_back_in_attnlrp():
+    model = tiny_model("llama", torch.float64)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.zero_()  # nothing flows through attention: what is left is conserved
+    meta = AttnLRP().attribute(model, tiny_sample()).metadata
+    assert meta["relevance"] == pytest.approx(meta["logit"], rel=1e-5)
+    model = tiny_model("llama", torch.float64)
+    whole = AttnLRP().attribute(model, tiny_sample()).metadata
+    assert whole["relevance"] != pytest.approx(whole["logit"], rel=1e-2)
+
+
+def test_slopes_change_and_values_do_not():
+    x = torch.linspace(-2, 2, 9, requires_grad=True)
+    (slope,) = torch.autograd.grad(capped(x, 1.5).sum(), x)
+    value = 1.5 * torch.tanh(x.detach() / 1.5)
+    torch.testing.assert_close(slope * x.detach(), value)  # all relevance of f(x) arrives at x
+    assert slope[4] == 1  # the limit at 0
+    (gradient,) = torch.autograd.grad(scale_gradient(x, 0.25).sum(), x)
+    assert (gradient == 0.25).all() and torch.equal(scale_gradient(x, 0.25), x)
+    (gradient,) = torch.autograd.grad(linearised(x, value, x.detach()).sum(), x)
+    assert torch.equal(gradient, x.detach())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rules_leave_values_alone_and_vanish(family):
+    model, sample = tiny_model(family), tiny_sample()
+    target = target_of(model, sample)
+    with torch.no_grad():
+        plain = model(sample.input_ids[None]).logits
+        expected = plain[0, range(*target.rows), target.ids]
+        with lrp_rules(model):
+            inside = target_logits(model, embed(model, target.context), target)
+            with_rules = model(sample.input_ids[None]).logits
+    torch.testing.assert_close(inside, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(with_rules, plain, atol=1e-5, rtol=1e-5)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_ig_equals_a_plain_loop(family):
+    model, sample = tiny_model(family), tiny_sample()
+    expected, values = naive_ig(model, sample, steps=24, start=0.25)
+    att = IntegratedGradients(steps=24, start=0.25).attribute(model, sample)
+    assert_signed(att, expected / 3, sample, 1e-3)
+    meta = att.metadata
+    assert meta["log_prob"]["start"] == pytest.approx(values[0], abs=1e-4)
+    assert meta["log_prob"]["input"] == pytest.approx(values[-1], abs=1e-4)
+    gap = values[-1] - values[0] - float(expected.sum())
+    assert meta["gap_on_path"] == pytest.approx(gap, abs=1e-3 * float(expected.abs().sum()))
+    with torch.no_grad():
+        zero = log_probs(model, torch.zeros(1, 14, 32), target_of(model, sample)).sum()
+    assert meta["log_prob"]["zero"] == pytest.approx(float(zero), abs=1e-5)
+    assert meta["gap"] - meta["gap_on_path"] == pytest.approx(values[0] - float(zero), abs=1e-3)
+
+
+def test_ig_is_complete_as_the_steps_grow():
+    model, sample = tiny_model(), tiny_sample()
+    gaps = [
+        abs(IntegratedGradients(steps=n, start=0.5).attribute(model, sample).metadata["gap_on_path"]) for n in (20, 200)
+    ]
+    assert gaps[1] < gaps[0] / 20 and gaps[1] < 1e-3  # the trapezoid's error falls with the square of the steps
+
+
+def test_ig_of_a_linear_target_is_exact():
+    """On a model that is linear from embedding to log-probability there is no gap at all, even from zero."""
+
+    class Linear(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(97, 4)
+            self.config = tiny_model().config
+
+        def get_input_embeddings(self):
+            return self.embedding
+
+        def forward(self, input_ids=None, inputs_embeds=None, use_cache=False, logits_to_keep=None):
+            inputs_embeds = self.embedding(input_ids) if inputs_embeds is None else inputs_embeds
+            score = (inputs_embeds * torch.arange(1.0, 5)).sum((1, 2))  # linear in every embedding
+            kept = inputs_embeds.shape[1] if logits_to_keep is None else len(logits_to_keep)
+            logits = torch.zeros(len(score), kept, 97)
+            return type("Output", (), {"logits": logits + score[:, None, None] * torch.eye(97)[5]})
+
+    model, sample = Linear(), tiny_sample()
+    for parameter in model.parameters():
+        nn.init.constant_(parameter, 1e-4)  # so small that the log-softmax is linear too
+    att = IntegratedGradients(start=0).attribute(model, sample)
+    assert abs(att.metadata["gap"]) < 1e-6 and att.scores.numel() == 7
+    signed = torch.tensor(att.metadata["signed"])
+    torch.testing.assert_close(signed, signed[:1].expand(7))  # every token has the same embedding and the same weight
+
+
+@pytest.mark.parametrize("perception", ["token", "attention"])
+@pytest.mark.parametrize("path", ["maps", "input"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "mistral"])
+def test_ig_attn_equals_naive(family, path, perception):
+    model, sample = tiny_model(family), tiny_sample()
+    expected = naive_ig_attn(model, sample, 20, path, perception, start_layer=1)
+    att = IGAttention(path=path, perception=perception, start_layer=1).attribute(model, sample)
+    assert_signed(att, expected, sample)
+
+
+@pytest.mark.parametrize("family", ["gemma2", "gemma3", "olmo2"])
+def test_ig_attn_equals_naive_with_post_norms(family):
+    model, sample = tiny_model(family), tiny_sample()
+    expected = naive_ig_attn(model, sample, 20, "maps", "attention")
+    assert_signed(IGAttention(perception="attention").attribute(model, sample), expected, sample)
+
+
+def test_ig_on_maps_is_complete_as_the_steps_grow():
+    model, sample = tiny_model(), tiny_sample()
+    with torch.no_grad():
+        model.lm_head.weight.mul_(30)  # far from linear, so that there is an error to fall
+    gaps = [abs(IGAttention(steps=n).attribute(model, sample).metadata["gap"]) for n in (20, 400)]
+    assert 1e-3 < gaps[0] and gaps[1] < gaps[0] / 50
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+@pytest.mark.parametrize("method, small", list(zip(METHODS, TINY_BUDGET, strict=True)), ids=lambda m: type(m).__name__)
+def test_memory_budget_does_not_change_the_result(family, method, small):
+    model, sample = tiny_model(family), tiny_sample()
+    wide, narrow = method.attribute(model, sample), small.attribute(model, sample)
+    torch.testing.assert_close(wide.scores, narrow.scores, atol=1e-5, rtol=0)
+    assert wide.metadata["options"] == narrow.metadata["options"]  # so a store does not tell them apart
+
+
+@pytest.mark.parametrize("method", [AttnLRP, IntegratedGradients])
+def test_tokens_one_by_one_average_to_the_span(method):
+    model, sample = tiny_model("qwen3"), tiny_sample()
+    span, token = method().attribute(model, sample), method(targets="token").attribute(model, sample)
+    signed = [torch.tensor(att.metadata["signed"]) for att in (span, token)]
+    torch.testing.assert_close(*signed, atol=1e-4 * float(signed[0].abs().max()), rtol=0)
+    assert token.metadata["backward_passes"] == 3 * span.metadata["backward_passes"]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_model_is_bit_identical_afterwards(family, method):
+    model, sample = tiny_model(family), tiny_sample()
+    model.model.layers[1].train()
+    model.lm_head.requires_grad_(False)
+    state, flags = copy.deepcopy(model.state_dict()), [m.training for m in model.modules()]
+    wanted = [p.requires_grad for p in model.parameters()]
+    attributes = [sorted(m.__dict__) for m in model.modules()]
+    with torch.no_grad():
+        before = model(sample.input_ids[None]).logits
+    implementation = model.config._attn_implementation
+    for budget in (None, 1):  # 1 byte: layer by layer recomputation
+        type(method)(**{**method.options(), "max_batch_bytes": budget}).attribute(model, sample)
+    with torch.no_grad():
+        assert torch.equal(before, model(sample.input_ids[None]).logits)
+    assert all(torch.equal(value, model.state_dict()[key]) for key, value in state.items())
+    assert flags == [m.training for m in model.modules()]
+    assert wanted == [p.requires_grad for p in model.parameters()] and all(p.grad is None for p in model.parameters())
+    assert attributes == [sorted(m.__dict__) for m in model.modules()]
+    assert model.config._attn_implementation == implementation
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+def test_model_is_restored_after_an_error(method, monkeypatch):
+    model, sample = tiny_model(), tiny_sample()
+    wanted = [p.requires_grad for p in model.parameters()]
+
+    def fail(*args, **kwargs):
+        raise RuntimeError("no more")
+
+    monkeypatch.setattr(torch.autograd, "grad", fail)
+    with pytest.raises(RuntimeError, match="no more"):
+        method.attribute(model, sample)
+    assert wanted == [p.requires_grad for p in model.parameters()]
+    assert model.config._attn_implementation == "sdpa"
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+def test_works_inside_inference_mode_and_in_bfloat16(method):
+    model, sample = tiny_model("llama"), tiny_sample()
+    expected = method.attribute(model, sample).scores
+    with torch.inference_mode():
+        torch.testing.assert_close(method.attribute(model, sample).scores, expected, atol=1e-5, rtol=0)
+    rounded = method.attribute(copy.deepcopy(model).bfloat16(), sample)
+    assert rounded.scores.dtype == torch.float32 and float(rounded.scores.sum()) == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+def test_metadata(method):
+    att = method.attribute(tiny_model(), tiny_sample(reasoning=(9, 9)))
+    meta = att.metadata
+    assert len(meta["signed"]) == 7 and meta["forward_passes"] >= 1 and meta["backward_passes"] >= 1
+    assert sum(meta["mass"][0].values()) == pytest.approx(1, abs=1e-6)
+    positive = torch.tensor(meta["signed"]).clamp_min(0)
+    torch.testing.assert_close(att.scores, positive / positive.sum(), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: IntegratedGradients(steps=19), "at least 20"),
+        (lambda: IntegratedGradients(start=1.0), r"\[0, 1\)"),
+        (lambda: IGAttention(steps=20.0), "whole number"),
+        (lambda: IGAttention(path="values"), "maps, input"),
+        (lambda: AttnLRP(rule="epsilon"), "attnlrp, cp_lrp"),
+        (lambda: AttnLRP(targets="all"), "span, token"),
+        (lambda: AttnLRP(normalise=True), 'needs targets="token"'),
+        (lambda: AttnLRP(max_batch_bytes=0), "must be positive"),
+        (lambda: IGAttention(start_layer=3).attribute(tiny_model(), tiny_sample()), r"\[0, 3\)"),
+    ],
+)
+def test_bad_options_say_what_is_allowed(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_attnlrp_refuses_what_no_rule_covers():
+    model = tiny_model()
+    model.model.norm = nn.LayerNorm(32)
+    with pytest.raises(ValueError, match="no rule for LayerNorm"):
+        AttnLRP().attribute(model, tiny_sample())
+    model = tiny_model()
+    model.model.layers[1].mlp = nn.Sequential(nn.Linear(32, 32))
+    with pytest.raises(ValueError, match="MLP of layer 1"):
+        AttnLRP().attribute(model, tiny_sample())
+
+
+def test_parameters_are_frozen_only_inside():
+    model = tiny_model()
+    with differentiable(model):
+        assert not any(p.requires_grad for p in model.parameters()) and torch.is_grad_enabled()
+    assert all(p.requires_grad for p in model.parameters())

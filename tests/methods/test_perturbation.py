@@ -1,0 +1,249 @@
+"""Perturbation, context length probing and the controls against plain loops of single forward passes."""
+
+import pytest
+import torch
+
+from flashtrace_lib import FlashTrace
+from flashtrace_lib.methods import CLP, LastToken, MeanPooling, Perturbation, Position, Random, ReAGent
+from flashtrace_lib.methods.perturbation_base import renormalise, unit_spans
+from tests.oracles.contexts import SENTENCES, close, long_sample, predictions
+from tests.oracles.planted import planted_model, planted_sample
+from tests.oracles.tiny import FAMILIES, tiny_model, tiny_sample
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model("llama")
+
+
+def naive_metric(model, sample, changed, metric):
+    """Mean NLL of O in a context that ends with it, or mean divergence from the intact context's prediction."""
+    n = sample.segments.output[1] - sample.segments.output[0]
+    intact = predictions(model, sample.input_ids[: sample.segments.output[1]], n)
+    log_probs = predictions(model, changed, n)
+    per_token = []
+    for t, token in enumerate(sample.input_ids[slice(*sample.segments.output)]):
+        if metric == "nll":
+            per_token.append(-log_probs[t, token].item())
+        else:
+            per_token.append(sum(p.exp() * (p - q) for p, q in zip(intact[t], log_probs[t], strict=True)).item())
+    return sum(per_token) / n
+
+
+def masked(sample, span):
+    ids = sample.input_ids[: sample.segments.output[1]].clone()
+    ids[span[0] : span[1]] = sample.mask_token_id
+    return ids
+
+
+def spread(sample, values, spans, share=False):
+    """Scores of units laid out over the tokens of I."""
+    out = torch.zeros(len(sample), dtype=torch.float64)
+    for value, (start, stop) in zip(values, spans, strict=True):
+        out[start:stop] = value / (stop - start) if share else value
+    return out[slice(*sample.segments.prompt)]
+
+
+def naive_loo(model, sample, spans, metric="nll"):
+    intact = naive_metric(model, sample, sample.input_ids[: sample.segments.output[1]], metric)
+    return [naive_metric(model, sample, masked(sample, span), metric) - intact for span in spans]
+
+
+def naive_probing(model, sample, spans, metric):
+    ids, first = sample.input_ids[: sample.segments.output[1]], sample.segments.prompt[0]
+
+    def m(c):  # the last c units of I
+        start = spans[len(spans) - c][0] if c else spans[-1][1]
+        return naive_metric(model, sample, torch.cat([ids[:first], ids[start:]]), metric)
+
+    return [m(len(spans) - i - 1) - m(len(spans) - i) for i in range(len(spans))]
+
+
+def distribution(signed):
+    positive = signed.clamp_min(0)
+    return positive / positive.sum()
+
+
+# --- oracles
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_perturbation_equals_the_plain_loop(family):
+    model, sample = tiny_model(family), tiny_sample()
+    spans = [(i, i + 1) for i in range(1, 8)]
+    signed = spread(sample, naive_loo(model, sample, spans), spans)
+    att = Perturbation().attribute(model, sample)
+    close(att.metadata["signed"], signed)
+    close(att.scores, distribution(signed), 1e-4)
+    assert att.metadata["forward_passes"] == 8 and att.metadata["backward_passes"] == 0
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_sentences_are_masked_as_one_and_spread_over_their_tokens(model, share):
+    sample = long_sample()
+    signed = spread(sample, naive_loo(model, sample, SENTENCES[:4]), SENTENCES[:4], share)
+    att = Perturbation(units="sentence", spread="share" if share else "copy").attribute(model, sample)
+    close(att.metadata["signed"], signed)
+    assert att.metadata["forward_passes"] == 5 and att.metadata["n_units"] == 4
+
+
+@pytest.mark.parametrize("metric", ["nll", "kl"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_probing_equals_the_plain_loop(family, metric):
+    model, sample = tiny_model(family), tiny_sample()
+    spans = [(i, i + 1) for i in range(1, 8)]
+    signed = spread(sample, naive_probing(model, sample, spans, metric), spans)
+    att = CLP(metric=metric).attribute(model, sample)
+    close(att.metadata["signed"], signed)
+    assert att.metadata["forward_passes"] == 8
+
+
+@pytest.mark.parametrize("metric", ["nll", "kl"])
+def test_probing_by_sentences_equals_the_plain_loop(model, metric):
+    sample = long_sample()
+    signed = spread(sample, naive_probing(model, sample, SENTENCES[:4], metric), SENTENCES[:4])
+    close(CLP(metric=metric, units="sentence").attribute(model, sample).metadata["signed"], signed)
+
+
+def test_ablation_variant_equals_the_plain_loop(model):
+    sample = long_sample()
+    signed = spread(sample, naive_loo(model, sample, SENTENCES[:4], "kl"), SENTENCES[:4])
+    att = CLP(variant="ablation", metric="kl", units="sentence").attribute(model, sample)
+    close(att.metadata["signed"], signed)
+    assert min(att.metadata["signed"]) >= -1e-6  # a divergence is never negative
+
+
+@pytest.mark.parametrize("n_input, units", [(199, "token"), (200, "sentence")])
+def test_a_short_input_is_changed_a_token_at_a_time(model, n_input, units):
+    end = 1 + n_input
+    sample = tiny_sample(n=end + 11, prompt=(1, end), reasoning=(end, end), output=(end + 3, end + 7))
+    sample.sentences = [(1, 41), (41, end), (end + 3, end + 7)]
+    auto, named = (CLP(**options).attribute(model, sample) for options in ({}, {"units": units}))
+    assert torch.equal(auto.scores, named.scores) and auto.metadata["units"] == units
+    assert auto.metadata["n_units"] == (n_input if units == "token" else 2)
+
+
+def test_former_settings_keep_their_keys():
+    """Options are part of a stored key: where results are the same, they are found."""
+    assert Perturbation(units="sentence", spread="share").options() == {"units": "sentence", "spread": "share"}
+    assert Perturbation(units="token").options() == {"units": "token", "spread": "share"}  # as the default once was
+    assert CLP(units="token", spread="copy").options() == CLP(units="token", spread="share").options()
+    assert ReAGent(units="sentence", spread="share").options()["revision"] == 2  # its results are not the former ones
+
+
+# --- identities and invariances
+
+
+def test_ablation_by_nll_is_perturbation(model):
+    sample = long_sample()
+    a, b = CLP(variant="ablation").attribute(model, sample), Perturbation().attribute(model, sample)
+    close(a.metadata["signed"], b.metadata["signed"], 1e-6)
+
+
+@pytest.mark.parametrize("metric", ["nll", "kl"])
+def test_probing_scores_add_up_to_what_the_whole_input_does(model, metric):
+    sample = long_sample()
+    total = sum(CLP(metric=metric).attribute(model, sample).metadata["signed"])
+    ids = sample.input_ids[:88]
+    none, full = torch.cat([ids[:3], ids[57:]]), ids
+    expected = naive_metric(model, sample, none, metric) - naive_metric(model, sample, full, metric)
+    assert total == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("method", [Perturbation(), CLP(), CLP(metric="kl"), CLP(variant="ablation", metric="kl")])
+def test_tokens_out_of_the_models_sight_get_nothing(method):
+    model = tiny_model("mistral")  # three layers, each sees itself and six tokens back
+    sample = tiny_sample(n=60, prompt=(1, 45), reasoning=(45, 45), output=(50, 55))
+    signed = torch.tensor(method.attribute(model, sample).metadata["signed"])
+    seen = 49 - 3 * 6  # first position that the predictor of O's first token can know of
+    assert signed[: seen - 1].abs().max() < 1e-5
+    assert signed[seen - 1 :].abs().max() > 1e-2
+
+
+def test_masking_what_is_ignored_gives_exactly_zero():
+    sample = planted_sample()
+    att = Perturbation().attribute(planted_model(), sample)
+    signed = torch.tensor(att.metadata["signed"])
+    assert (signed[~sample.gold_in_prompt] == 0).all() and signed[sample.gold_in_prompt].item() > 1
+    assert att.scores[sample.gold_in_prompt].item() == 1
+
+
+def test_renormalised_scores_are_a_distribution_of_evidence():
+    scores = renormalise(torch.tensor([1.0, -5.0, 3.0]))
+    assert scores.tolist() == [0.25, 0, 0.75] and scores.dtype == torch.float32
+    assert renormalise(torch.tensor([-1.0, 0.0])).tolist() == [0, 0]
+
+
+def test_memory_budget_is_no_part_of_the_options():
+    assert Perturbation(max_batch_bytes=5).options() == Perturbation().options() == {"units": "auto", "spread": "copy"}
+    assert CLP().options()["metric"] == "nll"
+
+
+# --- controls
+
+
+def test_random_depends_on_seed_and_sample_alone(model):
+    a = Random().attribute(model, tiny_sample())
+    torch.rand(7)  # the global generator plays no part
+    assert torch.equal(a.scores, Random().attribute(tiny_model("qwen2"), tiny_sample()).scores)
+    assert not torch.equal(a.scores, Random(seed=1).attribute(model, tiny_sample()).scores)
+    assert not torch.equal(a.scores, Random().attribute(model, tiny_sample(seed=1)).scores)
+    assert a.scores.sum().item() == pytest.approx(1) and a.scores.min() >= 0
+    assert a.metadata["forward_passes"] == 0
+
+
+def test_random_recovers_at_chance():
+    model = tiny_model()
+    scores = torch.stack([Random(seed=seed).attribute(model, tiny_sample()).scores for seed in range(400)])
+    first = torch.bincount(scores.argmax(-1), minlength=7) / 400
+    assert (first - 1 / 7).abs().max() < 0.06  # more than three standard errors
+
+
+def test_position_is_linear(model):
+    recency = Position().attribute(model, tiny_sample()).scores
+    close(recency, torch.arange(1, 8) / 28, 1e-7)
+    close(Position(favour="primacy").attribute(model, tiny_sample()).scores, recency.flip(0), 0)
+
+
+@pytest.mark.parametrize("control, aggregation", [(LastToken, "last"), (MeanPooling, "mean")])
+def test_named_aggregations_are_flashtrace_options(model, control, aggregation):
+    named, option = control(hops=2), FlashTrace(hops=2, aggregation=aggregation)
+    a, b = named.attribute(model, tiny_sample()), option.attribute(model, tiny_sample())
+    assert torch.equal(a.scores, b.scores) and a.method == control.name
+    assert named.options()["aggregation"] == aggregation
+    with pytest.raises(TypeError):
+        control(aggregation="sum")
+
+
+# --- bad input
+
+
+@pytest.mark.parametrize(
+    "method, options, message",
+    [
+        (Perturbation, {"units": "word"}, "token, sentence"),
+        (Perturbation, {"spread": "all"}, "copy, share"),
+        (Perturbation, {"max_batch_bytes": 0}, "must be positive"),
+        (CLP, {"metric": "hellinger"}, "nll, kl"),
+        (CLP, {"variant": "sentence"}, "probing, ablation"),
+        (Position, {"favour": "middle"}, "recency, primacy"),
+    ],
+)
+def test_bad_options_say_what_is_allowed(method, options, message):
+    with pytest.raises(ValueError, match=message):
+        method(**options)
+
+
+def test_bad_samples_are_named(model):
+    sample = tiny_sample()
+    with pytest.raises(ValueError, match="do not tile"):
+        Perturbation(units="sentence").attribute(model, sample)
+    sample.sentences = [(1, 4), (5, 8)]  # token 4 is in no sentence
+    with pytest.raises(ValueError, match="do not tile"):
+        unit_spans(sample, (1, 8), "sentence")
+    sample.sentences = [(0, 4), (4, 8)]  # reaches out of I
+    with pytest.raises(ValueError, match="do not tile"):
+        unit_spans(sample, (1, 8), "sentence")
+    sample.mask_token_id = None
+    with pytest.raises(ValueError, match="pad token id"):
+        Perturbation().attribute(model, sample)

@@ -1,0 +1,227 @@
+"""The deletion curve against a plain loop of full forward passes."""
+
+import pytest
+import torch
+
+from flashtrace_lib import metrics
+from flashtrace_lib.metrics import deletion
+from flashtrace_lib.metrics.deletion import Scorer, deletion_curve
+from flashtrace_lib.model import batched_forward
+from flashtrace_lib.sample import seeded_generator
+from tests.oracles.tiny import FAMILIES, tiny_model, tiny_sample
+
+LONG = dict(n=90, prompt=(3, 57), reasoning=(60, 75), output=(77, 88))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model("llama")
+
+
+def random_scores(sample, seed=1):
+    return torch.randn(len(sample.prompt_ids), generator=torch.Generator().manual_seed(seed))
+
+
+def naive_curve(model, sample, scores, steps):
+    """One unbatched forward over the whole context a step, all logits, token by token."""
+    start = sample.segments.prompt[0]
+    order = sorted(range(len(scores)), key=lambda i: (-float(scores[i]), i))
+    values = []
+    for k in range(steps + 1):
+        ids = sample.input_ids.clone()
+        for i in order[: k * len(order) // steps]:
+            ids[start + i] = sample.mask_token_id
+        with torch.no_grad():
+            log_probs = model(input_ids=ids[None]).logits[0].double().log_softmax(-1)
+        values.append(sum(log_probs[t - 1, ids[t]].item() for t in range(*sample.response)))
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_curve_equals_the_plain_loop(family):
+    model, sample = tiny_model(family), tiny_sample(**LONG)
+    scores = random_scores(sample)
+    curve = deletion_curve(model, sample, scores, steps=20)
+    assert torch.allclose(curve.log_probs, naive_curve(model, sample, scores, 20), atol=1e-3, rtol=1e-6)
+    assert curve.log_probs.dtype == torch.float64 and curve.log_probs.shape == (21,)
+    assert curve.dtype == "float32" and curve.mask_token_id == 0
+    assert torch.allclose(curve.cumulative, metrics.cumulative(scores, 20))
+    assert torch.allclose(curve.density, metrics.density(scores, 20))
+    assert curve.n_masked[[0, -1]].tolist() == [0, 54]
+
+
+def test_response_that_ends_before_the_context(model):
+    sample = tiny_sample(n=30, prompt=(1, 12), reasoning=(13, 18), output=(18, 22))
+    sample.response = (13, 23)
+    scores = random_scores(sample)
+    assert torch.allclose(
+        deletion_curve(model, sample, scores, 5).log_probs, naive_curve(model, sample, scores, 5), atol=1e-4
+    )
+
+
+def test_fewer_tokens_than_steps(model):
+    sample = tiny_sample()  # seven input tokens
+    scores = random_scores(sample)
+    scorer = Scorer(model)
+    curve = scorer.curve(sample, scores, 20)
+    assert torch.allclose(curve.log_probs, naive_curve(model, sample, scores, 20), atol=1e-4)
+    assert scorer.n_contexts == 8  # equal contexts are scored once
+
+
+def test_only_the_input_is_masked(model, monkeypatch):
+    sample = tiny_sample(**LONG)
+    seen = []
+    forward = type(model).forward
+    monkeypatch.setattr(
+        type(model), "forward", lambda self, input_ids, **kw: seen.append(input_ids) or forward(self, input_ids, **kw)
+    )
+    deletion_curve(model, sample, random_scores(sample), steps=4)
+    rows = torch.cat(seen)
+    changed = (rows != sample.input_ids[: rows.shape[1]]).any(0).nonzero().flatten()
+    assert changed.min() >= 3 and changed.max() < 57
+    assert (rows[-1, 3:57] == 0).all()
+
+
+def test_memory_budget_sets_the_batch_not_the_result(model, monkeypatch):
+    sample, scores = tiny_sample(**LONG), random_scores(tiny_sample(**LONG))
+    sizes = []
+    forward = type(model).forward
+    monkeypatch.setattr(
+        type(model),
+        "forward",
+        lambda self, input_ids, **kw: sizes.append(len(input_ids)) or forward(self, input_ids, **kw),
+    )
+    whole = deletion_curve(model, sample, scores)
+    assert sizes == [21]
+    single = deletion_curve(model, sample, scores, max_batch_bytes=1)
+    assert sizes[1:] == [1] * 21
+    assert torch.allclose(whole.log_probs, single.log_probs, atol=1e-4)
+
+
+def test_long_logits_are_reduced_in_chunks(model, monkeypatch):
+    sample, scores = tiny_sample(**LONG), random_scores(tiny_sample(**LONG))
+    whole = deletion_curve(model, sample, scores)
+    monkeypatch.setattr(batched_forward, "CHUNK_BYTES", 4 * 97 * 5)  # five positions of 97 logits
+    assert torch.allclose(whole.log_probs, deletion_curve(model, sample, scores).log_probs, atol=1e-6)
+
+
+def test_methods_share_both_ends_of_the_curve(model):
+    sample, scorer = tiny_sample(**LONG), Scorer(model)
+    first = scorer.curve(sample, random_scores(sample, 1))
+    assert scorer.n_contexts == 21
+    second = scorer.curve(sample, random_scores(sample, 2))
+    assert scorer.n_contexts == 21 + 19
+    assert first.log_probs[0] == second.log_probs[0] and first.log_probs[-1] == second.log_probs[-1]
+    assert not torch.equal(first.log_probs, second.log_probs)
+    scorer.curve(tiny_sample(**LONG, seed=5), random_scores(sample))  # another sample shares nothing
+    assert scorer.n_contexts == 21 + 19 + 21
+
+
+def test_model_is_left_as_it_was(model):
+    sample = tiny_sample(**LONG)
+    model.train()
+    model.model.layers[0].eval()
+    flags = [module.training for module in model.modules()]
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    Scorer(model, precision="auto").curve(sample, random_scores(sample))
+    assert flags == [module.training for module in model.modules()]
+    assert all(torch.equal(before[name], p) and p.dtype == torch.float32 for name, p in model.named_parameters())
+    model.eval()
+
+
+# --- reduced precision
+
+
+def test_bfloat16_is_used_only_where_it_agrees(model, monkeypatch):
+    monkeypatch.setattr(deletion, "_native_bfloat16", lambda: True)
+    samples = (tiny_sample(**LONG, seed=seed) for seed in range(20))
+    sample = next(s for s in samples if not metrics.is_flagged(deletion_curve(model, s, random_scores(s)).log_probs))
+    scores = random_scores(sample)
+    exact = deletion_curve(model, sample, scores).log_probs
+    accepted = Scorer(model, precision="auto", tolerance=10.0)
+    curve = accepted.curve(sample, scores)
+    assert accepted.dtype == curve.dtype == "bfloat16" and "bfloat16" in curve.note
+    assert not torch.equal(curve.log_probs, exact)
+    assert next(accepted._reduced.parameters()).dtype == torch.bfloat16
+    refused = Scorer(model, precision="auto", tolerance=0.0)
+    curve = refused.curve(sample, scores)
+    assert refused.dtype == curve.dtype == "float32"
+    assert "changes RISE by" in curve.note
+    assert torch.allclose(curve.log_probs, exact, atol=1e-4)
+
+
+def test_default_tolerance_keeps_rise_within_one_percent(model, monkeypatch):
+    monkeypatch.setattr(deletion, "_native_bfloat16", lambda: True)
+    for seed in range(4):
+        sample = tiny_sample(**LONG, seed=seed)
+        scores = random_scores(sample)
+        exact, curve = (metrics.rise(metrics.normalise_response(c.log_probs)) for c in (
+            deletion_curve(model, sample, scores), Scorer(model, precision="auto").curve(sample, scores)))  # fmt: skip
+        assert abs(exact - curve) <= 0.0101
+
+
+def test_a_sample_that_masking_does_not_hurt_decides_nothing(model, monkeypatch):
+    monkeypatch.setattr(deletion, "_native_bfloat16", lambda: True)
+    scorer = Scorer(model, precision="auto", tolerance=10.0)
+    flagged, plain = tiny_sample(**LONG), tiny_sample(**LONG, seed=1)
+    monkeypatch.setattr(deletion, "is_flagged", lambda curve: True)
+    curve = scorer.curve(flagged, random_scores(flagged))
+    assert curve.dtype == "float32" and "not yet" in curve.note
+    monkeypatch.setattr(deletion, "is_flagged", lambda curve: False)
+    assert scorer.curve(plain, random_scores(plain)).dtype == "bfloat16"
+
+
+def test_no_bfloat16_without_the_hardware_or_a_float32_model(model, monkeypatch):
+    monkeypatch.setattr(deletion, "_native_bfloat16", lambda: False)
+    sample = tiny_sample(**LONG)
+    curve = Scorer(model, precision="auto", tolerance=10.0).curve(sample, random_scores(sample))
+    assert curve.dtype == "float32" and "no bfloat16" in curve.note
+    reduced = tiny_model("llama", dtype=torch.bfloat16)
+    curve = Scorer(reduced, precision="auto").curve(sample, random_scores(sample))
+    assert curve.dtype == "bfloat16" and "not a float32 model" in curve.note
+
+
+def test_reduced_copy_keeps_tied_weights_and_buffers():
+    model = tiny_model("gemma2")
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    reduced = deletion._bfloat16_copy(model)
+    assert reduced.lm_head.weight is reduced.model.embed_tokens.weight
+    assert all(b.dtype == dict(model.named_buffers())[name].dtype for name, b in reduced.named_buffers())
+
+
+# --- bad input
+
+
+def test_bad_input_is_named(model):
+    sample = tiny_sample()
+    with pytest.raises(ValueError, match="one score for each token of the prompt"):
+        deletion_curve(model, sample, torch.ones(16))
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        deletion_curve(model, sample, torch.full((7,), float("nan")))
+    with pytest.raises(ValueError, match="at least one step"):
+        deletion_curve(model, sample, torch.ones(7), steps=0)
+    sample.mask_token_id = None
+    with pytest.raises(ValueError, match="pad token id"):
+        deletion_curve(model, sample, torch.ones(7))
+    with pytest.raises(ValueError, match="precision"):
+        Scorer(model, precision="bfloat16")
+    with pytest.raises(ValueError, match="positive"):
+        Scorer(model, max_batch_bytes=0)
+
+
+def test_reexported_from_metrics():
+    assert metrics.deletion_curve is deletion_curve
+
+
+@pytest.mark.parametrize("scores", [torch.zeros(54), torch.full((54,), 0.3)])
+def test_scores_that_rank_nothing_are_masked_in_a_random_order(model, scores):
+    """Not in the order of the text: the ranking by position would be the attribution of no method."""
+    sample = tiny_sample(**LONG)
+    curve = deletion_curve(model, sample, scores, steps=54)
+    assert torch.equal(curve.log_probs, deletion_curve(model, sample, scores, steps=54).log_probs)
+    by_position = deletion_curve(model, sample, torch.arange(54, 0, -1), steps=54)
+    assert curve.log_probs[0] == by_position.log_probs[0] and not torch.equal(curve.log_probs, by_position.log_probs)
+    order = torch.randperm(54, generator=seeded_generator("no ranking", sample))
+    ranks = torch.empty(54).scatter_(0, order, torch.arange(54, 0, -1.0))
+    assert torch.equal(curve.log_probs, deletion_curve(model, sample, ranks, steps=54).log_probs)
+    torch.testing.assert_close(curve.cumulative, torch.arange(55).double() / 54)

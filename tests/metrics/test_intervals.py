@@ -1,0 +1,212 @@
+"""Intervals against scipy's, against published examples, and by simulation of what they cover; exact tests."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from flashtrace_lib.metrics import intervals as iv
+from flashtrace_lib.metrics import mean_interval
+
+DRAWS = {"normal": (lambda rng, size: rng.normal(size=size), 0.0),
+         "exponential": (lambda rng, size: rng.exponential(size=size), 1.0)}  # fmt: skip
+
+
+def coverage(samples, mean, clusters=None):
+    """Share of the rows whose interval holds the mean."""
+    bounds = np.array([mean_interval(row, clusters=clusters) for row in samples])
+    return ((bounds[:, 0] <= mean) & (mean <= bounds[:, 1])).mean()
+
+
+# --- means
+
+
+@pytest.mark.parametrize("n", [6, 10, 20])
+def test_an_interval_of_normal_data_covers_what_it_says(n):
+    draw, mean = DRAWS["normal"]
+    assert 0.93 <= coverage(draw(np.random.default_rng(n), (10_000, n)), mean) <= 0.97
+
+
+@pytest.mark.parametrize(("n", "least"), [(6, 0.87), (10, 0.885), (20, 0.905)])
+def test_skewed_data_get_less_and_the_docstring_says_how_much(n, least):
+    draw, mean = DRAWS["exponential"]
+    found = coverage(draw(np.random.default_rng(n), (10_000, n)), mean)
+    assert least <= found <= 0.95
+    said = {6: "0.95 / 0.89", 10: "0.95 / 0.90", 20: "0.95 / 0.92"}[n]
+    assert said in mean_interval.__doc__ and found == pytest.approx(float(said[-4:]), abs=0.01)
+
+
+def test_it_covers_more_than_the_best_of_the_bootstraps():
+    """Why it is t: the BCa bootstrap of the same six samples holds the mean less often."""
+    for name, (draw, mean) in DRAWS.items():
+        samples = draw(np.random.default_rng(6), (400, 6))
+        boot = stats.bootstrap((samples,), np.mean, axis=1, method="BCa", n_resamples=500, rng=0).confidence_interval
+        assert ((boot.low <= mean) & (mean <= boot.high)).mean() + 0.03 < coverage(samples, mean), name
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.99])
+def test_it_is_students_interval(level):
+    values = np.random.default_rng(0).normal(3, 2, size=11)
+    expected = stats.t.interval(level, 10, loc=values.mean(), scale=stats.sem(values))
+    assert mean_interval(values, level) == pytest.approx(expected)
+    assert mean_interval(values.tolist(), level, clusters=list("abcdefghijk")) == pytest.approx(expected)
+
+
+def test_clusters_of_equal_size_are_the_interval_of_their_means():
+    values = np.random.default_rng(0).normal(size=(8, 3))
+    labels = np.repeat([f"record-{i}" for i in range(8)], 3)
+    assert mean_interval(values.ravel(), clusters=labels) == pytest.approx(mean_interval(values.mean(1)))
+    order = np.random.default_rng(1).permutation(24)
+    assert mean_interval(values.ravel()[order], clusters=labels[order]) == pytest.approx(mean_interval(values.mean(1)))
+
+
+def test_clusters_of_unequal_size_by_hand():
+    values, labels = np.array([1.0, 3, 2, 5, 7, 4, 6, 9]), [0, 0, 0, 1, 2, 3, 4, 5]
+    mean = 37 / 8
+    summed = np.array([6 - 3 * mean, *(values[3:] - mean)])
+    half = stats.t.ppf(0.975, 5) * math.sqrt(6 / 5 * (summed**2).sum()) / 8
+    assert mean_interval(values, clusters=labels) == pytest.approx((mean - half, mean + half))
+
+
+@pytest.mark.parametrize("sizes", [[2] * 6, [2] * 10, [1] * 5 + [2] * 5])
+def test_samples_that_share_a_record_are_covered_only_as_clusters(sizes):
+    """Two normal values of one record, four fifths of whose variance is the record's."""
+    rng, labels = np.random.default_rng(0), np.repeat(np.arange(len(sizes)), sizes)
+    records, own = rng.normal(size=(10_000, len(sizes)))[:, labels], rng.normal(size=(10_000, len(labels)))
+    values = np.sqrt(0.8) * records + np.sqrt(0.2) * own
+    assert 0.93 <= coverage(values, 0, labels) <= 0.97
+    assert coverage(values, 0) < 0.9
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+def test_below_six_independent_samples_there_is_no_interval(n):
+    values = [float(i) for i in range(n)]
+    assert all(math.isnan(x) for x in mean_interval(values))
+    records = list(range(n)) * 3  # enough values of few records
+    assert all(math.isnan(x) for x in mean_interval(values * 3, clusters=records))
+    assert all(math.isnan(x) for x in iv.difference_interval(values, np.arange(9.0)))
+    assert all(math.isnan(x) for x in iv.difference_interval(np.arange(9.0), values))
+    assert all(math.isnan(x) for x in iv.rank_correlation_interval(0.5, n))
+    assert all(math.isnan(x) for x in iv.share_difference_interval([1] * n, [0] * n))
+    if n:
+        assert all(math.isnan(x) for x in iv.share_interval(n, n))
+
+
+def test_equal_values_have_an_interval_without_width():
+    assert mean_interval([0.1] * 6) == (0.1, 0.1)
+    assert iv.difference_interval([0.1] * 6, [0.3] * 7) == pytest.approx((-0.2, -0.2))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: mean_interval([1.0, math.nan]), "finite"),
+        (lambda: mean_interval([1.0] * 8 + [math.inf]), "finite"),
+        (lambda: mean_interval([[1.0, 2.0]]), "vector"),
+        (lambda: mean_interval([1.0, 2.0], level=95), "coverage"),
+        (lambda: mean_interval([1.0, 2.0], clusters=["a"]), "label for each of the 2 values"),
+        (lambda: mean_interval([1.0, 2.0], clusters=["a", None]), "none of them missing"),
+        (lambda: mean_interval([1.0, 2.0], clusters=[1.0, math.nan]), "none of them missing"),
+        (lambda: iv.difference_interval([1.0, math.nan], [1.0]), "finite"),
+        (lambda: iv.share_interval(3, 2), "no share"),
+        (lambda: iv.mcnemar([True], [True, False]), "equal length"),
+        (lambda: iv.share_difference_interval([0.5], [1]), "yes and no"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_the_difference_of_two_groups_is_welchs():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(2, 1, size=9), rng.normal(1, 4, size=14)
+    errors = np.array([x.var(ddof=1) / len(x) for x in (a, b)])
+    free = errors.sum() ** 2 / (errors**2 / [8, 13]).sum()  # Welch and Satterthwaite
+    half = stats.t.ppf(0.975, free) * math.sqrt(errors.sum())
+    middle = a.mean() - b.mean()
+    assert iv.difference_interval(a, b) == pytest.approx((middle - half, middle + half))
+
+
+# --- shares
+
+
+def outcomes(both, first, second, none):
+    """Paired outcomes with these counts."""
+    pairs = [(1, 1)] * both + [(1, 0)] * first + [(0, 1)] * second + [(0, 0)] * none
+    return np.array(pairs, dtype=bool).T
+
+
+def test_wilsons_interval_is_the_textbooks():
+    assert iv.share_interval(10, 10) == pytest.approx((0.7225, 1.0), abs=1e-4)  # 10 / (10 + 1.96²)
+    assert iv.share_interval(5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
+    assert iv.share_interval(6, 6)[1] == 1 and iv.share_interval(0, 6)[0] == 0
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 2), (2, 0), (5, 0), (6, 0), (7, 2), (4, 4)])
+def test_mcnemar_is_the_binomial_of_the_pairs_that_differ(first, second):
+    n = first + second
+    as_far = sum(math.comb(n, k) for k in range(n + 1) if abs(2 * k - n) >= abs(first - second)) / 2**n
+    assert iv.mcnemar(*outcomes(3, first, second, 5)) == pytest.approx(as_far)
+    assert iv.mcnemar(*outcomes(3, 0, 0, 5)) == 1
+
+
+def test_newcombes_interval_is_the_published_one():
+    """His example (1998, table II): 36 have both, 12 the first alone, 2 the second alone."""
+    assert iv._newcombe(36, 12, 2, 0, 0.95) == pytest.approx((0.0569, 0.3404), abs=1e-4)
+    low, high = iv.share_difference_interval(*outcomes(36, 12, 2, 0))
+    assert low == pytest.approx((2 * stats.beta.ppf(0.025, 12, 3) - 1) * 14 / 50)  # Clopper and Pearson's is wider
+    assert high == pytest.approx(0.3404, abs=1e-4)
+
+
+def test_the_interval_of_paired_shares_leaves_out_zero_only_where_mcnemar_rejects():
+    assert iv.share_difference_interval(*outcomes(0, 0, 2, 4))[1] > 0.1  # 0 of 6 against 2 of 6
+    for counts in product((0, 4), range(0, 10, 2), range(9), (0, 6)):
+        if sum(counts) >= 6:
+            low, high = iv.share_difference_interval(*outcomes(*counts))
+            n, a, b, c = sum(counts), *counts[:3]
+            assert -1 <= low <= (b - c) / n <= high <= 1
+            assert low <= 0 <= high or iv.mcnemar(*outcomes(*counts)) <= 0.05
+            swapped = iv.share_difference_interval(*outcomes(a, c, b, counts[3]))
+            assert swapped == pytest.approx((-high, -low))
+
+
+@pytest.mark.parametrize("n", [6, 10])
+def test_the_interval_of_paired_shares_covers_what_it_says(n):
+    """Exactly, by the multinomial probability of every table of counts."""
+    tables = [(a, b, c, n - a - b - c) for a, b, c in product(range(n + 1), repeat=3) if a + b + c <= n]
+    bounds = np.array([iv.share_difference_interval(*outcomes(*t)) for t in tables])
+    of_each = [(0.1, 0.05, 0.05), (0.3, 0.2, 0.2), (0.1, 0.6, 0.1), (0, 0.4, 0.02), (0.6, 0.2, 0.05), (0.8, 0.1, 0.02)]
+    for shares in of_each:
+        truth, chance = shares[1] - shares[2], stats.multinomial(n, [*shares, 1 - sum(shares)]).pmf(tables)
+        assert chance[(bounds[:, 0] <= truth) & (truth <= bounds[:, 1])].sum() >= 0.93
+
+
+# --- rank correlations
+
+
+@pytest.mark.parametrize(("n", "rho"), [(6, 0.0), (6, 0.9), (10, 0.6), (20, 0.6), (20, 0.9)])
+def test_the_interval_of_a_rank_correlation_covers_it(n, rho):
+    """Of normal pairs, whose rank correlation is 6/π asin(ρ/2)."""
+    rng, truth = np.random.default_rng(n), 6 / math.pi * math.asin(rho / 2)
+    x, noise = rng.normal(size=(2, 3000, n))
+    y = rho * x + math.sqrt(1 - rho**2) * noise
+    apart = x.argsort(1).argsort(1) - y.argsort(1).argsort(1)
+    found = [iv.rank_correlation_interval(r, n) for r in 1 - 6 * (apart**2).sum(1) / (n * (n**2 - 1))]
+    assert 0.93 <= np.mean([low <= truth <= high for low, high in found]) <= 0.99
+
+
+def test_perfect_ranks_of_few_samples_still_leave_room():
+    low, high = iv.rank_correlation_interval(1.0, 6)
+    assert 0.5 < low < 0.7 and high == 1
+    assert iv.rank_correlation_interval(-1.0, 6) == pytest.approx((-1, -low))
+    assert iv.rank_correlation_interval(1.0, 100)[0] > 0.99
+    assert all(math.isnan(x) for x in iv.rank_correlation_interval(math.nan, 20))
+
+
+def test_an_interval_as_text():
+    assert iv.interval_text(-0.12345, 0.5) == "[-0.123, +0.500]"
+    assert iv.interval_text(12.3, 45.6, ".0f") == "[12, 46]"
+    assert iv.interval_text(math.nan, math.nan) == "(no interval)"

@@ -1,0 +1,106 @@
+"""Changed contexts through the model in batches: their size, their order and a shared beginning change nothing."""
+
+import pytest
+import torch
+
+from flashtrace_lib.methods import CLP, Perturbation
+from flashtrace_lib.methods.perturbation_base import masked_rows
+from flashtrace_lib.model.batched_forward import hellinger_from, kl_from, log_prob_of, score_rows, whole_distribution
+from tests.oracles.contexts import close, long_sample, predictions
+from tests.oracles.tiny import FAMILIES, tiny_model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model("llama")
+
+
+@pytest.mark.parametrize("options", [{}, {"units": "sentence"}])
+@pytest.mark.parametrize("method", [Perturbation, CLP])
+def test_batch_size_changes_nothing(model, method, options, monkeypatch):
+    sample, sizes = long_sample(), []
+    forward = type(model).forward
+    monkeypatch.setattr(
+        type(model),
+        "forward",
+        lambda self, input_ids, **kw: sizes.append(len(input_ids)) or forward(self, input_ids, **kw),
+    )
+    shared = int(method is Perturbation)  # the pass whose keys and values the others begin with
+    whole = method(**options).attribute(model, sample)
+    n = whole.metadata["forward_passes"] + shared
+    assert sum(sizes) == n > len(sizes)
+    sizes.clear()
+    single = method(**options, max_batch_bytes=1).attribute(model, sample)
+    assert sizes == [1] * n
+    sizes.clear()
+    some = method(**options, max_batch_bytes=250_000).attribute(model, sample)
+    assert 1 < max(sizes) < n
+    for other in (single, some):
+        close(whole.metadata["signed"], other.metadata["signed"])
+
+
+def test_row_order_changes_nothing(model):
+    sample = long_sample()
+    rows = [sample.input_ids[start:87] for start in (0, 3, 9, 20, 20, 41)]  # contexts of unequal length
+    measure = log_prob_of(sample.input_ids[77:88])
+    values = score_rows(model, rows, 11, measure)
+    for order in ([5, 4, 3, 2, 1, 0], [2, 0, 4, 5, 1, 3]):
+        close(score_rows(model, [rows[i] for i in order], 11, measure), values[order])
+
+
+def test_a_model_that_returns_all_logits_is_read_right(model, monkeypatch):
+    sample = long_sample()
+    expected = CLP().attribute(model, sample).metadata["signed"]
+    forward = type(model).forward
+    monkeypatch.setattr(type(model), "forward", lambda self, *, logits_to_keep, **kw: forward(self, **kw))
+    close(CLP().attribute(model, sample).metadata["signed"], expected)
+
+
+def test_only_the_input_is_changed(model, monkeypatch):
+    sample, seen = long_sample(), []
+
+    def record(model, rows, *args, **kw):
+        seen.extend(rows := list(rows))
+        return score_rows(model, rows, *args, **kw)
+
+    monkeypatch.setattr("flashtrace_lib.methods.perturbation_base.score_rows", record)
+    Perturbation().attribute(model, sample)
+    rows = torch.stack(seen)
+    changed = rows != sample.input_ids[:87]
+    assert changed.any(0).nonzero().flatten().tolist() == [i for i in range(3, 57) if sample.input_ids[i] != 0]
+    assert (changed.sum(1) <= 1).all()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_shared_beginning_is_computed_once_and_changes_nothing(family, monkeypatch):
+    model, sample, computed = tiny_model(family), long_sample(), []
+    rows = list(masked_rows(sample, [(i, i + 1) for i in range(3, 57)]))
+    measure = log_prob_of(sample.input_ids[77:88])
+    rows.insert(5, rows[0][:80])  # a shorter one in between
+    expected = score_rows(model, rows, 11, measure)
+    forward = type(model).forward
+    monkeypatch.setattr(
+        type(model),
+        "forward",
+        lambda self, input_ids, **kw: computed.append(input_ids.numel()) or forward(self, input_ids, **kw),
+    )
+    close(score_rows(model, rows, 11, measure, resembling=rows[0]), expected, 1e-4)
+    windowed = family in ("mistral", "gemma2", "gemma3")  # keep too little to share
+    assert sum(computed) > sum(map(len, rows)) if windowed else sum(computed) < 0.8 * sum(map(len, rows))
+
+
+def test_distances_of_distributions():
+    p = torch.tensor([[0.5, 0.5, 0.0]]).log()
+    q = torch.tensor([[0.25, 0.25, 0.5]]).log()
+    part = slice(0, 1)
+    assert kl_from(p)(q, part).item() == pytest.approx(torch.tensor(2.0).log().item())
+    assert kl_from(p)(p, part).item() == 0
+    assert hellinger_from(p)(p, part).item() == 0
+    assert hellinger_from(p)(q, part).item() == pytest.approx((1 - 2 * (0.5 * 0.25) ** 0.5) ** 0.5)
+    assert hellinger_from(torch.tensor([[1.0, 0.0]]).log())(torch.tensor([[0.0, 1.0]]).log(), part).item() == 1
+
+
+def test_whole_distribution_in_chunks(model, monkeypatch):
+    ids = long_sample().input_ids[:88]
+    monkeypatch.setattr("flashtrace_lib.model.batched_forward.CHUNK_BYTES", 4 * 97 * 4)  # four positions of 97 logits
+    close(score_rows(model, [ids[:-1]], 11, whole_distribution)[0], predictions(model, ids, 11), 1e-4)

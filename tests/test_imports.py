@@ -1,0 +1,93 @@
+"""Which way imports point: from the chapters down to the sample, never up, never in a circle."""
+
+import ast
+
+import pytest
+
+from tests.environment import ROOT
+
+# Each room of the library, and what it may import besides itself and what every room may (files, sample).
+MAY_IMPORT = {
+    "text": set(),
+    "model": {"text"},
+    "kernel": {"model"},
+    "attribution": {"model"},
+    "recording": {"model", "kernel"},
+    "methods": {"model", "kernel", "attribution", "recording"},
+    "load": {"model", "kernel"},
+    "viewer": {"text", "attribution"},
+    "trace": {"text", "model", "attribution", "methods", "load", "viewer"},
+    "metrics": {"model"},
+    "fingerprints": set(),
+    "store": {"fingerprints"},
+    "tasks": {"text", "model", "fingerprints", "store"},
+    "evaluation": {"attribution", "load", "metrics", "fingerprints", "store", "bench"},
+    "bench": {"fingerprints", "attribution", "methods", "load"},
+    "cli": {"text", "attribution", "methods", "load", "viewer", "trace"},
+}
+EVERYWHERE = {"files", "sample", "_version"}
+
+
+def modules(package, folder):
+    """Dotted name -> source file of each module below a folder."""
+    files = sorted((folder / package).rglob("*.py"))
+    return {".".join(f.relative_to(folder).with_suffix("").parts).removesuffix(".__init__"): f for f in files}
+
+
+LIBRARY = modules("flashtrace_lib", ROOT)
+BOOK = modules("flashtrace_book", ROOT / "notebooks")
+ALL = LIBRARY | BOOK
+
+
+def imported(name, path):
+    """Modules of library and book that a module imports anywhere, those that are meant by a name in a package."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in ALL)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            source = ".".join([*above, *filter(None, [node.module])])
+            for alias in node.names:
+                found = f"{source}.{alias.name}"
+                yield from [found] if found in ALL else [source] if source in ALL else []
+
+
+EDGES = {name: sorted(set(imported(name, path)) - {name}) for name, path in ALL.items()}
+
+
+def room(name):
+    return name.split(".")[1]
+
+
+@pytest.mark.parametrize("name", [name for name in LIBRARY if "." in name and room(name) != "__main__"])
+def test_a_room_imports_only_what_lies_below_it(name):
+    allowed = MAY_IMPORT.get(room(name), set()) | EVERYWHERE | {room(name)}
+    assert room(name) in MAY_IMPORT.keys() | EVERYWHERE, "draw the new room into MAY_IMPORT, and into README"
+    assert [edge for edge in EDGES[name] if "." not in edge or room(edge) not in allowed] == []
+
+
+def test_the_library_does_not_know_the_book():
+    upwards = {name for name in LIBRARY for edge in EDGES[name] if edge.startswith("flashtrace_book")}
+    assert upwards == {"flashtrace_lib.__main__"}  # hands it the commands that are its own
+
+
+def test_the_rooms_form_no_circle():
+    below = {name: {edge for edge in others if edge != name} for name, others in MAY_IMPORT.items()}
+    assert not circle(below)
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    assert not circle(EDGES)
+
+
+def test_a_circle_is_found():
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == ["a", "b", "c"]
+
+
+def circle(edges):
+    """Nodes that lie on a circle, or lead to one and are led to from one; none where there is no circle."""
+    left = {node: set(edges[node]) & edges.keys() for node in edges}
+    while free := [node for node in left if not left[node] or not any(node in others for others in left.values())]:
+        left = {node: others - set(free) for node, others in left.items() if node not in free}
+    return sorted(left)

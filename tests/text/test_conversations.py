@@ -1,0 +1,263 @@
+"""Conversations: every message is found in the template and has its share of the mass."""
+
+import pytest
+import torch
+
+from flashtrace_lib import FlashTrace, Trace, trace
+from flashtrace_lib.methods import Perturbation
+from flashtrace_lib.text.build_sample import build_sample, tokenise
+from flashtrace_lib.text.chat_template import render_prompt, split_transcript
+from flashtrace_lib.text.sentences import response_sentences
+from flashtrace_lib.viewer.message_shares import cautions, importance, parts, shares
+from tests.oracles.tiny_chat import PROMPT, RESPONSE, TEMPLATE, make_chat_model, make_tokenizer
+
+CALLS = "{% for c in m.tool_calls or [] %}[call {{ c.function.name }} {{ c.function.arguments }}]{% endfor %}"
+WITH_TOOLS = TEMPLATE.replace("{{ m.content }}", "{{ m.content }}" + CALLS)
+CALL = {"type": "function", "function": {"name": "hours", "arguments": {"what": "breakfast"}}}
+AGENT = [
+    {"role": "system", "content": "Use the tools."},
+    {"role": "user", "content": "Hi. When is breakfast?"},
+    {"role": "assistant", "content": "", "tool_calls": [CALL]},
+    {"role": "tool", "content": "breakfast 7:00"},
+    {"role": "user", "content": [{"type": "text", "text": "Hi. "}, {"type": "text", "text": "So when?"}]},
+    {"role": "assistant", "content": "At 7:00. Bye."},
+]
+
+
+@pytest.fixture(scope="module")
+def tok():
+    return make_tokenizer(WITH_TOOLS)
+
+
+@pytest.fixture(scope="module")
+def model(tok):
+    return make_chat_model(tok)
+
+
+def words(rendered):
+    return [(turn.role, rendered.text[slice(*turn.span)]) for turn in rendered.turns]
+
+
+@pytest.mark.parametrize("template", [True, False])
+def test_every_message_is_located(tok, template):
+    conversation, said = split_transcript(AGENT)
+    rendered = render_prompt(tok, conversation, template=template, whole=True)
+    call = "[call hours {'what': 'breakfast'}]" if template else ""
+    assert said == "At 7:00. Bye."
+    assert words(rendered) == [
+        ("system", "Use the tools."), ("user", "Hi. When is breakfast?"), ("assistant", call),
+        ("tool", "breakfast 7:00"), ("user", "Hi. So when?"),
+    ]  # fmt: skip
+    assert rendered.text[slice(*rendered.span)].startswith("Use the") and rendered.span[1] == rendered.turns[-1].span[1]
+    alone = render_prompt(tok, [*conversation[:4], {"role": "user", "content": "So when?"}], template=template)
+    assert alone.turns == () and alone.text[slice(*alone.span)] == "So when?"
+
+
+def test_a_template_that_drops_earlier_thinking_is_followed():
+    tok = make_tokenizer(TEMPLATE.replace("{{ m.content }}", "{{ m.content.split('</think>')[-1] | trim }}"))
+    talk = [
+        {"role": "user", "content": " One? "}, {"role": "assistant", "content": "<think>\nx\n</think>\n\nTwo."},
+        {"role": "user", "content": "Three?"},
+    ]  # fmt: skip
+    assert words(render_prompt(tok, talk, whole=True)) == [("user", "One?"), ("assistant", "Two."), ("user", "Three?")]
+
+
+def test_the_system_option_is_context_and_its_mass_is_reported(model, tok):
+    result = trace(model, tok, PROMPT, RESPONSE, system="Be brief.")
+    kinds = {part.name: part.kind for part in parts(result.sample)}
+    assert kinds["1 system"] == "context" and kinds["2 user"] == "input"
+    frame = result.shares().set_index("part")
+    assert torch.isnan(torch.tensor(frame.loc["1 system", "share"])) and frame.loc["1 system", "hop 1"] > 0
+    assert frame.loc["2 user", "share"] == pytest.approx(1)
+
+
+def test_shares_follow_the_scores_and_sum_to_one(model, tok):
+    result = trace(model, tok, AGENT, hops=1)
+    sample = result.sample
+    assert result.answer == "At 7:00. Bye."
+    texts = ["".join(sample.tokens[m["start"] : m["stop"]]) for m in sample.metadata["messages"]]
+    assert texts == ["Use the tools.", "Hi. When is breakfast?", "[call hours {'what': 'breakfast'}]",
+                     "breakfast 7:00", "Hi. So when?"]  # fmt: skip
+    tiles = [part.span for part in parts(sample)]
+    assert tiles[0][0] == 0 and tiles[-1][1] == len(sample)
+    assert all(a[1] == b[0] for a, b in zip(tiles, tiles[1:], strict=False))
+    frame, hop = result.shares().set_index("part"), result.attribution.hops[0].scores.double()
+    assert frame[["share", "hop 1"]].sum().tolist() == pytest.approx([1, 1]) and frame["tokens"].sum() == len(sample)
+    start, stop = (sample.metadata["messages"][2][name] for name in ("start", "stop"))
+    assert frame.loc["3 assistant", "hop 1"] == pytest.approx(float(hop[start:stop].sum()))
+    roles = result.shares("role").set_index("part")
+    assert roles.loc["user", "hop 1"] == pytest.approx(frame.loc[["2 user", "5 user"], "hop 1"].sum())
+    with pytest.raises(ValueError, match="'message' or 'role'"):
+        result.shares("turn")
+
+
+def test_the_template_between_messages_is_never_ranked(model, tok):
+    result = trace(model, tok, AGENT)
+    positions = set(result.top(10_000)["position"])
+    own = {i for m in result.sample.metadata["messages"] for i in range(m["start"], m["stop"])}
+    assert positions == own
+    values = importance(result.sample, result.attribution)
+    assert {int(i) for i in torch.tensor(values).isnan().logical_not().nonzero()} == own
+    assert "assistant" in result._repr_html_()
+
+
+def test_words_that_are_neither_reasoning_nor_output_are_the_rest(model, tok):
+    sample = build_sample(tok, PROMPT, RESPONSE, output="7261", whole=True)
+    found = [(part.role, "".join(sample.tokens[slice(*part.span)]).strip()) for part in parts(sample)[2:]]
+    assert [text for role, text in found if role == "rest of response"] == ["The number is", ". Bye."]
+    assert ("template", "</think>") in found and found[-1] == ("template", "<|end|>")
+    assert [part.role for part in parts(build_sample(tok, PROMPT, RESPONSE))].count("rest of response") == 0
+    boxed = build_sample(tok, PROMPT, "It is \\boxed{7} <b>.")  # angle brackets that no special token spells
+    rest = [part.span for part in parts(boxed) if part.role == "rest of response"]
+    assert ["".join(boxed.tokens[slice(*span)]).strip() for span in rest][-1] == "<b>."
+
+
+def test_one_message_is_the_prompt_as_before(model, tok):
+    result = trace(model, tok, PROMPT, RESPONSE)
+    plain = build_sample(tok, PROMPT, RESPONSE)
+    assert result.sample.segments == plain.segments and torch.equal(result.sample.input_ids, plain.input_ids)
+    alone = FlashTrace().attribute(model, plain)
+    torch.testing.assert_close(result.attribution.scores, alone.scores, atol=1e-6, rtol=1e-5)
+    assert len(importance(result.sample, alone)) == len(plain)
+    assert "messages" not in plain.metadata  # the book's samples are keyed by their metadata
+
+
+@pytest.mark.parametrize(
+    ("prompt", "response", "message"),
+    [
+        (AGENT, "At 8.", "drop one of them"),
+        ([{"role": "assistant", "content": "", "tool_calls": [CALL]}], None, "holds no words"),
+        ([{"role": "user", "content": [{"type": "image"}]}], "x", "only text"),
+        ([{"content": "x"}], "x", "role and content"),
+        (["Hi."], None, "role and content"),
+        ([{"role": "system", "content": "x"}], "x", "ends with the user's"),
+        ([], "x", "ends with the user's"),
+    ],
+)
+def test_bad_conversations(model, tok, prompt, response, message):
+    with pytest.raises(ValueError, match=message):
+        trace(model, tok, prompt, response)
+
+
+def test_a_call_that_the_template_leaves_out_is_named(model):
+    deaf = make_tokenizer()  # its template writes no calls of tools
+    notes = trace(model, deaf, AGENT).cautions()
+    assert notes[0] == "Message 3 (assistant) is not in what the model read: its chat template leaves it out."
+
+
+def test_a_refusing_or_forgetful_template_is_named(model):
+    refusing = make_tokenizer("{{ raise_exception('roles must alternate') }}")
+    with pytest.raises(ValueError, match="refuses this conversation: roles must alternate"):
+        trace(model, refusing, PROMPT, RESPONSE)
+    forgetful = make_tokenizer(TEMPLATE.replace("for m in messages", "for m in messages[-1:]"))
+    with pytest.raises(ValueError, match="message 0 .system. cannot be located"):
+        trace(model, forgetful, AGENT)
+
+
+def test_reasoning_of_the_last_message_is_the_reasoning(model, tok):
+    last = {"role": "assistant", "content": "At 7:00.", "reasoning_content": "It says 7:00."}
+    result = trace(model, tok, [{"role": "user", "content": "When?"}, last])
+    assert "".join(result.sample.tokens[slice(*result.sample.segments.reasoning)]).strip() == "It says 7:00."
+
+
+# --- sentences of the response --------------------------------------------------------------------------------
+
+
+def test_sentences_cover_what_the_response_says_and_no_mark(tok):
+    response = "<think>\nOne two. Three.\n</think>\n\nIt is 7261. Surely. Bye."
+    sample = build_sample(tok, PROMPT, response, output="Surely.", whole=True)
+    texts = ["".join(sample.tokens[slice(*span)]).strip() for span in response_sentences(sample, ["<|end|>"])]
+    assert texts == ["One two.", "Three.", "It is 7261.", "Surely.", "Bye."]
+
+
+def test_a_sentence_begins_with_its_first_word(tok):
+    sample = build_sample(tok, PROMPT, "One. Two three. The box is \\boxed{7}. The end. Bye.")
+    starts = ["".join(sample.tokens[start:stop]).split()[0] for start, stop in response_sentences(sample, ["<|end|>"])]
+    assert starts[:2] == ["One.", "Two"] and starts[-2:] == ["The", "Bye."]
+    spans = response_sentences(sample, ["<|end|>"])
+    assert all(sample.tokens[start].strip() for start, _ in spans)
+
+
+def test_sentences_are_explained_as_by_themselves(model, tok):
+    result = trace(model, tok, PROMPT, RESPONSE, hops=2)
+    assert len(result.targets) == 4
+    for target in result.targets:
+        alone = FlashTrace(hops=2).attribute(model, result.sample.with_output(target.span))
+        torch.testing.assert_close(target.attribution.scores, alone.scores, atol=1e-6, rtol=1e-5)
+    assert trace(model, tok, PROMPT, RESPONSE, sentences=False).targets == []
+    other = Perturbation()
+    assert trace(model, tok, PROMPT, "7.", method=other).targets == []
+    one_by_one = trace(model, tok, PROMPT, "Yes. It is.", method=other, sentences=True)
+    assert len(one_by_one.targets) == 2
+
+
+def test_cautions_name_what_stands_out(model, tok):
+    result = trace(model, tok, PROMPT, RESPONSE)
+    sample, attribution = result.sample, result.attribution
+    start = sample.segments.prompt[0]
+
+    def notes(weights):
+        attribution.scores = torch.tensor([weights(i) for i in range(start, sample.segments.prompt[1])])
+        attribution.hops[0].scores = torch.zeros(len(sample)).index_fill(0, torch.tensor([start]), 1.0)
+        return cautions(sample, attribution)
+
+    assert notes(lambda i: 1.0 if any(c.isalnum() for c in sample.tokens[i]) else 0.01) == []
+    assert "first token" in notes(lambda i: 9.0 if i == start else 0.01)[0]
+    marks = notes(lambda i: 0.001 if any(c.isalnum() for c in sample.tokens[i]) else 1.0)
+    assert any("punctuation" in note for note in marks)
+    assert "does not rest on it" in notes(lambda i: 0.0)[0]
+    attribution.hops[0].scores = torch.zeros(len(sample)).index_fill(0, torch.tensor([0]), 1.0)
+    assert "100% of the first hop's mass" in cautions(sample, attribution)[0]
+    assert shares(sample, attribution).set_index("part").loc["template", "hop 1"] == pytest.approx(1)
+
+
+def test_a_text_beyond_the_context_is_refused(tok):
+    short = make_chat_model(tok, max_position_embeddings=40)
+    with pytest.raises(ValueError, match="the model reads 40 at most"):
+        trace(short, tok, PROMPT, RESPONSE)
+    with pytest.raises(ValueError, match="the model reads 40 at most"):
+        trace(short, tok, PROMPT)
+
+
+class Writes:
+    """Stands for a model's `generate`: one letter again and again, and an end where the answer has its length."""
+
+    def __init__(self, tok, length):
+        self.letter, self.end, self.length = tok.convert_tokens_to_ids("a"), tok.eos_token_id, length
+
+    def __call__(self, ids, max_new_tokens, **_):
+        self.asked = max_new_tokens
+        said = ([self.letter] * (self.length - 1) + [self.end])[:max_new_tokens]
+        return torch.cat([ids, torch.tensor([said])], dim=1)
+
+
+def test_an_answer_is_generated_within_the_context_only(tok, monkeypatch):
+    n_prompt = len(tokenise(tok, render_prompt(tok, PROMPT).text)[0])
+    small = make_chat_model(tok, max_position_embeddings=n_prompt + 20)
+    for length in (8, 20):  # they fit, whatever was allowed
+        monkeypatch.setattr(small, "generate", Writes(tok, length))
+        result = trace(small, tok, PROMPT)
+        assert small.generate.asked == 20 and len(result.sample) == n_prompt + length
+    monkeypatch.setattr(small, "generate", Writes(tok, 21))
+    with pytest.raises(ValueError, match=f"the prompt has {n_prompt} tokens, .* reads {n_prompt + 20} .* the 20 left"):
+        trace(small, tok, PROMPT)
+    assert small.generate.asked == 20  # no token was generated for nothing
+    assert len(trace(small, tok, PROMPT, max_new_tokens=20).sample) == n_prompt + 20  # as the message advises
+
+
+def test_special_tokens_in_the_users_words_are_told(tok, model, tmp_path):
+    talk = [{"role": "user", "content": "Is it <|end|> 7261?"}, {"role": "tool", "content": "<|end|><|start|> 7261."}]
+    for prompt, said in (("Is it <|end|> 7261?", "<|end|>"), (talk, "<|end|>, <|start|>")):
+        result = trace(model, tok, prompt, RESPONSE)
+        assert f"The input's own words hold {said}: the model reads such a special token" in result.cautions()[0]
+        read = Trace.from_json(result.to_json(tmp_path / "t.json"))
+        assert read.cautions() == result.cautions()  # and the page of each sentence has it as well
+        assert all(t.attribution.metadata["special_in_input"] == said.split(", ") for t in read.targets)
+    clean = trace(model, tok, "Is it < end > 7261?", RESPONSE)
+    assert not any("special token as" in note for note in clean.cautions())
+
+
+def test_a_message_without_content_is_named(tok):
+    for content in ({}, {"content": " \n"}, {"content": None}):
+        with pytest.raises(ValueError, match=r"message 2 \(user\), the one to answer, has no content"):
+            render_prompt(tok, [{"role": "user", "content": "Hi."}, {"role": "user", **content}])

@@ -1,0 +1,123 @@
+"""Where a prompt asks: what each task says of itself, and what is found where only the words tell."""
+
+import pytest
+
+from flashtrace_book.experiments.reasoning_tasks import question_start
+from flashtrace_book.paths import data_dir
+from flashtrace_lib.sample import Sample
+from flashtrace_lib.tasks.datasets import folder_records, task_examples
+from flashtrace_lib.tasks.example import Example
+from flashtrace_lib.tasks.ruler import ruler_examples
+from flashtrace_lib.text import build_sample
+from flashtrace_lib.text.sentences import asking_from
+from tests.oracles.tiny import tiny_sample
+from tests.oracles.tiny_reasoner import load_tokenizer
+
+BEGINS = {  # the first words of the question, by the benchmark's template
+    "mq_q2": "What are all the special magic numbers for ",
+    "mv_v2": "What are all the special magic numbers for ",
+    "h2_c3": "Question: Find all variables that are assigned the value ",
+    "morehopqa": "Question: ",
+    "hotpotqa": "Question: ",
+    "exercism": "Use the above instructions to modify the supplied files: ",
+}
+
+
+def question_of(sample: Sample) -> str:
+    """What the sample's own tokens read from its question to the end of its input."""
+    return "".join(sample.tokens[question_start(sample) : sample.segments.prompt[1]]).strip()
+
+
+def built(example: Example) -> Sample:
+    response = f"<think>\n{example.reasoning}\n</think>\n\n{example.output}"
+    return build_sample(load_tokenizer(), example.prompt, response, question=example.question)
+
+
+def check_marked(example: Example) -> None:
+    """The question is the rest of the prompt, begins as its template does, and is found among the tokens."""
+    asked = example.prompt[example.question :]
+    begins = BEGINS[example.cell]
+    assert asked.startswith(begins) and begins not in asked[len(begins) :]
+    assert question_of(built(example)) == asked.strip()
+
+
+@pytest.mark.parametrize("cell", ["mq_q2", "mv_v2", "h2_c3"])
+def test_ruler_marks_its_question(cell):
+    for example in ruler_examples(cell, 384, load_tokenizer(), 2):
+        check_marked(example)
+
+
+@pytest.mark.parametrize("kind", ["morehopqa", "hotpotqa", "exercism"])
+def test_synthetic_tasks_mark_their_question(kind):
+    for example in task_examples(kind, 12):
+        check_marked(example)
+
+
+def test_a_question_of_two_sentences_is_whole():
+    examples = [e for e in task_examples("morehopqa", 40) if e.prompt.endswith("Which are they?")]
+    assert examples
+    for example in examples:
+        assert question_of(built(example)).startswith("Question: Write the name of ")
+
+
+@pytest.mark.parametrize("kind", ["morehopqa", "hotpotqa", "exercism"])
+def test_real_records_mark_their_question(kind):
+    if data_dir() is None:
+        pytest.skip("no real records")
+    _, records = folder_records(kind, data_dir())
+    asked = [record.get("question") for record in records]
+    for example in task_examples(kind, None, source="folder", folder=data_dir(), seed=None):
+        text = example.prompt[example.question :]
+        assert text.startswith(BEGINS[kind])
+        assert kind == "exercism" or text.removeprefix("Question: ") in asked
+
+
+@pytest.mark.parametrize("kind", ["gsm8k", "math500"])
+def test_real_problems_ask_where_their_words_do(kind):
+    if data_dir() is None:
+        pytest.skip("no real records")
+    for example in task_examples(kind, None, source="folder", folder=data_dir(), seed=None):
+        sample = built(example)
+        asked = question_of(sample)
+        words = asked.lower().split("[asy]")[0]
+        told = ("find", "compute", "what", "how", "determine", "simplify", "evaluate", "express", "solve", "calculate",
+                "convert", "enter", "which", "is ", "write", "if ", "factor", "rationalize")  # fmt: skip
+        assert "?" in words or any(word in words for word in told), asked
+        before = "".join(sample.tokens[sample.segments.prompt[0] : question_start(sample)])
+        if "?" in before:  # quoted, or asked in passing: the question itself follows
+            assert "?" in words or any(word in words for word in told[:4]), asked
+
+
+@pytest.mark.parametrize(
+    "sentences, first",
+    [
+        (["Ann has 3 hens.", "How many eggs does she sell?"], 1),
+        (["Write the name of the author as two letters. ", "Which are they?"], 0),
+        (["The works are old.", "Write the name of the author as two letters. ", "Which are they?"], 1),
+        (["Let $f(x) = x$.", "Compute $f(2)$.", "Express your answer as a fraction."], 1),
+        (["Two dice are thrown.", "What is the chance of a 7? ", "(Both are fair.)"], 1),
+        (["Given that $x = 2$, find $y$. ", "Both are whole."], 0),
+        (["He asks, \"Is it?\" ", "She says no.", "Find the number."], 2),
+        (["Find $x.", "$"], 0),
+        (["The rest is known.", "So it is"], 1),
+        (["What is it?", "Question: Name the town", "It is small."], 1),
+    ],
+)  # fmt: skip
+def test_where_only_the_words_tell(sentences, first):
+    assert asking_from(sentences) == first
+
+
+def test_no_sentence_asks_nothing():
+    with pytest.raises(ValueError, match="without sentences"):
+        asking_from([])
+
+
+def test_a_question_outside_the_prompt_is_refused():
+    with pytest.raises(ValueError, match="the question begins at 9, outside the prompt of 4 characters"):
+        Example("x", "t", "c", "Why?", ("so",), question=9)
+    sample = tiny_sample()  # I is [1, 8)
+    sample.metadata = {"id": "s", "question_start": 8}
+    with pytest.raises(ValueError, match=r"sample s: question_start 8 lies outside its prompt \(1, 8\)"):
+        question_start(sample)
+    sample.metadata["question_start"] = 6
+    assert question_start(sample) == 6
