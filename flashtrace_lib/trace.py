@@ -24,8 +24,6 @@ from .text.chat_template import Messages, render_prompt, split_transcript
 from .text.locate import Locator
 from .text.sentences import response_sentences
 from .viewer import message_shares, trace_json
-from .viewer.html import token_heatmap
-from .viewer.page import PageTarget, trace_page
 
 
 @dataclass
@@ -123,6 +121,8 @@ class Trace:
 
         A reader chooses a sentence of the response and sees what it came from, by hop or in all. Written atomically.
         """
+        from .viewer.page import PageTarget, trace_page  # here: a trace that nobody looks at needs no matplotlib
+
         pairs = [(self.sample.segments.output, self.attribution)]
         pairs += [(target.span, target.attribution) for target in self.targets]
         targets = [
@@ -133,6 +133,8 @@ class Trace:
         return Path(path)
 
     def _repr_html_(self) -> str:
+        from .viewer.html import token_heatmap
+
         labels = ["context"] * len(self.sample)
         for part in message_shares.parts(self.sample):
             if part.kind != "context":

@@ -1,6 +1,8 @@
 """Which way imports point: from the chapters down to the sample, never up, never in a circle."""
 
 import ast
+import subprocess
+import sys
 
 import pytest
 
@@ -91,3 +93,20 @@ def circle(edges):
     while free := [node for node in left if not left[node] or not any(node in others for others in left.values())]:
         left = {node: others - set(free) for node, others in left.items() if node not in free}
     return sorted(left)
+
+
+LOADED = """
+import sys
+import flashtrace_lib
+print(*sorted(name for name in sys.modules if name.startswith("flashtrace_")))
+print(*sorted({"matplotlib", "captum", "datasets", "gguf", "papermill"} & sys.modules.keys()))
+"""
+
+
+def test_the_library_loads_what_attribution_needs():
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True, cwd=ROOT)
+    own, others = (line.split() for line in (done.stdout + "\n").split("\n")[:2])
+    assert len(own) <= 36 and "flashtrace_lib.kernel.proximity" in own and not others
+    assert {name.split(".")[1] for name in own if "." in name} <= EVERYWHERE | {
+        "text", "model", "kernel", "attribution", "recording", "methods", "load", "trace", "viewer",
+    }  # fmt: skip

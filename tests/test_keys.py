@@ -7,28 +7,24 @@ import pyarrow.parquet as pq
 import pytest
 
 from flashtrace_book.experiments import code_targets
-from flashtrace_lib import files, methods
+from flashtrace_lib import files
 from flashtrace_lib.attribution import Method
 from flashtrace_lib.evaluation.recorder import record_key
+from flashtrace_lib.methods import METHODS
 from flashtrace_lib.store import FROZEN, Store, StoreError
 
 RESULTS = files.root() / "data" / "results"
 # Stores of attributions; the keys of the others (responses, times, answers) are computed by the notebooks, which the
 # tests run with stores that are only read.
 STORES = [path for path in sorted(RESULTS.glob("*/*.parquet")) if "method_name" in pq.read_schema(path).names]
-CLASSES = {
-    cls.name: cls
-    for cls in vars(methods).values()
-    if isinstance(cls, type) and issubclass(cls, Method) and cls is not Method
-}
 
 
 def rebuilt(name: str, options: dict) -> Method:
     """The method of a record, from the name and the options that are stored."""
     if name == code_targets.OnCode.name:
         return code_targets.OnCode(rebuilt(options["method"], options["options"]), options["target"])
-    settable = {field.name for field in fields(CLASSES[name]) if field.init}
-    return CLASSES[name](**{option: value for option, value in options.items() if option in settable})
+    settable = {field.name for field in fields(METHODS[name]) if field.init}
+    return METHODS[name](**{option: value for option, value in options.items() if option in settable})
 
 
 @pytest.mark.parametrize("path", STORES, ids=lambda path: f"{path.parent.name}-{path.stem}")

@@ -1,39 +1,70 @@
 """Attribution methods, one file each. A new method is one file and one line here."""
 
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from typing import Any
+
 from ..attribution import Attribution, Hop, Method
-from .attnlrp import AttnLRP
-from .cage import CAGE
-from .clp import CLP
-from .flashtrace import FlashTrace
-from .ifr import IFR
-from .ig_attn import IGAttention
-from .integrated_gradients import IntegratedGradients
-from .perturbation import Perturbation
-from .random import Position, Random
-from .reagent import ReAGent
-from .rollout import Rollout
-from .target_variants import LastToken, MeanPooling, Positional
 
-METHODS: dict[str, type[Method]] = {
-    FlashTrace.name: FlashTrace,
-    IFR.name: IFR,
-    Perturbation.name: Perturbation,
-    CLP.name: CLP,
-    ReAGent.name: ReAGent,
-    IntegratedGradients.name: IntegratedGradients,
-    IGAttention.name: IGAttention,
-    AttnLRP.name: AttnLRP,
-    CAGE.name: CAGE,
-    Rollout.name: Rollout,
-    Random.name: Random,
-    Position.name: Position,
-    LastToken.name: LastToken,
-    MeanPooling.name: MeanPooling,
-    Positional.name: Positional,
+# Name in tables and options -> file and class. A file is imported when its method is first asked for: what one method
+# needs (captum, a masked language model's tokenizer) is no cost of the others.
+_PLACES = {
+    "flashtrace": "flashtrace.FlashTrace",
+    "ifr": "ifr.IFR",
+    "perturbation": "perturbation.Perturbation",
+    "clp": "clp.CLP",
+    "reagent": "reagent.ReAGent",
+    "ig": "integrated_gradients.IntegratedGradients",
+    "ig_attn": "ig_attn.IGAttention",
+    "attnlrp": "attnlrp.AttnLRP",
+    "cage": "cage.CAGE",
+    "rollout": "rollout.Rollout",
+    "random": "random.Random",
+    "position": "random.Position",
+    "last_token": "target_variants.LastToken",
+    "mean_pooling": "target_variants.MeanPooling",
+    "positional": "target_variants.Positional",
 }
+_FILES = {place.partition(".")[2]: place.partition(".")[0] for place in _PLACES.values()}
 
-__all__ = [
-    "CAGE", "CLP", "IFR", "METHODS", "Attribution", "AttnLRP", "FlashTrace", "Hop", "IGAttention",
-    "IntegratedGradients", "LastToken", "MeanPooling", "Method", "Perturbation", "Position", "Positional", "Random",
-    "ReAGent", "Rollout",
-]  # fmt: skip
+__all__ = ["METHODS", "Attribution", "Hop", "Method", *_FILES]
+
+
+class _Registry(MutableMapping[str, type[Method]]):
+    """Classes of methods by name; one that is set stands beside those of this folder."""
+
+    def __init__(self) -> None:
+        self._own: dict[str, str | type[Method]] = dict(_PLACES)
+
+    def __getitem__(self, name: str) -> type[Method]:
+        place = self._own[name]
+        return __getattr__(place.partition(".")[2]) if isinstance(place, str) else place
+
+    def __setitem__(self, name: str, method: type[Method]) -> None:
+        self._own[name] = method
+
+    def __delitem__(self, name: str) -> None:
+        del self._own[name]
+
+    def __contains__(self, name: object) -> bool:  # the mixin's would import the method
+        return name in self._own
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._own)
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+
+METHODS = _Registry()
+
+
+def __getattr__(name: str) -> Any:
+    """A class of this folder, imported now: ``from flashtrace_lib.methods import AttnLRP``."""
+    if name not in _FILES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_FILES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
