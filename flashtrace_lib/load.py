@@ -14,7 +14,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from .files import root
 from .kernel.decomposition import check_decomposition
-from .model.embedded import merge_adapter, use_reasoner_template
 from .model.gguf import NAME as GEMMA
 from .model.gguf import forget_quantisation, gemma_folder
 
@@ -91,6 +90,8 @@ def load_model(
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     if name == "embedded":
+        from .model.embedded import merge_adapter, use_reasoner_template  # no other model needs it
+
         merge_adapter(model, adapter_folder())
         use_reasoner_template(tokenizer)
     check_decomposition(model)

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from .kernel.capture import Activations, LayerActivations, listening
+from .kernel.activations import Activations, LayerActivations
+from .kernel.capture import listening
 from .model.architecture import LayerParts, decoder_layers
 from .sample import Span
 

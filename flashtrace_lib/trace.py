@@ -19,9 +19,10 @@ from .methods.flashtrace import FlashTrace
 from .model.context import longest_context
 from .model.generate import generate, is_finished
 from .sample import Sample, Span
-from .text.build_sample import build_sample, check_retokenises, tokenise
+from .text.build_sample import build_sample
 from .text.chat_template import Messages, render_prompt, split_transcript
 from .text.locate import Locator
+from .text.offsets import check_retokenises, tokenise
 from .text.sentences import response_sentences
 from .viewer import message_shares, trace_json
 

@@ -8,9 +8,10 @@ from tokenizers import pre_tokenizers
 from flashtrace_lib import load_model
 from flashtrace_lib.attribution import Attribution, Method
 from flashtrace_lib.model.generate import generate
-from flashtrace_lib.text.build_sample import build_sample, check_retokenises, decode_with_offsets, tokenise
+from flashtrace_lib.text.build_sample import build_sample
 from flashtrace_lib.text.chat_template import render_prompt
 from flashtrace_lib.text.locate import find_boxed, locate_segments, sentence_spans
+from flashtrace_lib.text.offsets import check_retokenises, decode_with_offsets, tokenise
 from flashtrace_lib.trace import Trace, trace
 from tests.oracles.tiny_chat import EVIDENCE, PROMPT, RESPONSE, TEMPLATE, make_chat_model, make_tokenizer
 

@@ -19,7 +19,8 @@ from torch import nn
 
 from ..model.architecture import decoder_layers, family
 from ..model.state import evaluating
-from .capture import Activations, capture
+from .activations import Activations
+from .capture import capture
 from .proximity import aggregate
 
 TOLERANCE = 1e-3  # of the identity, relative to what attention adds; in float32

@@ -20,8 +20,8 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
 from ..sample import Span
+from .activations import Activations, LayerActivations
 from .attention import attention_rows, row_blocks
-from .capture import Activations, LayerActivations
 
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]  # never the one that forms the matrix
 FUSED_FROM = 2**26  # attention scores of a layer, over all heads, from which a device's fused kernel is chosen

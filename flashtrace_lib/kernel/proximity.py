@@ -21,8 +21,8 @@ import torch
 
 from ..model.state import default_budget
 from ..sample import Span
+from .activations import Activations, LayerActivations
 from .attention import attention_rows, row_blocks
-from .capture import Activations, LayerActivations
 from .fused_attention import fused_column_sums
 from .l1_proximity import head_sum, per_head, proximity
 

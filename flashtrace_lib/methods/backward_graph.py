@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from tqdm import tqdm
 
-from ..kernel.capture import Activations
+from ..kernel.activations import Activations
 from ..kernel.proximity import span_scores, spans_at_once
 from ..sample import Span
 

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import torch
 
 from ..attribution import Attribution, Hop, Method
-from ..kernel.capture import Activations, capture
+from ..kernel.activations import Activations
+from ..kernel.capture import capture
 from ..kernel.decomposition import check_decomposition
 from ..kernel.fused_attention import attention_used, choose
 from ..kernel.proximity import span_rollout, span_scores, span_sums, spans_at_once

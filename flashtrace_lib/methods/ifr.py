@@ -8,7 +8,8 @@ from typing import ClassVar
 import torch
 
 from ..attribution import Attribution, Method
-from ..kernel.capture import Activations, capture
+from ..kernel.activations import Activations
+from ..kernel.capture import capture
 from ..kernel.decomposition import check_decomposition
 from ..kernel.proximity import span_scores
 from ..sample import Sample

@@ -16,8 +16,9 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 from ..attribution import Attribution
+from ..kernel.activations import LayerActivations
 from ..kernel.attention import attend, attention_maps, check_call, mix, soft_cap
-from ..kernel.capture import LayerActivations, attention_implementation, capture
+from ..kernel.capture import attention_implementation, capture
 from ..kernel.decomposition import check_decomposition
 from ..kernel.proximity import column_sums
 from ..model.architecture import decoder_layers

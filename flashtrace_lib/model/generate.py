@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..text.build_sample import tokenise
+from ..text.offsets import tokenise
 
 
 def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_new_tokens: int) -> list[list[int]]:

@@ -6,7 +6,6 @@ generated ids are never replaced by others that happen to read the same.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,63 +14,8 @@ import torch
 from ..sample import Sample, Segments, Span
 from .chat_template import Messages, PromptText, render_prompt
 from .locate import Locator, locate_segments, strip_span
-from .offsets import CharSpan, char_spans_to_token_mask
+from .offsets import CharSpan, _decode, char_spans_to_token_mask, decode_with_offsets, tokenise
 from .sentences import sentence_ranges
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def tokenise(tokenizer: Any, text: str) -> tuple[list[int], list[CharSpan]]:
-    """Ids of ``text``, nothing added, and the characters of ``text`` that each of them covers.
-
-    Raises
-    ------
-    ValueError
-        If the tokenizer cannot say which characters a token covers, or the text holds half a surrogate pair.
-    """
-    if half := _SURROGATE.search(text):
-        around = text[max(0, half.start() - 20) : half.end() + 20]
-        mend = 'text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")'
-        raise ValueError(f"{around!r} holds half a surrogate pair, {half[0]!r}, which is no character: try {mend}")
-    if not getattr(tokenizer, "is_fast", False):
-        raise ValueError(f"{type(tokenizer).__name__} gives no character offsets: load the fast tokenizer")
-    encoded = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False, verbose=False)
-    return list(encoded["input_ids"]), [(int(a), int(b)) for a, b in encoded["offset_mapping"]]
-
-
-def decode_with_offsets(tokenizer: Any, ids: Sequence[int], before: Sequence[int] = ()) -> tuple[str, list[CharSpan]]:
-    """Text of ``ids`` and the characters that each of them covers, without tokenising anything again.
-
-    Decodes a few tokens at a time. Byte-level tokenizers may split one character over several tokens: these are
-    decoded together, and each of them covers what they make together.
-
-    Parameters
-    ----------
-    tokenizer : transformers.PreTrainedTokenizerBase
-    ids : sequence of int, length n
-        Token ids, special tokens included.
-    before : sequence of int
-        Ids in front of them: what a first token looks like depends on them in some tokenizers.
-
-    Returns
-    -------
-    (str, list of (int, int))
-        The text, and n half-open character ranges of it.
-    """
-    ids, context = [int(i) for i in ids], [int(i) for i in before][-1:]
-    text, offsets = "", []
-    first = 0  # first token of the group being decoded
-    head = _decode(tokenizer, context)
-    for stop in range(1, len(ids) + 1):
-        joint = _decode(tokenizer, context + ids[first:stop])
-        complete = joint.startswith(head) and not joint.endswith("\ufffd")
-        if not complete and stop < len(ids):
-            continue  # a character is not finished yet
-        piece = joint[len(head) :]
-        offsets += [(len(text), len(text) + len(piece))] * (stop - first)
-        text, context, first = text + piece, ids[first:stop], stop
-        head = _decode(tokenizer, context)
-    return text, offsets
 
 
 def build_sample(
@@ -168,26 +112,6 @@ def build_sample(
         mask_token_id=tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
         metadata={**told, **(metadata or {})},
     )
-
-
-def check_retokenises(tokenizer: Any, ids: Sequence[int] | torch.Tensor) -> None:
-    """Raise ValueError unless the text of ``ids`` is tokenised to these ids again.
-
-    Ids a model generated need not pass; ids that somebody hands over and that fail are mostly from another
-    tokenizer.
-    """
-    ids = [int(i) for i in ids]
-    again, _ = tokenise(tokenizer, _decode(tokenizer, ids))
-    if again != ids:
-        where = next((k for k, (a, b) in enumerate(zip(ids, again, strict=False)) if a != b), min(len(ids), len(again)))
-        raise ValueError(
-            f"the response does not re-tokenise to itself: it differs from token {where} on. "
-            "Give the response as text, or ids made by this model's tokenizer"
-        )
-
-
-def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
-    return tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False) if len(ids) else ""
 
 
 def _encode_text(

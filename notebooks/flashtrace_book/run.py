@@ -10,7 +10,6 @@ import platform
 import random
 import re
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -28,18 +27,13 @@ from flashtrace_lib.fingerprints import model_fingerprint
 from . import paths
 from .figures.captions import methods_in, methods_named, sentences, settings_of
 from .manifest import record_model
+from .markup import flat, latex, markdown
 from .profiles import Profile, load_profile
 
 _DPI = 150
 _STAMP_ID = "flashtrace-stamp"
 _ON_CURVE = re.compile(r"\b(RISE|MAS)\b")  # in a caption
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
-_LATEX = str.maketrans(
-    {mark: f"\\{mark}" for mark in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"·": r"$\cdot$", "–": "--", "±": r"$\pm$", "×": r"$\times$"}
-    | {"†": r"\dag{}", "‡": r"\ddag{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "ρ": r"$\rho$"}
-)
 
 
 class Saved(tuple):
@@ -197,8 +191,8 @@ class Run:
             n = low if low == high else f"{low}–{high}"
         named = "metric" in frame and frame["metric"].isin(ON_CURVE).any()
         stamp = self.stamp(n, on_curve=bool(named) or _ON_CURVE.search(caption) is not None)
-        shown = _flat(frame if wide is None else wide)
-        long = _flat(frame)
+        shown = flat(frame if wide is None else wide)
+        long = flat(frame)
         caption = sentences(caption, settings_of(self.profile, methods_in(long)))
         long = long.assign(
             **{key: value for key, value in (("profile", self.profile.name), ("model", self.model_name))
@@ -206,8 +200,8 @@ class Run:
         )  # fmt: skip
         contents = {
             "csv": long.to_csv(index=False, float_format="%.6g", lineterminator="\n"),
-            "md": _markdown(shown, caption, stamp),
-            "tex": _latex(shown, name, caption, stamp),
+            "md": markdown(shown, caption, stamp),
+            "tex": latex(shown, name, caption, stamp),
         }
         for suffix, text in contents.items():
             files.write_text(self._path(name, suffix), text)
@@ -248,54 +242,3 @@ def _checked(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} cannot name a file here: use lower-case letters, digits and '_', without a suffix")
     return name
-
-
-def _flat(frame: pd.DataFrame) -> pd.DataFrame:
-    """Copy whose index has become columns, bare row numbers dropped, and whose columns are plain strings."""
-    numbers = frame.index.nlevels == 1 and frame.index.name is None and pd.api.types.is_integer_dtype(frame.index)
-    flat = frame.reset_index(drop=numbers)
-    flat.columns = [
-        " ".join(str(part) for part in (column if isinstance(column, tuple) else (column,)) if part != "")
-        for column in flat.columns
-    ]
-    return flat
-
-
-def _cell(value: object, missing: str) -> str:
-    if pd.isna(value):
-        return missing
-    return f"{value:.3f}" if isinstance(value, float | np.floating) else str(value)
-
-
-def _markdown(frame: pd.DataFrame, caption: str, stamp: str) -> str:
-    rows = [list(frame.columns), ["---"] * len(frame.columns)]
-    rows += [[_cell(value, "–").replace("|", "\\|") for value in row] for row in frame.itertuples(index=False)]
-    body = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return "\n\n".join(part for part in (caption, body, f"*{stamp}*") if part) + "\n"
-
-
-def _latex(frame: pd.DataFrame, name: str, caption: str, stamp: str) -> str:
-    lines = [
-        r"\begin{table}[tb]",
-        r"\centering",
-        rf"\caption{{{_escape(f'{caption} ({stamp})' if caption else stamp)}}}",
-        rf"\label{{tab:{name}}}",
-        rf"\begin{{tabular}}{{{'l' * len(frame.columns)}}}",
-        r"\toprule",
-        _latex_row(frame.columns),
-        r"\midrule",
-        *(_latex_row(_cell(value, "–") for value in row) for row in frame.itertuples(index=False)),
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\end{table}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _latex_row(cells: Iterable[str]) -> str:
-    return " & ".join(_escape(cell) for cell in cells) + r" \\"
-
-
-def _escape(text: str) -> str:
-    """LaTeX of plain text with Markdown's bold."""
-    return re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", text.translate(_LATEX))

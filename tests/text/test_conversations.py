@@ -5,8 +5,9 @@ import torch
 
 from flashtrace_lib import FlashTrace, Trace, trace
 from flashtrace_lib.methods import Perturbation
-from flashtrace_lib.text.build_sample import build_sample, tokenise
+from flashtrace_lib.text.build_sample import build_sample
 from flashtrace_lib.text.chat_template import render_prompt, split_transcript
+from flashtrace_lib.text.offsets import tokenise
 from flashtrace_lib.text.sentences import response_sentences
 from flashtrace_lib.viewer.message_shares import cautions, importance, parts, shares
 from tests.oracles.tiny_chat import PROMPT, RESPONSE, TEMPLATE, make_chat_model, make_tokenizer

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from tqdm import tqdm
 
+from flashtrace_lib.kernel.activations import LayerActivations
 from flashtrace_lib.kernel.attention import attention_rows
-from flashtrace_lib.kernel.capture import LayerActivations
 from flashtrace_lib.kernel.proximity import aggregate, head_proximity
 from flashtrace_lib.sample import Sample, Span
 

@@ -17,7 +17,7 @@ from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.datasets import documents_examples, task_examples
 from flashtrace_lib.tasks.responses import Collection, collect
-from flashtrace_lib.text.build_sample import tokenise
+from flashtrace_lib.text.offsets import tokenise
 from flashtrace_lib.text.sentences import asking_from
 
 from .. import paths

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from flashtrace_lib.tasks.example import Example
-from flashtrace_lib.text.build_sample import tokenise
+from flashtrace_lib.text.offsets import tokenise
 
 from .config import TrainingConfig
 from .curriculum import Curriculum, problems
