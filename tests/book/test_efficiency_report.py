@@ -3,7 +3,6 @@
 import json
 import math
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -38,28 +37,6 @@ def sweep_frame(cost, axis="generation", lengths=(10, 20, 40, 80), ends=None):
                 "model": "m", "dtype": "float32", "hardware": "a machine",
             })  # fmt: skip
     return pd.DataFrame(rows)
-
-
-def test_a_power_law_has_a_narrow_interval_and_noise_a_wide_one():
-    x = np.array([10.0, 20, 40, 80, 160])
-    exact = efficiency_tables.power_fit(x, 0.3 * x**1.5)
-    assert exact["exponent"] == pytest.approx(1.5) and exact["high"] - exact["low"] < 1e-6 and exact["points"] == 5
-    noisy = efficiency_tables.power_fit(x, 0.3 * x**1.5 * np.array([1.3, 0.8, 1.1, 0.7, 1.2]))
-    assert noisy["low"] < 1.5 < noisy["high"] and noisy["high"] - noisy["low"] > 0.2
-
-
-def test_the_interval_is_students():
-    x, y = np.array([1.0, 10.0, 100.0]), np.array([1.0, 20.0, 100.0])
-    residuals = np.array([-1, 2, -1]) * np.log10(2) / 3  # of a line through (0, 0), (1, 1 + log 2), (2, 2)
-    error = math.sqrt((residuals**2).sum() / 1 / 2)
-    fit = efficiency_tables.power_fit(x, y)
-    assert fit["high"] - fit["exponent"] == pytest.approx(12.7062 * error, rel=1e-6)
-
-
-def test_too_few_sizes_give_no_exponent_and_no_interval():
-    assert math.isnan(efficiency_tables.power_fit([5], [1.0])["exponent"])
-    two = efficiency_tables.power_fit([5, 10, 20], [1.0, 2.0, 0.0])  # a peak of nothing is no point of a power law
-    assert two["exponent"] == pytest.approx(1) and math.isnan(two["low"]) and two["points"] == 2
 
 
 def test_growth_is_fitted_to_what_ran():
