@@ -9,7 +9,7 @@ import pandas as pd
 
 from ..efficiency.other_tools import ADAPTERS
 from ..efficiency.supervised_process import OK, TIME_OUT
-from ..efficiency.sweep import MODES
+from ..efficiency.sweep import ATTENTION_MODES
 from ..paper_numbers import paper_value, text_value
 from ..statistics import power_law_exponent
 from .axes import require
@@ -117,7 +117,7 @@ def attention_table(frame: pd.DataFrame) -> pd.DataFrame:
              "seconds_sd": float(np.std(runs, ddof=1)) if len(runs) > 1 else math.nan, "ratio": record.ratio,
              "peak_gib": record.peak_gib, "n": len(runs), "source": record.model}
         )  # fmt: skip
-    for mode in MODES[:2]:
+    for mode in ATTENTION_MODES[:2]:
         printed = {name: paper_value(9, mode, PAPER_CELL, name) for name in ("seconds", "seconds_sd", "peak_gib")}
         rows.append({"mode": mode, "tokens": 2048, "outcome": OK, "ratio": math.nan, "n": 5,
                      "source": "the paper: Qwen3-4B", **printed})  # fmt: skip
