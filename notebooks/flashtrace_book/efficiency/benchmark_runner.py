@@ -87,7 +87,7 @@ class BenchmarkRunner:
         attempted: set[Size] = set()
         while True:
             self._skip_after_limits(method)
-            missing = [s for s in self._sizes() if s not in attempted and not self._has_valid_record(method, s)]
+            missing = [s for s in self._sizes() if s not in attempted and self._valid_record(method, s) is None]
             if not missing:
                 return
             attempted |= self._run_worker(method, missing)
@@ -111,27 +111,25 @@ class BenchmarkRunner:
         return dict.fromkeys(size for grid in self.size_grids.values() for size in grid)
 
     def _skip_after_limits(self, method: BenchmarkedMethod) -> None:
-        """Record the sizes that follow one at a limit, on any grid, as skipped."""
+        """Record every size that follows one at a limit on its grid as skipped."""
         for grid in self.size_grids.values():
-            first = next((size for size in grid if self._is_at_limit(method, size)), None)
-            for size in grid[grid.index(first) + 1 :] if first else []:
-                if not self._has_valid_record(method, size):
-                    self._put(method, size, {"outcome": SKIPPED, "detail": f"{first[0]}+{first[1]} is at a limit"})
+            at_limit: Size | None = None
+            for size in grid:
+                record = self._valid_record(method, size)
+                if record is None and at_limit is not None:
+                    detail = f"{at_limit[0]}+{at_limit[1]} is at a limit"
+                    self._put(method, size, {"outcome": SKIPPED, "detail": detail})
+                elif record is not None and record["outcome"] in AT_LIMIT and at_limit is None:
+                    at_limit = size
 
-    def _is_at_limit(self, method: BenchmarkedMethod, size: Size) -> bool:
-        """Whether a size reached one of today's limits."""
-        has_record = self._has_valid_record(method, size)
-        return has_record and self.records[self.identity(method, size)]["outcome"] in AT_LIMIT
-
-    def _has_valid_record(self, method: BenchmarkedMethod, size: Size) -> bool:
-        """Whether a size need not be measured: a limit counts until one of today's is wider, an error never."""
+    def _valid_record(self, method: BenchmarkedMethod, size: Size) -> dict[str, Any] | None:
+        """The record of a size that need not be measured: none of an error, nor of a limit that is wider today."""
         record = self.records.get(self.identity(method, size))
-        if record is None or record["outcome"] == ERROR:
-            return False
-        if record["outcome"] == OK:
-            return True
+        if record is None or record["outcome"] == OK:
+            return record
         limits = self.settings
-        return record["time_limit"] >= limits.time_limit and record["memory_limit"] >= limits.memory_limit
+        as_wide = record["time_limit"] >= limits.time_limit and record["memory_limit"] >= limits.memory_limit
+        return record if record["outcome"] != ERROR and as_wide else None
 
     def _run_worker(self, method: BenchmarkedMethod, sizes: list[Size]) -> set[Size]:
         """Measure sizes in one worker, in this order, and return those that were attempted."""
