@@ -12,8 +12,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -159,6 +160,28 @@ def alternate(calls: Sequence[Callable[[], object]], runs: int) -> list[list[flo
     return [[timed(call) for call in calls] for _ in range(runs)]
 
 
+def attribution_seconds(
+    model: torch.nn.Module, methods: Mapping[str, Method], sample: Sample, runs: int = 1
+) -> dict[str, list[float]]:
+    """Seconds of one attribution by each method, the methods run in turn (`alternate`).
+
+    Parameters
+    ----------
+    methods : mapping of label to Method
+    sample : Sample
+    runs : int
+        Attributions by each method.
+
+    Returns
+    -------
+    dict of str to list of float
+        By label; one value a run.
+    """
+    calls = [partial(method.attribute, model, sample) for method in methods.values()]
+    times = alternate(calls, runs)  # [runs][methods]
+    return {label: [run[i] for run in times] for i, label in enumerate(methods)}
+
+
 def medians(times: Sequence[Sequence[float]]) -> dict[str, float]:
     """``forward_s, seconds, ratio, n`` of (forward, attribution, …) seconds; ``ratio`` is the median of the pairs'."""
     return {
@@ -175,10 +198,10 @@ def forward_pass(model: torch.nn.Module, sample: Sample) -> None:
     model(sample.input_ids[None].to(model.device), use_cache=False)
 
 
-def timed(call: Callable[..., object], *args: object) -> float:
-    """Wall-clock seconds of ``call(*args)``, device work included."""
+def timed(call: Callable[[], object]) -> float:
+    """Wall-clock seconds of ``call()``, device work included."""
     start = time.perf_counter()
-    call(*args)
+    call()
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter() - start

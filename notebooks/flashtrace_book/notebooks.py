@@ -15,10 +15,10 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 from tqdm import tqdm
 
-import flashtrace_book
-import flashtrace_lib
 from flashtrace_lib import files
 from flashtrace_lib.bench.memory import KEEP_PAGES
+
+from . import paths
 
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -152,11 +152,9 @@ def report_failure(name: str, error: BaseException) -> str:
 @contextmanager
 def kernel_environment(**changes: str) -> Iterator[None]:
     """Environment for kernels: they import this very checkout, installed or not, keep memory, and see ``changes``."""
-    own = [str(Path(package.__file__).resolve().parents[1]) for package in (flashtrace_lib, flashtrace_book)]
     before = dict(os.environ)
-    others = [part for part in before.get("PYTHONPATH", "").split(os.pathsep) if part and part not in own]
     changes = {name: value for name, value in KEEP_PAGES.items() if name not in before} | changes
-    os.environ.update(changes, PYTHONPATH=os.pathsep.join([*own, *others]))
+    os.environ.update(changes, PYTHONPATH=paths.python_path())
     try:
         yield
     finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import flashtrace_lib
 from flashtrace_lib.files import build_root, in_checkout, path_from_environment
 
 
@@ -42,3 +43,10 @@ def data_dir(named: str | None = None) -> Path | None:
     """Folder of real records: ``FLASHTRACE_DATA_DIR``, else ``named`` (relative to the checkout), else None."""
     named = os.environ.get("FLASHTRACE_DATA_DIR") or named
     return None if named is None else in_checkout(named)
+
+
+def python_path() -> str:
+    """``PYTHONPATH`` of a process that is to import this very checkout, installed or not; the present one follows."""
+    own = [str(Path(file).resolve().parents[1]) for file in (flashtrace_lib.__file__, __file__)]
+    others = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part and part not in own]
+    return os.pathsep.join([*own, *others])

@@ -1,12 +1,14 @@
-"""Statistics that several chapters share: paired differences, rank correlations."""
+"""Statistics that several chapters share: paired differences, rank correlations, power laws."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
 import torch
+from scipy.special import stdtrit
 
 from flashtrace_lib.evaluation.results_table import clusters
 from flashtrace_lib.metrics import HIGHER_IS_BETTER, mean_interval
@@ -100,3 +102,47 @@ def against(frame: pd.DataFrame, reference: str, by: tuple[str, ...] = ("metric"
 def rank_correlation(a: torch.Tensor, b: torch.Tensor) -> float:
     """Spearman's rank correlation of two score vectors."""
     return float(pd.Series(a.numpy()).rank().corr(pd.Series(b.numpy()).rank()))  # Pearson's of the ranks
+
+
+def power_law(x: Iterable[float], y: Iterable[float]) -> tuple[float, float]:
+    """Factor and exponent of y = factor · x^exponent by least squares on the logarithms.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two points.
+    """
+    x, y = np.log(list(x)), np.log(list(y))
+    if len(x) < 2:
+        raise ValueError("a power law needs two measured sizes or more")
+    exponent, offset = np.polyfit(x, y, 1)
+    return float(np.exp(offset)), float(exponent)
+
+
+def power_law_exponent(x: Iterable[float], y: Iterable[float]) -> dict[str, float]:
+    """Exponent of `power_law` with the 95 % interval of Student's t that its residuals give.
+
+    Parameters
+    ----------
+    x, y : iterable of float
+        Pairs in which one is not a positive number are left out.
+
+    Returns
+    -------
+    dict
+        ``exponent, low, high`` and ``points``, the number of pairs; NaN where there are too few (two for the
+        exponent, three for the interval).
+    """
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    positive = (x > 0) & (y > 0)
+    x, y = x[positive], y[positive]
+    if len(x) < 2:
+        return {"exponent": math.nan, "low": math.nan, "high": math.nan, "points": len(x)}
+    factor, exponent = power_law(x, y)
+    free = len(x) - 2
+    half_width = math.nan
+    if free:
+        residuals = np.log(y) - np.log(factor) - exponent * np.log(x)
+        spread = np.square(np.log(x) - np.log(x).mean()).sum()
+        half_width = stdtrit(free, 0.975) * math.sqrt(np.square(residuals).sum() / free / spread)
+    return {"exponent": exponent, "low": exponent - half_width, "high": exponent + half_width, "points": len(x)}

@@ -88,3 +88,11 @@ def test_spans_are_refused_for_other_methods(capsys):
     with pytest.raises(SystemExit):
         measure.main(["--spans", "4", "--methods", "ifr"])
     assert "--methods flashtrace" in capsys.readouterr().err
+
+
+def test_methods_are_timed_in_turn(monkeypatch):
+    methods, model = {"a": FlashTrace(hops=0), "b": FlashTrace(hops=1)}, tiny_model()
+    order = []
+    monkeypatch.setattr(measure, "timed", lambda call: order.append(call.func.__self__.hops) or float(len(order)))
+    seconds = measure.attribution_seconds(model, methods, measure.bench_sample(8, 4, 97), runs=2)
+    assert order == [0, 1, 0, 1] and seconds == {"a": [1.0, 3.0], "b": [2.0, 4.0]}

@@ -8,7 +8,7 @@ import pytest
 from flashtrace_book.efficiency import timing
 from flashtrace_book.run import start
 from flashtrace_lib import FlashTrace
-from flashtrace_lib.bench import measured_code
+from flashtrace_lib.bench import measure, measured_code
 from flashtrace_lib.bench.measured_code import code_of
 from flashtrace_lib.methods import METHODS
 from tests.oracles.tiny import tiny_model
@@ -122,12 +122,12 @@ def test_a_method_reaches_the_kernel_and_not_the_reports():
 def test_other_code_is_timed_again_and_the_same_code_is_not(tmp_path, monkeypatch):
     monkeypatch.setenv("FLASHTRACE_RESULTS_DIR", str(tmp_path))
     run, model, calls = start("smoke"), tiny_model(), []
-    monkeypatch.setattr(timing, "timed", lambda *args: calls.append(1) or 1.0)
+    monkeypatch.setattr(measure, "timed", lambda call: calls.append(1) or 1.0)
 
-    def measure():
+    def timed_runs():
         timing.span_cost(run, model, {"flashtrace": FlashTrace(hops=0)}, [(8, 2)], runs=1)
         return len(calls)
 
-    assert (measure(), measure()) == (1, 1)
+    assert (timed_runs(), timed_runs()) == (1, 1)
     monkeypatch.setattr(timing, "code_of", lambda *things: "other code")
-    assert (measure(), measure()) == (2, 2)
+    assert (timed_runs(), timed_runs()) == (2, 2)

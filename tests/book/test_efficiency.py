@@ -1,4 +1,4 @@
-"""The sweep: what is measured, what is stored, what ends a row, what is not measured again."""
+"""The benchmark: sizes are measured once and stored, limits end a row, and stored results are found again."""
 
 import dataclasses
 import json
@@ -9,11 +9,12 @@ import torch
 
 from flashtrace_book.efficiency import benchmark_runner, other_tools, worker
 from flashtrace_book.efficiency import sweep as efficiency
-from flashtrace_book.efficiency.benchmark_runner import BEYOND
+from flashtrace_book.efficiency.benchmark_runner import SKIPPED
 from flashtrace_book.efficiency.supervised_process import ERROR, OK, OUT_OF_MEMORY, TIME_OUT, Ended, supervise
 from flashtrace_book.methods import build_method
 from flashtrace_book.profiles import load_profile
 from flashtrace_book.profiles.efficiency import EfficiencyProfile
+from flashtrace_lib import files
 from flashtrace_lib.bench import measure
 from flashtrace_lib.methods import METHODS
 from flashtrace_lib.store import Store
@@ -49,19 +50,19 @@ class Stub:
     """A worker that takes one second a token, and ends at sizes it is told."""
 
     def __init__(self, ends=None):
-        self.ends, self.asked = ends or {}, []
+        self.ends, self.jobs = ends or {}, []
 
-    def __call__(self, command, hear, limits):
+    def __call__(self, command, on_message, limits):
         job = json.loads(command[-1])
-        self.asked.append((job["name"], job["options"], [tuple(size) for size in job["sizes"]]))
-        hear({"ready": True})
+        self.jobs.append((job["name"], job["options"], [tuple(size) for size in job["sizes"]]))
+        on_message({"ready": True})
         for size in job["sizes"]:
-            hear({"start": size})
+            on_message({"start": size})
             if tuple(size) in self.ends:
                 return Ended(self.ends[tuple(size)], "told to")
             seconds = float(sum(size))
-            hear({"done": size, "seconds": seconds, "forward_s": 2.0, "ratio": seconds / 2, "peak_gib": 0.5, "n": 1,
-                  "runs_s": [seconds], "forward_runs_s": [2.0]})  # fmt: skip
+            times = {"seconds": seconds, "forward_s": 2.0, "ratio": seconds / 2, "n": 1}
+            on_message({"done": size, **times, "peak_gib": 0.5, "runs_s": [seconds], "forward_runs_s": [2.0]})
         return Ended(OK)
 
 
@@ -73,14 +74,14 @@ def outcomes(frame, method, axis):
 def test_every_size_is_measured_once_and_kept(profile, store):
     stub = Stub()
     frame = efficiency.sweep(profile(), store, stub)
-    assert [asked[:2] for asked in stub.asked] == [("ifr", {}), ("ifr", {"batch_size": 1})]
-    assert stub.asked[0][2] == [(8, 4), (16, 4), (32, 4), (8, 8), (8, 16)]  # (8, 4) lies on both axes
+    assert [job[:2] for job in stub.jobs] == [("ifr", {}), ("ifr", {"batch_size": 1})]
+    assert stub.jobs[0][2] == [(8, 4), (16, 4), (32, 4), (8, 8), (8, 16)]  # (8, 4) lies on both axes
     assert list(frame.columns) == list(efficiency.COLUMNS) and len(frame) == 12
     assert set(frame["outcome"]) == {OK} and set(frame["hardware"]) == {benchmark_runner.hardware_name("cpu")}
     assert frame.loc[frame["axis"] == "generation", "seconds"].tolist() == [12.0, 16.0, 24.0] * 2
     again = efficiency.sweep(profile(), store, stub)
     pd.testing.assert_frame_equal(frame, again)
-    assert len(stub.asked) == 2
+    assert len(stub.jobs) == 2
     loaded = efficiency.load_sweep(store)
     keys = ["axis", "method", "length"]
     pd.testing.assert_frame_equal(
@@ -92,23 +93,23 @@ def test_every_size_is_measured_once_and_kept(profile, store):
 def test_a_limit_ends_its_row_and_no_other(profile, store, end):
     stub = Stub({(16, 4): end})
     frame = efficiency.sweep(profile(), store, stub)
-    assert outcomes(frame, "ifr", "input") == {8: OK, 16: end, 32: BEYOND}
+    assert outcomes(frame, "ifr", "input") == {8: OK, 16: end, 32: SKIPPED}
     assert outcomes(frame, "ifr", "generation") == {4: OK, 8: OK, 16: OK}
-    assert [sizes for name, options, sizes in stub.asked[:2]][1] == [(8, 8), (8, 16)]
+    assert [sizes for name, options, sizes in stub.jobs[:2]][1] == [(8, 8), (8, 16)]
     failed = frame[frame["outcome"] != OK]
     assert failed["seconds"].isna().all() and failed["detail"].str.len().all()
-    assert not any((32, 4) in sizes[: sizes.index((16, 4))] for _, _, sizes in stub.asked if (16, 4) in sizes)
+    assert not any((32, 4) in sizes[: sizes.index((16, 4))] for _, _, sizes in stub.jobs if (16, 4) in sizes)
 
 
 def test_a_wider_limit_is_tried_and_a_narrower_is_not(profile, store):
     efficiency.sweep(profile(), store, Stub({(16, 4): TIME_OUT}))
     narrow = Stub()
     assert outcomes(efficiency.sweep(profile(time_limit=10), store, narrow), "ifr", "input")[16] == TIME_OUT
-    assert narrow.asked == []
+    assert narrow.jobs == []
     wide = Stub()
     frame = efficiency.sweep(profile(time_limit=40), store, wide)
     assert outcomes(frame, "ifr", "input") == {8: OK, 16: OK, 32: OK}
-    assert [sizes for _, _, sizes in wide.asked] == [[(16, 4), (32, 4)]] * 2  # what was measured stands
+    assert [sizes for _, _, sizes in wide.jobs] == [[(16, 4), (32, 4)]] * 2  # what was measured stands
 
 
 def test_an_error_is_named_ends_nothing_and_is_tried_again(profile, store):
@@ -120,7 +121,7 @@ def test_an_error_is_named_ends_nothing_and_is_tried_again(profile, store):
 def test_a_worker_that_never_gets_ready_blames_no_size_twice(profile, store):
     calls = []
 
-    def broken(command, hear, limits):
+    def broken(command, on_message, limits):
         calls.append(command)
         return Ended(ERROR, "no such model")
 
@@ -133,33 +134,48 @@ def test_another_machines_measurement_stands(profile, store, monkeypatch):
     monkeypatch.setattr(benchmark_runner, "cpu_name", lambda: "another")
     stub = Stub()
     frame = efficiency.sweep(profile(), store, stub)
-    assert stub.asked == [] and not frame["hardware"].str.startswith("another").any()
+    assert stub.jobs == [] and not frame["hardware"].str.startswith("another").any()
+
+
+def test_the_committed_results_are_found_and_none_is_measured_again():
+    def refuse(command, on_message, limits):
+        raise AssertionError(f"a stored size would be measured: {command}")
+
+    store, laptop = Store(files.root() / "data" / "results" / "laptop" / "efficiency"), load_profile("laptop")
+    sizes = ["method", "n_input", "n_generated"]
+    stored = store.records().drop_duplicates(sizes).set_index(sizes)
+    shared = stored.columns.intersection(list(efficiency.COLUMNS))
+    assert set(stored["outcome"]) == {"ok", "time-out", "beyond"}
+    for sweep in (efficiency.sweep, efficiency.sweep_attention, efficiency.sweep_tools):
+        frame = sweep(laptop, store, refuse)
+        expected = stored.loc[frame[sizes].apply(tuple, axis=1), shared].reset_index(drop=True)
+        pd.testing.assert_frame_equal(frame[shared], expected, check_dtype=False)
 
 
 def test_times_of_earlier_code_are_found_and_measured_again_on_request(profile, store, monkeypatch):
     frame = pd.concat([sweep(profile(), store, Stub()) for sweep in (efficiency.sweep, efficiency.sweep_attention)])
     assert efficiency.of_earlier_code(frame).empty
-    unchanged = benchmark_runner.measured_code
+    unchanged = benchmark_runner.method_code
     changed = lambda name: "other" if name == "flashtrace" else unchanged(name)  # noqa: E731
-    monkeypatch.setattr(benchmark_runner, "measured_code", changed)
-    monkeypatch.setattr(efficiency, "measured_code", changed)
+    monkeypatch.setattr(benchmark_runner, "method_code", changed)
+    monkeypatch.setattr(efficiency, "method_code", changed)
     earlier = efficiency.of_earlier_code(frame)
-    assert set(earlier["method"]) == {f"flashtrace_{mode}" for mode in efficiency.MODES}
+    assert set(earlier["method"]) == {f"flashtrace_{mode}" for mode in efficiency.ATTENTION_MODES}
     stub = Stub()
     efficiency.sweep_attention(profile(), store, stub)
-    assert stub.asked == []  # found, said, but kept
+    assert stub.jobs == []  # found, said, but kept
     efficiency.forget_earlier_code(store)
     again = efficiency.sweep_attention(profile(), store, stub)
-    assert len(stub.asked) == len(efficiency.MODES) and efficiency.of_earlier_code(again).empty
+    assert len(stub.jobs) == len(efficiency.ATTENTION_MODES) and efficiency.of_earlier_code(again).empty
     efficiency.sweep(profile(), store, stub)
-    assert len(stub.asked) == len(efficiency.MODES)  # the times of the other methods stand
+    assert len(stub.jobs) == len(efficiency.ATTENTION_MODES)  # the times of the other methods stand
     store.drop(store.records()["key"])
     efficiency.forget_earlier_code(store)  # nothing stored, nothing to forget
 
 
 def test_the_ways_to_attention_are_a_sweep_of_their_own(profile, store):
     frame = efficiency.sweep_attention(profile(), store, Stub())
-    assert set(frame["method"]) == {f"flashtrace_{mode}" for mode in efficiency.MODES}
+    assert set(frame["method"]) == {f"flashtrace_{mode}" for mode in efficiency.ATTENTION_MODES}
     assert set(frame["axis"]) == {efficiency.ATTENTION} and set(frame["length"]) == {16}
 
 
@@ -167,7 +183,7 @@ def test_tools_are_swept_beside_the_nearest_method(profile, store, monkeypatch):
     monkeypatch.setattr(other_tools, "find_spec", lambda package: package == "captum")
     stub = Stub()
     frame = efficiency.sweep_tools(profile(), store, stub)
-    assert [name for name, _, _ in stub.asked] == ["captum_ablation", "perturbation"]
+    assert [name for name, _, _ in stub.jobs] == ["captum_ablation", "perturbation"]
     assert frame["axis"].tolist() == [efficiency.TOOLS] * 6 and frame["length"].tolist() == [8, 16, 32] * 2
     assert other_tools.available() == (["captum_ablation"], [
         "flashtrace is not installed: left out", "inseq is not installed: left out"
@@ -219,19 +235,19 @@ def test_a_tool_that_follows_the_reasoning_gets_one():
     assert not worker.sweep_sample("captum_ablation", 8, 40, 97).segments.has_reasoning
 
 
-def test_an_unknown_contestant_is_refused(profile):
+def test_an_unknown_method_is_refused(profile):
     with pytest.raises(ValueError, match="no method 'nothing'; known are .*ifr_one_by_one"):
-        efficiency.contestants(profile(methods=("nothing",)))
+        efficiency.swept_methods(profile(methods=("nothing",)))
 
 
 @pytest.mark.parametrize("label", EfficiencyProfile().methods)
-def test_every_contestant_can_be_measured(label, profile, quick):
-    chosen = efficiency.contestants(profile(methods=(label,)))[0]
+def test_every_swept_method_can_be_measured(label, profile, quick):
+    chosen = efficiency.swept_methods(profile(methods=(label,)))[0]
     options = chosen.options | ({"runs": 1, "max_steps": 2} if chosen.name == "reagent" else {})
     method, steps = build_method(chosen.name, options), []
     sample = worker.sweep_sample(chosen.name, 24, 20, 97)
     assert len(sample) == 44 and sample.segments.generated == (24, 44)
-    found = worker.measured(tiny_model(), method, sample, 3, 60.0, lambda: steps.append(1))
+    found = worker.measure_attribution(tiny_model(), method, sample, 3, 60.0, lambda: steps.append(1))
     assert found["n"] == 3 and len(found["runs_s"]) == len(found["forward_runs_s"]) == 3 and len(steps) == 8
     assert found["seconds"] == sorted(found["runs_s"])[1] and found["forward_passes"] >= 1
     json.dumps(found)
@@ -242,18 +258,20 @@ def test_every_target_row_is_walked_one_by_one(quick):
     for name, options in (("ifr", {}), ("ifr", {"batch_size": 1}), ("flashtrace", {"hops": 1})):
         sample = worker.sweep_sample(name, 8, 20, 97)
         method = build_method(name, options)
-        found = worker.measured(tiny_model(), method, sample, 1, 60.0, lambda: None)
+        found = worker.measure_attribution(tiny_model(), method, sample, 1, 60.0, lambda: None)
         passes[name, len(options)] = found["hop_passes"]
     assert passes == {("ifr", 0): 1, ("ifr", 1): 20, ("flashtrace", 1): 2}
 
 
 def test_a_long_first_run_is_enough():
     method, sample = METHODS["ifr"](), worker.sweep_sample("ifr", 8, 4, 97)
-    found = worker.measured(tiny_model(), method, sample, 3, 0.0, lambda: None)
+    found = worker.measure_attribution(tiny_model(), method, sample, 3, 0.0, lambda: None)
     assert found["n"] == 1 and found["seconds"] == found["runs_s"][0]
 
 
-def test_a_real_worker_reports_through_the_supervisor(profile, store, tmp_path):
+def test_a_real_worker_reports_through_the_supervisor(profile, store, tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH")  # the worker finds the checkout by itself
+    monkeypatch.chdir(tmp_path)
     folder = tmp_path / "model"
     tiny_model().save_pretrained(folder)
     load_tokenizer().save_pretrained(folder)

@@ -1,16 +1,15 @@
-"""Tables and figures of a sweep: exponents, limits drawn as limits, factors, the front, and the audit."""
+"""Tables and figures of a sweep: growth, limits drawn as limits, factors, the front, and the audit."""
 
 import json
 import math
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from flashtrace_book.efficiency import audit, sweep
-from flashtrace_book.efficiency.benchmark_runner import BEYOND
+from flashtrace_book.efficiency.benchmark_runner import SKIPPED
 from flashtrace_book.efficiency.supervised_process import OK, OUT_OF_MEMORY, TIME_OUT, Ended
-from flashtrace_book.efficiency.worker import measured, sweep_sample
+from flashtrace_book.efficiency.worker import measure_attribution, sweep_sample
 from flashtrace_book.figures import efficiency_plots, efficiency_tables
 from flashtrace_book.figures.style import method_style
 from flashtrace_book.methods import build_method
@@ -40,28 +39,6 @@ def sweep_frame(cost, axis="generation", lengths=(10, 20, 40, 80), ends=None):
     return pd.DataFrame(rows)
 
 
-def test_a_power_law_has_a_narrow_interval_and_noise_a_wide_one():
-    x = np.array([10.0, 20, 40, 80, 160])
-    exact = efficiency_tables.power_fit(x, 0.3 * x**1.5)
-    assert exact["exponent"] == pytest.approx(1.5) and exact["high"] - exact["low"] < 1e-6 and exact["points"] == 5
-    noisy = efficiency_tables.power_fit(x, 0.3 * x**1.5 * np.array([1.3, 0.8, 1.1, 0.7, 1.2]))
-    assert noisy["low"] < 1.5 < noisy["high"] and noisy["high"] - noisy["low"] > 0.2
-
-
-def test_the_interval_is_students():
-    x, y = np.array([1.0, 10.0, 100.0]), np.array([1.0, 20.0, 100.0])
-    residuals = np.array([-1, 2, -1]) * np.log10(2) / 3  # of a line through (0, 0), (1, 1 + log 2), (2, 2)
-    error = math.sqrt((residuals**2).sum() / 1 / 2)
-    fit = efficiency_tables.power_fit(x, y)
-    assert fit["high"] - fit["exponent"] == pytest.approx(12.7062 * error, rel=1e-6)
-
-
-def test_too_few_sizes_give_no_exponent_and_no_interval():
-    assert math.isnan(efficiency_tables.power_fit([5], [1.0])["exponent"])
-    two = efficiency_tables.power_fit([5, 10, 20], [1.0, 2.0, 0.0])  # a peak of nothing is no point of a power law
-    assert two["exponent"] == pytest.approx(1) and math.isnan(two["low"]) and two["points"] == 2
-
-
 def test_growth_is_fitted_to_what_ran():
     cost = {"ifr_one_by_one": lambda n: n**2 / 100, "flashtrace": lambda n: 1 + n / 1000}
     frame = sweep_frame(cost, ends={("ifr_one_by_one", 80): TIME_OUT})
@@ -85,7 +62,7 @@ def test_table_6_sets_the_papers_expressions_beside_ours():
 
 def test_the_headline_is_taken_where_both_ran_and_bounded_where_one_was_stopped():
     cost = {"ifr_one_by_one": lambda n: n / 2, "ifr": lambda n: n / 10, "flashtrace": lambda n: 1.0}
-    frame = sweep_frame(cost, ends={("ifr_one_by_one", 40): TIME_OUT, ("ifr_one_by_one", 80): BEYOND})
+    frame = sweep_frame(cost, ends={("ifr_one_by_one", 40): TIME_OUT, ("ifr_one_by_one", 80): SKIPPED})
     table = efficiency_tables.headline(frame).set_index(["method", "kind"])
     assert table.loc[("ifr_one_by_one", "measured"), ["n_generated", "speedup"]].tolist() == [20, 10.0]
     assert table.loc[("ifr_one_by_one", "at least"), ["n_generated", "speedup"]].tolist() == [40, 20.0]
@@ -152,7 +129,7 @@ def markers(figure, marker):
 
 def test_limits_are_drawn_where_they_are_and_named():
     cost = {"ig": lambda n: n / 10, "clp": lambda n: n / 5, "flashtrace": lambda n: 1.0}
-    ends = {("ig", 40): OUT_OF_MEMORY, ("ig", 80): BEYOND, ("clp", 80): TIME_OUT}
+    ends = {("ig", 40): OUT_OF_MEMORY, ("ig", 80): SKIPPED, ("clp", 80): TIME_OUT}
     frame = sweep_frame(cost, ends=ends)
     time = efficiency_plots.cost_by_length(frame, "generation", "seconds")
     assert markers(time, "x") == [(80, 20.0)]  # at the limit
@@ -174,20 +151,20 @@ def test_a_sweep_without_limits_names_none_and_one_of_nothing_is_refused():
         efficiency_plots.cost_by_length(frame.assign(outcome=TIME_OUT), "generation", "seconds")
 
 
-def real(command, hear, limits):
+def in_this_process(command, on_message, limits):
     """A worker in this process, on a tiny model."""
     job, model = json.loads(command[-1]), tiny_model()
-    hear({"ready": True})
+    on_message({"ready": True})
     for size in job["sizes"]:
-        hear({"start": size})
+        on_message({"start": size})
         method, sample = build_method(job["name"], job["options"]), sweep_sample(job["name"], *size, 97)
-        hear({"done": size, **measured(model, method, sample, job["runs"], 60.0, lambda: None)})
+        on_message({"done": size, **measure_attribution(model, method, sample, job["runs"], 60.0, lambda: None)})
     return Ended(OK)
 
 
 def test_the_audit_passes_what_was_measured_and_finds_what_was_changed(profile, store, quick):  # noqa: F811
     settings = profile(methods=("ifr_one_by_one", "flashtrace"), inputs=(16,), generations=(8,), runs=2)
-    frame = sweep.sweep(settings, store, real)
+    frame = sweep.sweep(settings, store, in_this_process)
     model = tiny_model(seed=1)
     checked = audit.audit(frame, settings, model, k=3)
     assert checked["agrees"].all() and (checked["check"] == "passes").sum() == 3

@@ -1,6 +1,5 @@
 """The pilot study: shares on T, paired change with reasoning, fitted cost; its figures."""
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -9,6 +8,7 @@ from flashtrace_book.figures import pilot_plots
 from flashtrace_book.profiles.sections import PilotProfile
 from flashtrace_book.run import start
 from flashtrace_lib import FlashTrace
+from flashtrace_lib.bench import measure
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.methods import IFR, AttnLRP
 from flashtrace_lib.store import Store
@@ -66,24 +66,16 @@ def test_the_change_with_reasoning_is_paired():
     assert row["low"] == pytest.approx(0.1) and row["high"] == pytest.approx(0.1)  # the level cancels in the pairs
 
 
-def test_a_power_law_is_recovered():
-    x = np.array([3.0, 10.0, 50.0])
-    factor, exponent = pilot.power_law(x, 0.02 * x**1.7)
-    assert (factor, exponent) == (pytest.approx(0.02), pytest.approx(1.7))
-    with pytest.raises(ValueError, match="two measured sizes or more"):
-        pilot.power_law([3], [1.0])
-
-
 def test_cost_is_measured_up_to_the_limit_then_extrapolated(run, monkeypatch):
     measured = []
 
-    def seconds(attribute, model, sample):
-        method = attribute.__self__
+    def seconds(attribute):
+        method, (_, sample) = attribute.func.__self__, attribute.args
         measured.append((method.name, sample.segments.reasoning[1] - sample.segments.reasoning[0], len(sample)))
         n_generated = len(sample) - 8
         return 5.0 * n_generated if method.name == "ifr" else 0.5
 
-    monkeypatch.setattr(pilot, "timed", seconds)
+    monkeypatch.setattr(measure, "timed", seconds)
     model = tiny_model()
     methods = {"ifr per token": IFR(batch_size=1), "flashtrace": FlashTrace()}
     object.__setattr__(run.profile.pilot, "cost_limit", 1)  # over it from the first on, but a fit needs three

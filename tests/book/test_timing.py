@@ -5,6 +5,7 @@ import pandas as pd
 from flashtrace_book.efficiency import timing
 from flashtrace_book.run import start
 from flashtrace_lib import FlashTrace
+from flashtrace_lib.bench import measure
 from flashtrace_lib.methods import IFR
 from tests.oracles.tiny import tiny_model, tiny_sample
 
@@ -25,11 +26,12 @@ def test_methods_are_timed_in_turn_and_once(tmp_path, monkeypatch):
     for i, sample in enumerate(samples):
         sample.metadata = {"id": f"s{i}", "cell": "c"}
 
-    def fake(attribute, model, sample):
-        order.append((attribute.__self__.name, sample.id))
+    def fake(attribute):
+        _, sample = attribute.args
+        order.append((attribute.func.__self__.name, sample.id))
         return float(len(order))
 
-    monkeypatch.setattr(timing, "timed", fake)
+    monkeypatch.setattr(measure, "timed", fake)
     methods = {"flashtrace": FlashTrace(), "ifr": IFR()}
     first = timing.paired_seconds(run, model, methods, samples, "cost", runs=3)
     assert order[:4] == [("flashtrace", "s0"), ("ifr", "s0")] * 2 and len(order) == 12

@@ -1,10 +1,13 @@
-"""Fill a store with measurements of time and memory, worker by worker, so that nothing is measured twice."""
+"""Measure time and memory of methods at the sizes of some grids, each method in a process of its own, and store them.
+
+A benchmark that was interrupted goes on where it stopped: a size that has a valid record is not measured again.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,188 +20,188 @@ from flashtrace_lib.store import Store
 
 from ..manifest import cpu_name
 from ..profiles import Profile
-from ..profiles.efficiency import EfficiencyProfile
 from .supervised_process import ERROR, OK, OUT_OF_MEMORY, TIME_OUT, Ended, Limits
 
-BEYOND = "beyond"  # not tried: a smaller size was at a limit
+SKIPPED = "beyond"  # as it is stored: not tried, because a smaller size of its grid reached a limit
 AT_LIMIT = (OUT_OF_MEMORY, TIME_OUT)
-ENOUGH = 0.25  # share of the time limit from which one run of a size is enough
+LONG_RUN = 0.25  # a first run that takes a larger share of the time limit than this is not repeated
 
 Size = tuple[int, int]  # |I|, |T| + |O|
 Supervise = Callable[[list[str], Callable[[dict], None], Limits], Ended]
 
 
 @dataclass(frozen=True)
-class Contestant:
-    """A method with options, under the label of the figures; ``name`` is its key in ``METHODS``."""
+class BenchmarkedMethod:
+    """A method with options.
+
+    Parameters
+    ----------
+    label : str
+        Its name in tables and figures.
+    name : str
+        Key of ``METHODS`` or of `other_tools.ADAPTERS`.
+    options : dict
+        Passed to the method.
+    """
 
     label: str
     name: str
     options: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Conditions:
-    """What beside the method and the size decides a measurement."""
-
-    model: str
-    dtype: str
-    device_map: str | None
-    hardware: str
-
-    @property
-    def device(self) -> str:
-        """``"cpu"`` or ``"cuda"``."""
-        return "cpu" if self.device_map in (None, "cpu") else "cuda"
-
-
-def conditions(profile: Profile) -> Conditions:
-    """Model, arithmetic and machine of a profile's measurements."""
-    device = Conditions("", "", profile.device_map, "").device
-    return Conditions(profile.efficiency.model, profile.dtype, profile.device_map, hardware_name(device))
-
-
-def hardware_name(device: str) -> str:
-    """What a device is called: the GPU, or the processor with the number of threads used."""
-    if device == "cuda" and torch.cuda.is_available():
-        return torch.cuda.get_device_name(0)
-    return f"{cpu_name()}, {torch.get_num_threads()} threads"
-
-
-class Sweeper:
-    """Fills a store with the records of some chains of sizes, under one set of conditions.
+class BenchmarkRunner:
+    """Measures methods at every size of some grids and keeps one record a method, size, model, dtype and machine.
 
     Parameters
     ----------
+    profile : Profile
+        Gives model, dtype and device, and in its section ``efficiency`` the limits and the number of runs.
     store : Store
-        One record a method, size, model, dtype and machine.
-    where : Conditions
-    settings : EfficiencyProfile
-        Limits and runs.
-    sizes : dict of str to list of (int, int)
-        Chains by name, each ascending: what lies behind a size at a limit is not tried.
-    run : callable
+        Earlier records are read from it, new ones written to it.
+    size_grids : mapping of str to list of (int, int)
+        Sizes by axis, each list ascending: where a size reaches a limit, the larger ones of its grid are skipped.
+    supervise : callable
         Runs a worker, as `supervised_process.supervise` does.
+
+    Attributes
+    ----------
+    records : dict of str to dict
+        The record that counts for each identity.
     """
 
-    def __init__(
-        self, store: Store, where: Conditions, settings: EfficiencyProfile, sizes: dict[str, list[Size]], run: Supervise
-    ):
-        self.store, self.where, self.settings, self.sizes, self.run = store, where, settings, sizes, run
-        records = store.records().to_dict("records")
-        # What another machine has measured stands until it is measured afresh; our own goes first.
-        records.sort(key=lambda record: record["hardware"] == where.hardware)
-        self.known = {record["identity"]: record for record in records}
+    def __init__(self, profile: Profile, store: Store, size_grids: Mapping[str, list[Size]], supervise: Supervise):
+        self.settings, self.store, self.size_grids, self.supervise = profile.efficiency, store, size_grids, supervise
+        self.model, self.dtype, self.device_map = profile.efficiency.model, profile.dtype, profile.device_map
+        self.device = "cpu" if profile.device_map in (None, "cpu") else "cuda"
+        self.hardware = hardware_name(self.device)
+        # A record of another machine counts until this machine has one; the last of equal identities wins.
+        records = sorted(store.records().to_dict("records"), key=lambda record: record["hardware"] == self.hardware)
+        self.records = {record["identity"]: record for record in records}
 
-    def identity(self, method: Contestant, size: Size) -> str:
-        """What is measured, whatever the machine's name.
+    def run(self, method: BenchmarkedMethod) -> None:
+        """Measure ``method`` at every size that has no valid record.
 
-        Not its code: a sweep takes half an hour; `sweep.of_earlier_code` finds what a change of code leaves.
+        A worker stops at the first size that fails. Another one goes on with the sizes that are left, so that each
+        size is attempted once.
         """
-        where = self.where
-        return fingerprint([method.name, method.options, size, where.model, where.dtype, where.device])
-
-    def fill(self, method: Contestant) -> None:
-        """Measure the sizes that are not settled; a worker that dies is followed by one for what remains."""
-        tried: set[Size] = set()
+        attempted: set[Size] = set()
         while True:
-            for sizes in self.sizes.values():
-                self._close(method, sizes)
-            every = dict.fromkeys(size for sizes in self.sizes.values() for size in sizes)
-            todo = [size for size in every if size not in tried and not self._settled(method, size)]
-            if not todo:
+            self._skip_after_limits(method)
+            missing = [s for s in self._sizes() if s not in attempted and self._valid_record(method, s) is None]
+            if not missing:
                 return
-            tried |= self._work(method, todo)
+            attempted |= self._run_worker(method, missing)
 
-    def _close(self, method: Contestant, sizes: list[Size]) -> None:
-        """Record what lies behind a size at a limit as beyond it."""
-        at_limit = [s for s in sizes if self._settled(method, s) and self._record(method, s)["outcome"] in AT_LIMIT]
-        behind = sizes[sizes.index(at_limit[0]) + 1 :] if at_limit else []
-        for size in behind:
-            if not self._settled(method, size):
-                detail = f"{at_limit[0][0]}+{at_limit[0][1]} is at a limit"
-                self._put(method, size, {"outcome": BEYOND, "detail": detail})
+    def record(self, method: BenchmarkedMethod, size: Size) -> dict[str, Any]:
+        """The record of a size, after `run`."""
+        record = self.records[self.identity(method, size)]
+        self.store.note_use(_key(record))
+        return record
 
-    def _work(self, method: Contestant, todo: list[Size]) -> set[Size]:
-        """One worker on the sizes ``todo``; the sizes it took up."""
-        taken: list[Size] = []
-        done: set[Size] = set()
+    def identity(self, method: BenchmarkedMethod, size: Size) -> str:
+        """Hash of all that a measurement depends on but the machine's name and the code of the method.
 
-        def hear(message: dict[str, Any]) -> None:
+        The code is left out because a benchmark takes half an hour: `sweep.of_earlier_code` lists the records that a
+        change of the code has made outdated.
+        """
+        return fingerprint([method.name, method.options, size, self.model, self.dtype, self.device])
+
+    def _sizes(self) -> Iterable[Size]:
+        """Sizes of all grids, each once."""
+        return dict.fromkeys(size for grid in self.size_grids.values() for size in grid)
+
+    def _skip_after_limits(self, method: BenchmarkedMethod) -> None:
+        """Record every size that follows one at a limit on its grid as skipped."""
+        for grid in self.size_grids.values():
+            at_limit: Size | None = None
+            for size in grid:
+                record = self._valid_record(method, size)
+                if record is None and at_limit is not None:
+                    detail = f"{at_limit[0]}+{at_limit[1]} is at a limit"
+                    self._put(method, size, {"outcome": SKIPPED, "detail": detail})
+                elif record is not None and record["outcome"] in AT_LIMIT and at_limit is None:
+                    at_limit = size
+
+    def _valid_record(self, method: BenchmarkedMethod, size: Size) -> dict[str, Any] | None:
+        """The record of a size that need not be measured: none of an error, nor of a limit that is wider today."""
+        record = self.records.get(self.identity(method, size))
+        if record is None or record["outcome"] == OK:
+            return record
+        limits = self.settings
+        as_wide = record["time_limit"] >= limits.time_limit and record["memory_limit"] >= limits.memory_limit
+        return record if record["outcome"] != ERROR and as_wide else None
+
+    def _run_worker(self, method: BenchmarkedMethod, sizes: list[Size]) -> set[Size]:
+        """Measure sizes in one worker, in this order, and return those that were attempted."""
+        started: list[Size] = []
+        finished: set[Size] = set()
+
+        def on_message(message: dict[str, Any]) -> None:
             if "start" in message:
-                taken.append(tuple(message["start"]))
+                started.append(tuple(message["start"]))
             elif "done" in message:
                 size = tuple(message.pop("done"))
                 self._put(method, size, {"outcome": OK, "detail": "", **message})
-                done.add(size)
+                finished.add(size)
 
         limits = Limits(self.settings.time_limit, self.settings.memory_limit)
-        ended = self.run(worker_command(self.where, method, todo, self.settings), hear, limits)
-        if not taken:  # it never got ready: no size is to blame
-            for size in todo:
+        ended = self.supervise(self._worker_command(method, sizes), on_message, limits)
+        if not started:  # the worker failed before it measured: it would fail at every size
+            for size in sizes:
                 self._put(method, size, {"outcome": ERROR, "detail": ended.detail or "the worker measured nothing"})
-            return set(todo)
-        if taken[-1] not in done:
+            return set(sizes)
+        if started[-1] not in finished:
             outcome = ERROR if ended.outcome == OK else ended.outcome
-            self._put(method, taken[-1], {"outcome": outcome, "detail": ended.detail})
-        return set(taken)
+            self._put(method, started[-1], {"outcome": outcome, "detail": ended.detail})
+        return set(started)
 
-    def _settled(self, method: Contestant, size: Size) -> bool:
-        """Whether a record stands: a measurement does, a limit only against limits no wider, an error never."""
-        record = self._record(method, size)
-        if record is None or record["outcome"] in (OK, ERROR):
-            return record is not None and record["outcome"] == OK
-        limits = self.settings
-        return record["time_limit"] >= limits.time_limit and record["memory_limit"] >= limits.memory_limit
+    def _worker_command(self, method: BenchmarkedMethod, sizes: list[Size]) -> list[str]:
+        """Command of the process that measures ``method`` at ``sizes``; `worker.main` reads the job."""
+        job = {
+            "model": self.model,
+            "dtype": self.dtype,
+            "device_map": self.device_map,
+            "name": method.name,
+            "options": method.options,
+            "sizes": sizes,
+            "runs": self.settings.runs,
+            "long_run": LONG_RUN * self.settings.time_limit,
+        }
+        return [sys.executable, "-m", "flashtrace_book.efficiency.worker", json.dumps(job)]
 
-    def use(self, method: Contestant, size: Size) -> dict[str, Any]:
-        """The record of a size that is settled or was tried, for a table."""
-        record = self.known[self.identity(method, size)]
-        self.store.note_use(self._key(record))
-        return record
-
-    def _key(self, record: dict[str, Any]) -> str:
-        return f"{record['identity']}-{fingerprint(record['hardware'])[:8]}"
-
-    def _record(self, method: Contestant, size: Size) -> dict[str, Any] | None:
-        return self.known.get(self.identity(method, size))
-
-    def _put(self, method: Contestant, size: Size, result: dict[str, Any]) -> None:
-        identity = self.identity(method, size)
+    def _put(self, method: BenchmarkedMethod, size: Size, result: dict[str, Any]) -> None:
+        """Store the result of one size."""
         record = {
-            "identity": identity,
+            "identity": self.identity(method, size),
             "method": method.label,
             "options": json.dumps(method.options),
             "n_input": size[0],
             "n_generated": size[1],
-            "axes": json.dumps([axis for axis, sizes in self.sizes.items() if size in sizes]),
-            "model": self.where.model,
-            "dtype": self.where.dtype,
-            "hardware": self.where.hardware,
-            "code": measured_code(method.name),
+            "axes": json.dumps([axis for axis, grid in self.size_grids.items() if size in grid]),
+            "model": self.model,
+            "dtype": self.dtype,
+            "hardware": self.hardware,
+            "code": method_code(method.name),
             "time_limit": float(self.settings.time_limit),
             "memory_limit": float(self.settings.memory_limit),
             **result,
         }
-        self.store.put(self._key(record), record)
-        self.known[identity] = record
+        self.store.put(_key(record), record)
+        self.records[record["identity"]] = record
 
 
-def measured_code(name: str) -> str:
-    """Hash of the code of a method that is timed (`measured_code.code_of`); empty for a tool of another package."""
+def _key(record: Mapping[str, Any]) -> str:
+    """Key in the store: one record an identity and machine."""
+    return f"{record['identity']}-{fingerprint(record['hardware'])[:8]}"
+
+
+def method_code(name: str) -> str:
+    """Hash of the code of a method (`measured_code.code_of`); empty for a tool of another package."""
     return code_of(METHODS[name]) if name in METHODS else ""
 
 
-def worker_command(where: Conditions, method: Contestant, sizes: list[Size], settings: EfficiencyProfile) -> list[str]:
-    """Command of the process that measures ``method`` at ``sizes``, in that order."""
-    job = {
-        "model": where.model,
-        "dtype": where.dtype,
-        "device_map": where.device_map,
-        "name": method.name,
-        "options": method.options,
-        "sizes": sizes,
-        "runs": settings.runs,
-        "enough": ENOUGH * settings.time_limit,
-    }
-    return [sys.executable, "-m", "flashtrace_book.efficiency.worker", json.dumps(job)]
+def hardware_name(device: str) -> str:
+    """Name of a device, ``"cpu"`` or ``"cuda"``: the GPU, or the processor with the number of threads in use."""
+    if device == "cuda" and torch.cuda.is_available():
+        return torch.cuda.get_device_name(0)
+    return f"{cpu_name()}, {torch.get_num_threads()} threads"

@@ -1,7 +1,7 @@
 """Published tools beside the library's methods, at equal lengths: an adapter each, skipped where the package is absent.
 
-An adapter is a `Method` like any other, so that `efficiency` measures it in the same process, against the same forward
-pass and under the same limits. Only time and memory are compared: on random tokens the scores say nothing.
+An adapter is a `Method` like any other, so that `worker` measures it in the same way, against the same forward pass and
+under the same limits. Only time and memory are compared: on random tokens the scores say nothing.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from flashtrace_lib.sample import Sample
 
 from ..methods import build_method
 
-_WORD = " the"  # one token in the vocabularies of the models here; what it says does not matter
+_WORD = " the"  # one token in the vocabularies of the models here; its meaning does not matter
 
 
 @dataclass
 class CaptumAblation(Method):
-    """captum's ``FeatureAblation`` of the sentences of I: the nearest to `Perturbation`, one pass a sentence."""
+    """captum's ``FeatureAblation`` of the sentences of I, one pass a sentence; the nearest to `Perturbation`."""
 
     name: ClassVar[str] = "captum_ablation"
 
@@ -54,14 +54,14 @@ class CaptumAblation(Method):
 
 @dataclass
 class PublishedFlashTrace(Method):
-    """The authors' package: text in, so it gets a text of as many tokens as the sample has.
+    """The authors' package. It takes text: it gets one of as many tokens as the sample has.
 
     Parameters
     ----------
     tokenizer : transformers.PreTrainedTokenizerBase
         The model's.
     recompute : bool
-        Recompute attention, instead of keeping all maps.
+        Recompute attention instead of keeping all maps.
     """
 
     tokenizer: Any = field(default=None, repr=False)
@@ -77,17 +77,17 @@ class PublishedFlashTrace(Method):
         first_output = sample.segments.output[0] - sample.segments.generated[0]
         with attention_implementation(model, "eager"):  # with sdpa it finds no attention maps
             tracer = FlashTrace(model, self.tokenizer, recompute_attention=self.recompute)
-            found = tracer.trace(
+            trace = tracer.trace(
                 prompt=_WORD * n_input, target=_WORD * n_generated, hops=1,
                 output_span=(first_output, n_generated - 1), reasoning_span=(0, max(first_output - 1, 0)),
             )  # fmt: skip
-        scores = torch.tensor(found.scores)
+        scores = torch.tensor(trace.scores)
         return Attribution(scores, self.name, metadata={"forward_passes": 1, "input_tokens": len(scores)})
 
 
 @dataclass
 class InseqGradient(Method):
-    """inseq's input x gradient of the probability of every generated token, one backward pass each; text in, as above.
+    """inseq's input x gradient of the probability of every generated token, one backward pass each; it takes text, too.
 
     Parameters
     ----------
@@ -105,10 +105,10 @@ class InseqGradient(Method):
 
         n_input, n_generated = sample.segments.prompt[1], len(sample) - sample.segments.prompt[1]
         prompt = _WORD * n_input
-        found = inseq.load_model(model, "input_x_gradient", tokenizer=self.tokenizer).attribute(
+        attribution = inseq.load_model(model, "input_x_gradient", tokenizer=self.tokenizer).attribute(
             prompt, prompt + _WORD * n_generated, show_progress=False, step_scores=[]
         )
-        table = found.sequence_attributions[0].target_attributions  # [N, |T| + |O|, d]
+        table = attribution.sequence_attributions[0].target_attributions  # [N, |T| + |O|, d]
         scores = table[:n_input].nan_to_num().norm(dim=-1).sum(1)  # inseq's own aggregation, then the target's sum
         return Attribution(scores.float().cpu(), self.name, metadata={"forward_passes": n_generated})
 

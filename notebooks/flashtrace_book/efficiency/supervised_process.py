@@ -1,8 +1,8 @@
-"""Run a worker process under a time and a memory limit, and say how it ended.
+"""Run a worker process under a time limit and a memory limit, and report how it ended.
 
-The worker prints one JSON object a line: the first when it is ready, then one after each piece of work. A limit on time
-holds for a piece, a limit on memory for what the process takes over what it held when it was ready, so that neither
-depends on how long a model takes to load or how large it is.
+The worker prints one JSON object a line: the first when it is ready, then one after each step of its work. The time
+limit holds for one step. The memory limit holds for the growth since the worker was ready. So neither limit depends on
+how long a model takes to load, or how large it is.
 """
 
 from __future__ import annotations
@@ -21,22 +21,25 @@ import psutil
 
 from flashtrace_lib.bench.memory import plain_environment
 
+from .. import paths
+
 OK, OUT_OF_MEMORY, TIME_OUT, ERROR = "ok", "out of memory", "time-out", "error"
-_POLL = 0.02  # seconds between two looks at the memory: a core fills about a tenth of a GiB in it
-_NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "memoryerror", "bad_alloc")
-_KILLED = -9  # by the kernel, where the machine itself runs out
+_POLL_SECONDS = 0.02  # between two checks of the memory: a core fills about a tenth of a GiB in it
+_MEMORY_ERRORS = ("out of memory", "can't allocate memory", "cannot allocate memory", "memoryerror", "bad_alloc")
+_SIGKILL = -9  # exit code of a process that the kernel killed, as it does where the machine runs out of memory
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a worker may take.
+    """Time and memory that a worker may take.
 
     Parameters
     ----------
     seconds : float
-        Longest piece of work, s.
+        Longest step, s.
     gib : float
-        Most memory over that of the ready worker, GiB of resident pages. A device's memory is the device's to limit.
+        Largest growth since the worker was ready, GiB of resident memory. Memory of a GPU is not limited here: the
+        GPU has its own limit.
     start_seconds : float
         Longest time until the worker is ready, s.
     """
@@ -48,46 +51,47 @@ class Limits:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a worker ended: ``"ok"``, ``"out of memory"``, ``"time-out"`` or ``"error"``, and the words for it."""
+    """How a worker ended: ``"ok"``, ``"out of memory"``, ``"time-out"`` or ``"error"``, and the reason in words."""
 
     outcome: str
     detail: str = ""
 
 
 def supervise(command: Sequence[str], on_message: Callable[[dict[str, Any]], None], limits: Limits) -> Ended:
-    """Run ``command`` to its end, or kill it when it passes a limit.
+    """Run ``command`` to its end, or kill it when it exceeds a limit.
 
     Parameters
     ----------
     command : sequence of str
-        A program that prints JSON objects, one a line; the first says that it is ready. Other lines are ignored.
+        A program that prints JSON objects, one a line; the first means that it is ready. Other lines are ignored. It
+        imports the packages of this checkout, installed or not.
     on_message : callable
-        Gets every object as soon as it is printed.
+        Called with each object as soon as it is printed.
     limits : Limits
 
     Returns
     -------
     Ended
     """
-    with tempfile.TemporaryFile("w+") as errors:  # a file: a full pipe would stop the worker
-        worker = subprocess.Popen(
-            list(command), stdout=subprocess.PIPE, stderr=errors, text=True, env=plain_environment()
-        )
+    environment = plain_environment() | {"PYTHONPATH": paths.python_path()}
+    with tempfile.TemporaryFile("w+") as errors:  # a file, because a full pipe would block the worker
+        worker = subprocess.Popen(list(command), stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
         lines: queue.Queue[str | None] = queue.Queue()
-        reader = threading.Thread(target=_read, args=(worker.stdout, lines), daemon=True)
+        reader = threading.Thread(target=_read_lines, args=(worker.stdout, lines), daemon=True)
         reader.start()
         try:
-            passed = _watch(worker, lines, on_message, limits)
-        finally:
-            worker.kill()  # does nothing to one that has ended
+            exceeded = _watch(worker, lines, on_message, limits)
+        finally:  # also where `on_message` raises: no worker outlives this call
+            worker.kill()  # does nothing to a process that has ended
             worker.wait()
             reader.join()
             worker.stdout.close()
         errors.seek(0)
-        return passed or _ended(worker.returncode, errors.read())
+        return exceeded or _ended(worker.returncode, errors.read())
 
 
-def _read(stream: IO[str], lines: queue.Queue[str | None]) -> None:
+def _read_lines(stream: IO[str], lines: queue.Queue[str | None]) -> None:
+    """Put every line into the queue, and None at the end."""
     for line in stream:
         lines.put(line)
     lines.put(None)
@@ -96,30 +100,32 @@ def _read(stream: IO[str], lines: queue.Queue[str | None]) -> None:
 def _watch(
     worker: subprocess.Popen, lines: queue.Queue[str | None], on_message: Callable, limits: Limits
 ) -> Ended | None:
-    """Pass messages on until the worker closes its output (None) or passes a limit."""
-    start, ready_rss = time.monotonic(), None
+    """Pass messages on until the worker closes its output (None) or exceeds a limit."""
+    step_start, ready_bytes = time.monotonic(), None
     while True:
         try:
-            line = lines.get(timeout=_POLL)
+            line = lines.get(timeout=_POLL_SECONDS)
         except queue.Empty:
             line = ""
         if line is None:
             worker.wait()
             return None
-        message = _parsed(line)
+        message = _json_object(line)
         if message is not None:
-            ready_rss = _rss(worker) if ready_rss is None else ready_rss
+            ready_bytes = _resident_bytes(worker) if ready_bytes is None else ready_bytes
             on_message(message)
-            start = time.monotonic()
-        allowed = limits.start_seconds if ready_rss is None else limits.seconds
-        if time.monotonic() - start > allowed:
-            what = "to start" if ready_rss is None else "a run"
-            return Ended(TIME_OUT if ready_rss is not None else ERROR, f"over {allowed:g} s {what}")
-        if ready_rss is not None and _rss(worker) - ready_rss > limits.gib * 2**30:
+            step_start = time.monotonic()
+        elapsed = time.monotonic() - step_start
+        if ready_bytes is None:
+            if elapsed > limits.start_seconds:
+                return Ended(ERROR, f"over {limits.start_seconds:g} s to start")
+        elif elapsed > limits.seconds:
+            return Ended(TIME_OUT, f"over {limits.seconds:g} s a run")
+        elif _resident_bytes(worker) - ready_bytes > limits.gib * 2**30:
             return Ended(OUT_OF_MEMORY, f"over {limits.gib:g} GiB more than the loaded model")
 
 
-def _parsed(line: str) -> dict[str, Any] | None:
+def _json_object(line: str) -> dict[str, Any] | None:
     """The JSON object of a line; None for any other text."""
     try:
         message = json.loads(line)
@@ -128,19 +134,19 @@ def _parsed(line: str) -> dict[str, Any] | None:
     return message if isinstance(message, dict) else None
 
 
-def _rss(worker: subprocess.Popen) -> int:
-    """Resident memory, bytes; 0 for a process that is gone."""
+def _resident_bytes(worker: subprocess.Popen) -> int:
+    """Resident memory; 0 for a process that has ended."""
     try:
         return psutil.Process(worker.pid).memory_info().rss
     except psutil.Error:
         return 0
 
 
-def _ended(code: int, errors: str) -> Ended:
-    """Outcome of a worker that ended by itself, by its exit code and the last of what it complained of."""
-    if code == 0:
+def _ended(exit_code: int, errors: str) -> Ended:
+    """Outcome of a worker that ended by itself, from its exit code and its standard error."""
+    if exit_code == 0:
         return Ended(OK)
-    last = (errors.strip().splitlines() or [""])[-1]
-    if code == _KILLED or any(words in errors.lower() for words in _NO_MEMORY):
-        return Ended(OUT_OF_MEMORY, last or "killed by the system")
-    return Ended(ERROR, f"exit {code}: {last or 'no message'}")
+    last_line = (errors.strip().splitlines() or [""])[-1]
+    if exit_code == _SIGKILL or any(words in errors.lower() for words in _MEMORY_ERRORS):
+        return Ended(OUT_OF_MEMORY, last_line or "killed by the system")
+    return Ended(ERROR, f"exit {exit_code}: {last_line or 'no message'}")

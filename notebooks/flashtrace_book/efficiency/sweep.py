@@ -1,8 +1,7 @@
 """Time and memory of every method against the length of the input and of the generation (section 5.1, Fig. 4).
 
-Each method is measured in a process of its own, under a limit of time and one of memory (`limits`); what came of it is
-stored size by size, so that an interrupted sweep goes on where it stopped. A size at a limit ends its row: larger ones
-are recorded as beyond it, untried.
+Here stand the methods and sizes of a profile and the tables of the results; `benchmark_runner` measures. A size that
+reaches a limit of time or memory ends its row: larger sizes are recorded as beyond it and not tried.
 """
 
 from __future__ import annotations
@@ -23,57 +22,31 @@ from .. import paths
 from ..methods import method_options, sweep_options
 from ..profiles import Profile, load_profile
 from ..profiles.efficiency import EfficiencyProfile
-from .benchmark_runner import AT_LIMIT, BEYOND, Contestant, Size, Supervise, Sweeper, conditions, measured_code
+from .benchmark_runner import BenchmarkedMethod, BenchmarkRunner, Size, Supervise, method_code
 from .other_tools import ADAPTERS, available
-from .supervised_process import ERROR, OK, OUT_OF_MEMORY, TIME_OUT, Ended, supervise
+from .supervised_process import ERROR, OK, supervise
 
-__all__ = [
-    "AT_LIMIT", "ATTENTION", "AXES", "BEYOND", "COLUMNS", "ERROR", "Ended", "MODES", "OK", "OUT_OF_MEMORY", "TIME_OUT",
-    "TOOLS", "VARIANTS", "chains", "contestants", "load_sweep", "of_earlier_code", "sweep", "sweep_attention",
-    "sweep_tools",
-]  # fmt: skip
-
-AXES = ("input", "generation")
-ATTENTION, TOOLS = "attention", "tools"  # the sizes of Table 9, and those of the input
-MODES = ("cached", "recompute", "fused")
+ATTENTION, TOOLS = "attention", "tools"  # axes beside "input" and "generation": Table 9, and published tools
+ATTENTION_MODES = ("cached", "recompute", "fused")
 VARIANTS = {"ifr_one_by_one": ("ifr", {"batch_size": 1})}  # label -> name of the method, options
 COLUMNS = (
     "axis", "method", "n_input", "n_generated", "length", "outcome", "seconds", "forward_s", "ratio", "peak_gib",
     "forward_peak_gib", "n", "forward_passes", "backward_passes", "hop_passes", "runs_s", "forward_runs_s", "detail",
     "time_limit", "memory_limit", "model", "dtype", "hardware", "code",
 )  # fmt: skip
+_NUMBERS = COLUMNS[COLUMNS.index("seconds") : COLUMNS.index("runs_s")]
 
 
-def contestants(profile: Profile) -> list[Contestant]:
-    """The methods of the profile's sweep, with its options; ValueError for one that there is not."""
-    found = []
-    for label in profile.efficiency.methods:
-        name, options = VARIANTS.get(label, (label, {}))
-        if name not in METHODS:
-            known = ", ".join([*METHODS, *VARIANTS])
-            raise ValueError(f"profile {profile.name}: efficiency.methods: no method {label!r}; known are {known}")
-        found.append(Contestant(label, name, sweep_options(profile, name) | options))
-    return found
-
-
-def chains(settings: EfficiencyProfile) -> dict[str, list[Size]]:
-    """Sizes of either axis, ascending: the other length is held."""
-    return {
-        "input": [(n, settings.fixed_generation) for n in settings.inputs],
-        "generation": [(settings.fixed_input, n) for n in settings.generations],
-    }
-
-
-def sweep(profile: Profile, store: Store, run: Supervise = supervise) -> pd.DataFrame:
-    """Measure every method along both axes, as far as that is not stored.
+def sweep(profile: Profile, store: Store, run_worker: Supervise = supervise) -> pd.DataFrame:
+    """Measure every method along both axes, as far as no result is stored.
 
     Parameters
     ----------
     profile : Profile
-        Its section ``efficiency`` says what.
+        Its section ``efficiency`` gives methods, sizes, limits and runs.
     store : Store
-        Where to resume from and write to.
-    run : callable
+        Results are read from it and written to it.
+    run_worker : callable
         Runs a worker, as `supervised_process.supervise` does.
 
     Returns
@@ -82,87 +55,118 @@ def sweep(profile: Profile, store: Store, run: Supervise = supervise) -> pd.Data
         ``COLUMNS``, one row an axis, method and size; ``length`` is the one that varies. Where ``outcome`` is not
         ``"ok"`` there are no times.
     """
-    return _measure(profile, store, contestants(profile), chains(profile.efficiency), run)
+    return _measure(profile, store, swept_methods(profile), size_grids(profile.efficiency), run_worker)
 
 
-def sweep_attention(profile: Profile, store: Store, run: Supervise = supervise) -> pd.DataFrame:
-    """Measure FlashTrace with each way to the sums of attention (appendix L, Table 9); as `sweep`."""
-    options = method_options(profile, "flashtrace")
-    modes = [Contestant(f"flashtrace_{mode}", "flashtrace", {**options, "attention": mode}) for mode in MODES]
-    return _measure(profile, store, modes, {ATTENTION: _attention_sizes(profile.efficiency)}, run)
+def sweep_attention(profile: Profile, store: Store, run_worker: Supervise = supervise) -> pd.DataFrame:
+    """Measure FlashTrace with each way to form the sums of attention (appendix L, Table 9); as `sweep`."""
+    settings, options = profile.efficiency, method_options(profile, "flashtrace")
+    methods = [
+        BenchmarkedMethod(f"flashtrace_{mode}", "flashtrace", {**options, "attention": mode})
+        for mode in ATTENTION_MODES
+    ]
+    grid = [(n, settings.fixed_generation) for n in settings.attention_inputs]
+    return _measure(profile, store, methods, {ATTENTION: grid}, run_worker)
 
 
-def sweep_tools(profile: Profile, store: Store, run: Supervise = supervise) -> pd.DataFrame:
-    """Measure the published tools that are installed and the library's nearest methods, by length of the input."""
-    asked, installed = profile.efficiency.tools, available()[0]
-    if unknown := [name for name in asked if name not in ADAPTERS]:
+def sweep_tools(profile: Profile, store: Store, run_worker: Supervise = supervise) -> pd.DataFrame:
+    """Measure the published tools that are installed and the library's nearest methods, by length of the input.
+
+    Raises
+    ------
+    ValueError
+        If the profile names a tool that is none of `other_tools.ADAPTERS`.
+    """
+    names, installed = profile.efficiency.tools, available()[0]
+    if unknown := [name for name in names if name not in ADAPTERS]:
         raise ValueError(
             f"profile {profile.name}: efficiency.tools: no tool {unknown[0]!r}; known are {', '.join(ADAPTERS)}"
         )
-    tools = [Contestant(name, name, ADAPTERS[name].options) for name in asked if name in installed]
+    tools = [BenchmarkedMethod(name, name, ADAPTERS[name].options) for name in names if name in installed]
     nearest = dict.fromkeys(ADAPTERS[tool.name].nearest for tool in tools)
-    ours = [Contestant(name, name, sweep_options(profile, name)) for name in nearest]
-    return _measure(profile, store, [*tools, *ours], {TOOLS: chains(profile.efficiency)["input"]}, run)
+    methods = [BenchmarkedMethod(name, name, sweep_options(profile, name)) for name in nearest]
+    return _measure(profile, store, [*tools, *methods], {TOOLS: size_grids(profile.efficiency)["input"]}, run_worker)
 
 
-def _attention_sizes(settings: EfficiencyProfile) -> list[Size]:
-    return [(n, settings.fixed_generation) for n in settings.attention_inputs]
+def swept_methods(profile: Profile) -> list[BenchmarkedMethod]:
+    """The methods of the profile's sweep, with its options; ValueError for an unknown one."""
+    methods = []
+    for label in profile.efficiency.methods:
+        name, options = VARIANTS.get(label, (label, {}))
+        if name not in METHODS:
+            known = ", ".join([*METHODS, *VARIANTS])
+            raise ValueError(f"profile {profile.name}: efficiency.methods: no method {label!r}; known are {known}")
+        methods.append(BenchmarkedMethod(label, name, sweep_options(profile, name) | options))
+    return methods
+
+
+def size_grids(settings: EfficiencyProfile) -> dict[str, list[Size]]:
+    """Sizes along each axis, ascending; the other length is fixed."""
+    return {
+        "input": [(n, settings.fixed_generation) for n in settings.inputs],
+        "generation": [(settings.fixed_input, n) for n in settings.generations],
+    }
+
+
+def load_sweep(store: Store) -> pd.DataFrame:
+    """Everything that a store holds, as `sweep` returns it; no rows where nothing is stored.
+
+    Parameters
+    ----------
+    store : Store
+        ``Store(folder / "efficiency")``, of this machine or of another.
+    """
+    rows = [_row(record, axis) for record in store.records().to_dict("records") for axis in json.loads(record["axes"])]
+    return _table(rows).sort_values(["hardware", "axis", "method", "length"], ignore_index=True)
 
 
 def of_earlier_code(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows of a sweep whose times are of other code of the method than today's (`benchmark_runner.measured_code`).
+    """Rows whose times were measured with other code of their method than today's (`benchmark_runner.method_code`).
 
     Parameters
     ----------
     frame : pandas.DataFrame
         From `sweep` or ``Store.records``.
     """
-    labels = {label: name for label, (name, _) in VARIANTS.items()} | {f"flashtrace_{m}": "flashtrace" for m in MODES}
-    names = frame["method"].replace(labels)
-    today = {name: measured_code(name) for name in names.unique() if name in METHODS}
+    modes = {f"flashtrace_{mode}": "flashtrace" for mode in ATTENTION_MODES}
+    names = frame["method"].replace({label: name for label, (name, _) in VARIANTS.items()} | modes)
+    today = {name: method_code(name) for name in names.unique() if name in METHODS}
     code = frame["code"] if "code" in frame else pd.Series(None, frame.index, dtype=object)
     return frame[(frame["outcome"] == OK) & names.isin(today) & (code != names.map(today))]
 
 
-def load_sweep(store: Store) -> pd.DataFrame:
-    """A sweep measured elsewhere, as `sweep` gives it, rows of `sweep_attention` included; empty where none is stored.
-
-    Parameters
-    ----------
-    store : Store
-        ``Store(folder / "efficiency")``.
-    """
-    rows = [_row(record, axis) for record in store.records().to_dict("records") for axis in json.loads(record["axes"])]
-    return _framed(rows).sort_values(["hardware", "axis", "method", "length"], ignore_index=True)
-
-
 def forget_earlier_code(store: Store) -> None:
-    """Remove the times that `of_earlier_code` finds, of every method and size, so that they are measured again."""
+    """Remove the times that `of_earlier_code` lists, of every method and size, so that they are measured again."""
     records = store.records()
     store.drop(of_earlier_code(records)["key"] if len(records) else [])
 
 
 def _measure(
-    profile: Profile, store: Store, methods: Iterable[Contestant], sizes: dict[str, list[Size]], run: Supervise
+    profile: Profile,
+    store: Store,
+    methods: Iterable[BenchmarkedMethod],
+    grids: dict[str, list[Size]],
+    run_worker: Supervise,
 ) -> pd.DataFrame:
-    """Measure what is missing and return the rows of all."""
-    sweeper = Sweeper(store, conditions(profile), profile.efficiency, sizes, run)
+    """Measure what is missing, and return the rows of all."""
+    runner = BenchmarkRunner(profile, store, grids, run_worker)
     rows = []
     for method in tqdm(list(methods), desc="efficiency"):
-        sweeper.fill(method)
-        rows += [_row(sweeper.use(method, size), axis) for axis in sizes for size in sizes[axis]]
+        runner.run(method)
+        rows += [_row(runner.record(method, size), axis) for axis, grid in grids.items() for size in grid]
     store.compact()
-    return _framed(rows)
+    return _table(rows)
 
 
-def _framed(rows: list[dict[str, Any]]) -> pd.DataFrame:
+def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Frame with all columns; a size that did not run has NaN for every number."""
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    numbers = list(COLUMNS[COLUMNS.index("seconds") : COLUMNS.index("runs_s")])
-    frame[numbers] = frame[numbers].apply(pd.to_numeric)  # a size at a limit has none: nan
+    frame[list(_NUMBERS)] = frame[list(_NUMBERS)].apply(pd.to_numeric)
     return frame
 
 
 def _row(record: dict[str, Any], axis: str) -> dict[str, Any]:
+    """Row of a record on one of its axes."""
     length = record["n_generated"] if axis == "generation" else record["n_input"]
     return {name: record.get(name) for name in COLUMNS} | {"axis": axis, "length": length}
 

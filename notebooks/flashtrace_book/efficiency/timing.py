@@ -1,19 +1,18 @@
-"""Seconds of attributions, measured once and stored; the plain forward pass beside them is `bench`'s business.
+"""Seconds of attributions, measured once and stored; `bench.measure` compares them to a plain forward pass.
 
-The key of a time has a hash of the code that was timed (`measured_code`): where that changes it is measured again.
+The key of a stored time has a hash of the code that was timed (`measured_code`): other code is timed again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import product
 
 import pandas as pd
 import torch
 from tqdm import tqdm
 
 from flashtrace_lib.attribution import Method
-from flashtrace_lib.bench.measure import random_sample, timed
+from flashtrace_lib.bench.measure import attribution_seconds, random_sample
 from flashtrace_lib.bench.measured_code import code_of
 from flashtrace_lib.fingerprints import fingerprint, model_fingerprint, sample_fingerprint
 from flashtrace_lib.sample import Sample
@@ -49,7 +48,7 @@ def span_cost(
         if key not in store:
             sample = random_sample(n_input, 0, n_output, model.get_input_embeddings().num_embeddings)
             method.attribute(model, sample)  # warm-up
-            seconds = [timed(method.attribute, model, sample) for _ in range(runs)]
+            seconds = attribution_seconds(model, {label: method}, sample, runs)[label]
             store.put(key, {"method": label, "n_input": n_input, "n_output": n_output, "seconds": seconds})
         record = store.get(key)
         rows += [
@@ -61,16 +60,16 @@ def span_cost(
 
 
 def timed_method(method: Method) -> dict[str, object]:
-    """What of a method shapes its time: name, options and the code that it runs; part of a key."""
+    """The part of a key that stands for a method: its name, its options and the code that it runs."""
     return {"method": [method.name, method.options()], "code": code_of(type(method))}
 
 
 def paired_seconds(
     run: Run, model: torch.nn.Module, methods: Mapping[str, Method], samples: Iterable[Sample], name: str, runs: int = 3
 ) -> pd.DataFrame:
-    """Time of one attribution of each method on each sample, the methods in turn; measured once and stored.
+    """Time of one attribution of each method on each sample, the methods run in turn; measured once and stored.
 
-    What `evaluate` stores beside a result may have been measured while other work ran; this is for tables of times.
+    The seconds that `evaluate` stores may have been measured while other work ran; these are for tables of times.
 
     Parameters
     ----------
@@ -87,7 +86,7 @@ def paired_seconds(
         ``method, sample, cell, seconds``.
     """
     store, samples = Store(run.store(name)), list(samples)
-    rows, warm = [], False
+    rows, warmed_up = [], False
     for sample in tqdm(samples, desc="seconds"):
         keys = {
             label: fingerprint({"model": model_fingerprint(model), "sample": sample_fingerprint(sample), "runs": runs,
@@ -95,14 +94,13 @@ def paired_seconds(
             for label, method in methods.items()
         }  # fmt: skip
         if not all(key in store for key in keys.values()):
-            if not warm:
+            if not warmed_up:
                 for method in methods.values():
                     method.attribute(model, min(samples, key=len))
-            warm, taken = True, {label: [] for label in methods}
-            for _, (label, method) in product(range(runs), methods.items()):
-                taken[label].append(timed(method.attribute, model, sample))
+                warmed_up = True
+            seconds = attribution_seconds(model, methods, sample, runs)
             for label, key in keys.items():
-                store.put(key, {"method": label, "sample": sample.id, "seconds": taken[label]})
+                store.put(key, {"method": label, "sample": sample.id, "seconds": seconds[label]})
         rows += [
             {"method": label, "sample": sample.id, "cell": str(sample.metadata.get("cell", "")),
              "seconds": float(pd.Series(store.get(key)["seconds"]).median())}

@@ -1,7 +1,8 @@
-"""The process that measures one method: time and memory at one size after another, smallest first.
+"""The process that measures one method, at one size after another, and prints what it measured.
 
-`efficiency` starts it under limits and reads what it prints. A size that goes over a limit takes the process with it,
-never the sweep. What one size leaves behind is given back to the system before the next is measured (`memory`).
+`benchmark_runner` starts it under limits, as a process of its own: a size that exceeds a limit ends this process and
+not the benchmark. Messages are JSON objects, one a line: ``{"ready": true}``; then for each size ``{"start": size}``,
+``{"step": true}`` after every attribution and forward pass, and ``{"done": size}`` with the results.
 """
 
 from __future__ import annotations
@@ -22,31 +23,32 @@ from flashtrace_lib.sample import Sample
 from .other_tools import ADAPTERS, build
 
 THROUGH_REASONING = ("flashtrace", "rollout", "cage")  # explain O and follow the mass through T
+COUNTS = ("forward_passes", "backward_passes", "hop_passes")
 
 
 def sweep_sample(name: str, n_input: int, n_generated: int, vocabulary: int) -> Sample:
-    """What a method of that name has to do to explain ``n_generated`` tokens.
+    """Sample on which a method has to explain ``n_generated`` tokens.
 
-    A method that follows the reasoning gets T and a short O; one that does not has to explain all of T and O as its
-    target, else the length of the generation would cost it nothing.
+    A method that follows the reasoning gets T and a short O. One that does not gets all of T and O as its target, else
+    the length of the generation would cost it nothing.
 
     Parameters
     ----------
     name : str
-        A key of ``METHODS`` or of ``ADAPTERS``.
+        Key of ``METHODS`` or of ``ADAPTERS``.
     n_input, n_generated : int
         |I| and |T| + |O|, tokens.
     vocabulary : int
         Ids are drawn below it.
     """
     if (ADAPTERS[name].nearest if name in ADAPTERS else name) in THROUGH_REASONING:
-        n_output = min(measure.OUTPUT_TOKENS, max(1, n_generated // 2))  # a T to follow, however little is generated
+        n_output = min(measure.OUTPUT_TOKENS, max(1, n_generated // 2))  # leaves a T, however short the generation
         return measure.random_sample(n_input, n_generated - n_output, n_output, vocabulary)
     return measure.random_sample(n_input, 0, n_generated, vocabulary)
 
 
-def measured(
-    model: torch.nn.Module, method: Method, sample: Sample, runs: int, enough: float, step: Callable[[], None]
+def measure_attribution(
+    model: torch.nn.Module, method: Method, sample: Sample, runs: int, long_run: float, on_step: Callable[[], None]
 ) -> dict[str, Any]:
     """Time and memory of one attribution, each run paired with a forward pass of the same tokens.
 
@@ -54,9 +56,9 @@ def measured(
     ----------
     runs : int
         Pairs of runs.
-    enough : float
-        Where the first run, whose peak is measured, takes longer than this, s, it is the only one.
-    step : callable
+    long_run : float
+        If the first attribution, the one whose peak is measured, takes longer than this, s, no other follows.
+    on_step : callable
         Called after every attribution and forward pass.
 
     Returns
@@ -65,52 +67,56 @@ def measured(
         ``forward_s, seconds, ratio, n`` (`measure.medians`), ``runs_s, forward_runs_s`` (each run, s),
         ``peak_gib, forward_peak_gib`` (over the loaded model), ``forward_passes, backward_passes, hop_passes``.
     """
-    last: list[Attribution] = []
+    attributions: list[Attribution] = []
+    first_seconds: list[float] = []
 
-    def work() -> None:
-        last[:] = [method.attribute(model, sample)]
-        step()
+    def attribute() -> None:
+        attributions[:] = [method.attribute(model, sample)]
+        on_step()
 
     def forward() -> None:
         measure.forward_pass(model, sample)
-        step()
+        on_step()
 
-    first: list[float] = []
-    peak = measure.peak_gib(model, lambda: first.append(measure.timed(work)))
-    forward_peak = measure.peak_gib(model, lambda: first.insert(0, measure.timed(forward)))
-    times = [first] if first[1] > enough else measure.alternate([forward, work], runs)
-    passes = {name: int(last[0].metadata.get(name, 0)) for name in ("forward_passes", "backward_passes", "hop_passes")}
+    # The attribution first: nothing is in the allocator yet that could hide what it takes.
+    peak = measure.peak_gib(model, lambda: first_seconds.append(measure.timed(attribute)))
+    forward_peak = measure.peak_gib(model, lambda: first_seconds.append(measure.timed(forward)))
+    seconds, forward_seconds = first_seconds
+    times = [[forward_seconds, seconds]] if seconds > long_run else measure.alternate([forward, attribute], runs)
+    metadata = attributions[0].metadata
     return {
         **measure.medians(times),
         "runs_s": [t[1] for t in times],
         "forward_runs_s": [t[0] for t in times],
         "peak_gib": peak,
         "forward_peak_gib": forward_peak,
-        **passes,
+        **{name: int(metadata.get(name, 0)) for name in COUNTS},
     }
 
 
-def say(**message: Any) -> None:
+def send(**message: Any) -> None:
     """Print one message for `supervised_process.supervise`."""
     print(json.dumps(message), flush=True)
 
 
 def main(argv: list[str]) -> int:
-    """Measure what the job, JSON in the first argument, says (`efficiency.worker_command`)."""
+    """Measure the sizes of a job, JSON in the first argument (`BenchmarkRunner` writes it)."""
     job = json.loads(argv[0])
     model, tokenizer = load_model(job["model"], dtype=job["dtype"], device_map=job["device_map"])
     method = build(job["name"], job["options"], tokenizer)
     measure.warm_up(model, method)
-    say(ready=True)
+    send(ready=True)
     vocabulary = model.get_input_embeddings().num_embeddings
     for size in job["sizes"]:
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        say(start=size)
+        send(start=size)
         sample = sweep_sample(job["name"], *size, vocabulary)
-        result = measured(model, method, sample, job["runs"], job["enough"], lambda: say(step=True))
-        say(done=size, **result)
+        result = measure_attribution(
+            model, method, sample, job["runs"], job["long_run"], on_step=lambda: send(step=True)
+        )
+        send(done=size, **result)
     return 0
 
 

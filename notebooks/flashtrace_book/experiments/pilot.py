@@ -6,13 +6,12 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from tqdm import tqdm
 
 from flashtrace_lib.attribution import Method
-from flashtrace_lib.bench.measure import random_sample, timed
+from flashtrace_lib.bench.measure import attribution_seconds, random_sample
 from flashtrace_lib.fingerprints import fingerprint, model_fingerprint, sample_fingerprint
 from flashtrace_lib.metrics import mean_interval
 from flashtrace_lib.sample import Sample
@@ -25,6 +24,7 @@ from flashtrace_lib.tasks.ruler_problems import RulerCell
 from ..efficiency.timing import timed_method
 from ..run import Run
 from ..samples import held_out
+from ..statistics import power_law
 
 N_OUTPUT = 16  # tokens of O in the cost measurement
 _FITTED = 3  # sizes that an extrapolation rests on: measured whatever they take
@@ -202,15 +202,6 @@ def cost_of_hops(run: Run, model: torch.nn.Module, methods: Mapping[str, Method]
     return pd.DataFrame(rows)
 
 
-def power_law(x: Iterable[float], y: Iterable[float]) -> tuple[float, float]:
-    """Factor and exponent of y = factor · x^exponent, fitted on the logarithms; ValueError under two points."""
-    x, y = np.log(list(x)), np.log(list(y))
-    if len(x) < 2:
-        raise ValueError("a power law needs two measured sizes or more")
-    exponent, offset = np.polyfit(x, y, 1)
-    return float(np.exp(offset)), float(exponent)
-
-
 def _measured(
     store: Store, model: torch.nn.Module, label: str, method: Method, n_input: int, n_reasoning: int, naive: bool
 ) -> float:
@@ -219,5 +210,6 @@ def _measured(
     key = fingerprint({"model": model_fingerprint(model), "shape": shape, **timed_method(method)})
     if key not in store:
         sample = random_sample(*shape, model.get_input_embeddings().num_embeddings)
-        store.put(key, {"method": label, "n_reasoning": n_reasoning, "seconds": timed(method.attribute, model, sample)})
+        (seconds,) = attribution_seconds(model, {label: method}, sample)[label]
+        store.put(key, {"method": label, "n_reasoning": n_reasoning, "seconds": seconds})
     return float(store.get(key)["seconds"])

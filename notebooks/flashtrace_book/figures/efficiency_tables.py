@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from ..efficiency.other_tools import ADAPTERS
 from ..efficiency.supervised_process import OK, TIME_OUT
-from ..efficiency.sweep import MODES
-from ..experiments.pilot import power_law
+from ..efficiency.sweep import ATTENTION_MODES
 from ..paper_numbers import paper_value, text_value
+from ..statistics import power_law_exponent
 from .axes import require
 from .style import method_order, method_style
 
@@ -24,35 +22,6 @@ SAME_SCORES = {"ifr_one_by_one": "ifr"}  # the label whose faithfulness is its o
 PAPER_CELL = "qwen3_4b_2048"  # Table 9
 _TAIL = 3  # sizes of the growth at the end
 _QUANTITIES = {"seconds": "time", "peak_gib": "memory"}
-
-
-def power_fit(x: Sequence[float], y: Sequence[float]) -> dict[str, float]:
-    """Exponent of y ∝ x^e by least squares on the logarithms, with the 95 % interval that its residuals give.
-
-    Parameters
-    ----------
-    x, y : sequence of float
-        Positive; what is not a positive number is left out.
-
-    Returns
-    -------
-    dict
-        ``exponent, low, high`` and ``points``, the number of pairs; nan where there are too few (two for the
-        exponent, three for the interval).
-    """
-    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    kept = (x > 0) & (y > 0)
-    x, y = x[kept], y[kept]
-    if len(x) < 2:
-        return {"exponent": math.nan, "low": math.nan, "high": math.nan, "points": len(x)}
-    factor, exponent = power_law(x, y)
-    free = len(x) - 2
-    half = math.nan
-    if free:
-        residuals = np.log(y) - np.log(factor) - exponent * np.log(x)
-        spread = np.square(np.log(x) - np.log(x).mean()).sum()
-        half = stdtrit(free, 0.975) * math.sqrt(np.square(residuals).sum() / free / spread)
-    return {"exponent": exponent, "low": exponent - half, "high": exponent + half, "points": len(x)}
 
 
 def growth(frame: pd.DataFrame) -> pd.DataFrame:
@@ -75,8 +44,8 @@ def growth(frame: pd.DataFrame) -> pd.DataFrame:
         for axis, part in frame[frame["method"] == method].groupby("axis", sort=False):
             ran = part[part["outcome"] == OK].sort_values("length")
             for column, quantity in _QUANTITIES.items():
-                fit = power_fit(ran["length"], ran[column])
-                end = power_fit(ran["length"].tail(_TAIL), ran[column].tail(_TAIL))
+                fit = power_law_exponent(ran["length"], ran[column])
+                end = power_law_exponent(ran["length"].tail(_TAIL), ran[column].tail(_TAIL))
                 tail = end["exponent"] if end["points"] == _TAIL else math.nan
                 rows.append({"method": method, "axis": axis, "quantity": quantity, **fit, "tail": tail})
     return pd.DataFrame(rows)
@@ -148,7 +117,7 @@ def attention_table(frame: pd.DataFrame) -> pd.DataFrame:
              "seconds_sd": float(np.std(runs, ddof=1)) if len(runs) > 1 else math.nan, "ratio": record.ratio,
              "peak_gib": record.peak_gib, "n": len(runs), "source": record.model}
         )  # fmt: skip
-    for mode in MODES[:2]:
+    for mode in ATTENTION_MODES[:2]:
         printed = {name: paper_value(9, mode, PAPER_CELL, name) for name in ("seconds", "seconds_sd", "peak_gib")}
         rows.append({"mode": mode, "tokens": 2048, "outcome": OK, "ratio": math.nan, "n": 5,
                      "source": "the paper: Qwen3-4B", **printed})  # fmt: skip

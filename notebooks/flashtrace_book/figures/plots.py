@@ -12,6 +12,7 @@ from matplotlib.ticker import LogLocator
 from flashtrace_lib.metrics import HIGHER_IS_BETTER
 from flashtrace_lib.viewer.colours import SEGMENT_COLOURS, SEGMENT_NAMES, SEGMENTS, WIDTH
 
+from ..statistics import power_law
 from .axes import BANDS, INTERVAL, new_axes, note, require, rows_of, spread_of
 from .overview import span_overview
 from .style import METRIC_NAMES, SEGMENT_HATCHES, method_order, method_style, styled
@@ -216,7 +217,7 @@ def _fitted(name: str, size: np.ndarray, cost: np.ndarray) -> str:
     label = method_style(name).label
     if len(size) < 2:
         return label
-    return f"{label}: ∝ size$^{{{np.polyfit(np.log(size), np.log(cost), 1)[0]:.2f}}}$"
+    return f"{label}: ∝ size$^{{{power_law(size, cost)[1]:.2f}}}$"
 
 
 def _hop_name(hop: int) -> str:

@@ -1,0 +1,38 @@
+"""Power laws: factor, exponent, and the interval of the exponent."""
+
+import math
+
+import numpy as np
+import pytest
+
+from flashtrace_book import statistics
+
+
+def test_a_power_law_is_recovered():
+    x = np.array([3.0, 10.0, 50.0])
+    factor, exponent = statistics.power_law(x, 0.02 * x**1.7)
+    assert (factor, exponent) == (pytest.approx(0.02), pytest.approx(1.7))
+    with pytest.raises(ValueError, match="two measured sizes or more"):
+        statistics.power_law([3], [1.0])
+
+
+def test_a_power_law_has_a_narrow_interval_and_noise_a_wide_one():
+    x = np.array([10.0, 20, 40, 80, 160])
+    exact = statistics.power_law_exponent(x, 0.3 * x**1.5)
+    assert exact["exponent"] == pytest.approx(1.5) and exact["high"] - exact["low"] < 1e-6 and exact["points"] == 5
+    noisy = statistics.power_law_exponent(x, 0.3 * x**1.5 * np.array([1.3, 0.8, 1.1, 0.7, 1.2]))
+    assert noisy["low"] < 1.5 < noisy["high"] and noisy["high"] - noisy["low"] > 0.2
+
+
+def test_the_interval_is_students():
+    x, y = np.array([1.0, 10.0, 100.0]), np.array([1.0, 20.0, 100.0])
+    residuals = np.array([-1, 2, -1]) * np.log10(2) / 3  # of a line through (0, 0), (1, 1 + log 2), (2, 2)
+    error = math.sqrt((residuals**2).sum() / 1 / 2)
+    fit = statistics.power_law_exponent(x, y)
+    assert fit["high"] - fit["exponent"] == pytest.approx(12.7062 * error, rel=1e-6)
+
+
+def test_too_few_sizes_give_no_exponent_and_no_interval():
+    assert math.isnan(statistics.power_law_exponent([5], [1.0])["exponent"])
+    two = statistics.power_law_exponent([5, 10, 20], [1.0, 2.0, 0.0])  # a peak of nothing is no point of a power law
+    assert two["exponent"] == pytest.approx(1) and math.isnan(two["low"]) and two["points"] == 2
