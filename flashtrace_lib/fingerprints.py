@@ -129,7 +129,10 @@ def sample_fingerprint(sample: Sample) -> str:
 
 @lru_cache(maxsize=1)
 def code_fingerprint() -> str:
-    """Hash of the package's code without comments, docstrings and layout; tells which code wrote a record."""
+    """Hash of the package's code without comments, docstrings and layout; tells which code wrote a record.
+
+    The YAML files count as they stand: they hold the wordings of the synthetic problems.
+    """
     root = Path(__file__).parent
     trees = {}
     for path in sorted(root.rglob("*.py")):
@@ -138,6 +141,8 @@ def code_fingerprint() -> str:
             if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
                 node.body = node.body[1:]
         trees[path.relative_to(root).as_posix()] = ast.dump(tree)
+    for path in root.rglob("*.yaml"):
+        trees[path.relative_to(root).as_posix()] = path.read_text(encoding="utf-8")
     return fingerprint(trees)
 
 

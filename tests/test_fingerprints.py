@@ -136,4 +136,8 @@ def test_code_fingerprint_ignores_docstrings_and_comments(tmp_path, monkeypatch)
     one = key('"""Doc."""\n\ndef f(x):\n    """Say."""\n    return x  # why\n')
     assert one == key("def f(x):\n    '''Other.'''\n\n    return x\n") == key("def f(x): return x")
     assert one != key("def f(x): return -x")
+    (tmp_path / "words.yaml").write_text("words: [one]")
+    with_words = key("def f(x): return x")
+    (tmp_path / "words.yaml").write_text("words: [two]")
+    assert len({one, with_words, key("def f(x): return x")}) == 3
     code_fingerprint.cache_clear()

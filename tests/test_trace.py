@@ -42,7 +42,7 @@ def spelled(tok, text):
 
 
 class Uniform(Method):
-    """Stand-in method: scores rise with the position."""
+    """A method for the tests: scores rise with the position."""
 
     name = "uniform"
 

@@ -1,4 +1,4 @@
-"""Where records come from: the hub, a folder in the published formats, or the written stand-ins.
+"""Where records come from: the hub, a folder in the published formats, or generators of synthetic ones.
 
 Every source gives the same examples (`records.EXAMPLE_OF`). Nothing is skipped in silence: a file, record or field that
 does not fit is an error that names it.
@@ -19,7 +19,7 @@ from typing import Any
 from .example import Example
 from .hotpotqa import TooLong, hotpotqa_at_length
 from .records import EXAMPLE_OF, NoSuchSentence
-from .synthetic import FILES, GENERATORS, standin_examples, standin_records
+from .synthetic import FILES, GENERATORS, synthetic_examples, synthetic_records
 
 SOURCES = ("standin", "folder", "hub")
 Record = Mapping[str, Any]
@@ -78,14 +78,14 @@ def task_examples(
     kind : {"math500", "math", "gsm8k", "morehopqa", "hotpotqa", "exercism"}
         Which data set.
     n : int or None
-        Examples wanted; None for all there are (of the stand-ins there is no end: a number is needed).
+        Examples wanted; None for all there are (synthetic ones have no end: a number is needed).
     source : {"standin", "folder", "hub"}
-        The written stand-ins; a folder laid out as ``FOLDER_FILES`` says; or the hub.
+        Synthetic records; a folder laid out as ``FOLDER_FILES`` says; or the hub.
     folder : path-like, optional
         The folder of ``source="folder"``. For ``"exercism"`` a clone of exercism/python will do as well.
     seed : int or None
         Real records are drawn at random with this seed, as the paper draws its 100 (appendix E.4); None keeps their
-        order. Of the stand-ins it chooses the records.
+        order. Of synthetic records it chooses which.
 
     Returns
     -------
@@ -100,17 +100,17 @@ def task_examples(
     _check(kind, source)
     if source == "standin":
         if n is None:
-            raise ValueError("stand-ins are written without end: say how many (n)")
-        return _standins(kind, n, 0 if seed is None else seed)
+            raise ValueError("synthetic records have no end: say how many (n)")
+        return _synthetic(kind, n, 0 if seed is None else seed)
     where, records = hub_records(kind) if source == "hub" else folder_records(kind, folder)
     drawn = (_made(EXAMPLE_OF[kind], kind, records[i], i, where) for i in _order(len(records), seed))
     return _distinct(drawn, n)
 
 
-def _standins(kind: str, n: int, seed: int) -> list[Example]:
-    """As many stand-ins as hold ``n`` different prompts: few templates can be filled twice in the same way."""
+def _synthetic(kind: str, n: int, seed: int) -> list[Example]:
+    """``n`` examples with different prompts: a template of few numbers is filled twice in the same way."""
     for drawn in (n, 2 * n, 4 * n, 8 * n):
-        found = _distinct(standin_examples(kind, drawn, seed), n)
+        found = _distinct(synthetic_examples(kind, drawn, seed), n)
         if len(found) == n:
             break
     return found
@@ -161,7 +161,7 @@ def documents_examples(
     """
     _check("hotpotqa", source)
     if source == "standin":
-        where, records = "stand-ins", standin_records("hotpotqa", n + _POOL, seed)
+        where, records = "synthetic records", synthetic_records("hotpotqa", n + _POOL, seed)
     else:
         where, records = hub_records("hotpotqa") if source == "hub" else folder_records("hotpotqa", folder)
     order = _order(len(records), None if source == "standin" else seed)
@@ -229,7 +229,7 @@ def hub_records(kind: str) -> tuple[str, Sequence[Record]]:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ValueError(
             f"cannot load {kind} ({found.id}) from the hub: {reason}. Without a network use a "
-            "folder of records (FLASHTRACE_DATA_DIR) or the stand-ins"
+            "folder of records (FLASHTRACE_DATA_DIR) or synthetic records"
         ) from error
 
 

@@ -13,7 +13,7 @@ from flashtrace_lib.methods import IFR
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.datasets import task_examples
 from flashtrace_lib.tasks.scoring import score
-from flashtrace_lib.tasks.synthetic import standin_examples
+from flashtrace_lib.tasks.synthetic import synthetic_examples
 from tests.oracles.tiny import tiny_model
 
 PIECES = ["Add", " one", ".", "<|", "think", "ing", "|>", "f.py", "\n", "```", "python", "\n",
@@ -61,7 +61,7 @@ def test_a_method_on_code_is_the_method_on_the_other_sample(tmp_path):
 
 
 def test_code_is_judged_by_its_tests_not_by_its_words():
-    example = standin_examples("exercism", 1)[0]
+    example = synthetic_examples("exercism", 1)[0]
     assert score(example, example.output, "unit_tests") == 1
     assert score(example, "```python\ndef other():\n    pass\n```", "unit_tests") == 0
     signature, body = example.answers[0].split("\n", 1)

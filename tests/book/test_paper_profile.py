@@ -11,8 +11,8 @@ from flashtrace_book.profiles import load_profile, profile_names
 from flashtrace_book.runner import check_parameters, run_book
 from flashtrace_lib.model.embedded import use_reasoner_template
 from flashtrace_lib.tasks.responses import can_think
-from flashtrace_lib.tasks.synthetic import write_standins
 from tests.oracles.tiny_reasoner import load_tokenizer
+from tests.support.record_folders import write_records
 
 DRY = ["05_ruler", "06_math", "07_morehopqa", "08_aider", "10_ablations"]  # those whose records depend on the profile
 
@@ -53,7 +53,7 @@ def tiny_qwen(tmp_path):
 def test_the_papers_profile_runs_on_a_tiny_model_and_a_folder_of_records(tiny_qwen, tmp_path, monkeypatch):
     for name in ("RESULTS", "FIGURES", "BUILD"):
         monkeypatch.setenv(f"FLASHTRACE_{name}_DIR", str(tmp_path / name.lower()))
-    write_standins(tmp_path / "records", 6)
+    write_records(tmp_path / "records", 6)
     monkeypatch.setenv("FLASHTRACE_DATA_DIR", str(tmp_path / "records"))
     paper = load_profile("paper").to_dict()
     few = {"samples": 2, "max_tries": 2, "max_new_tokens": 8}

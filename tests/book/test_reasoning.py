@@ -17,9 +17,9 @@ from flashtrace_lib.methods import Random, Rollout
 from flashtrace_lib.metrics import mean_interval
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.responses import UNFILTERED, Collection
-from flashtrace_lib.tasks.synthetic import write_standins
 from tests.oracles.tiny import tiny_model, tiny_sample
 from tests.oracles.tiny_reasoner import load_tokenizer
+from tests.support.record_folders import write_records
 from tests.support.whiskers import drawn
 
 
@@ -64,7 +64,7 @@ def test_the_profile_says_which_records_and_what_stands_in(run, monkeypatch, tmp
     assert asked["store"].path.name.startswith("gsm8k_responses")
     with_reasoning(run, source="standin")
     reasoning_tasks.task_collection(run, None, None, "math500")
-    assert asked["folder"] is None  # a folder that is set is not read by a profile that uses stand-ins
+    assert asked["folder"] is None  # a folder that is set is not read by a profile of synthetic records
 
 
 def test_methods_are_the_profiles_own_unless_the_section_names_some(run):
@@ -146,7 +146,7 @@ def test_hotpotqa_at_the_profiles_length_and_at_others(run, monkeypatch):
 
 
 def test_exercises_come_from_a_folder_where_the_rest_comes_from_the_hub(run, tmp_path, monkeypatch):
-    write_standins(tmp_path, 2)
+    write_records(tmp_path, 2)
     monkeypatch.setenv("FLASHTRACE_DATA_DIR", str(tmp_path))
     with_reasoning(run, source="hub", max_tries=2, samples=1)
     monkeypatch.setattr(reasoning_tasks, "collect", lambda examples, *_, **__: Collection(examples))

@@ -20,7 +20,7 @@ from flashtrace_lib import FlashTrace, files
 from flashtrace_lib.store import Store, StoreError, load_samples, save_samples
 from flashtrace_lib.tasks.datasets import FOLDER_FILES, read_records, task_examples
 from flashtrace_lib.tasks.records import EXAMPLE_OF
-from flashtrace_lib.tasks.synthetic import standin_records
+from flashtrace_lib.tasks.synthetic import synthetic_records
 from flashtrace_lib.trace import Trace
 from flashtrace_lib.viewer.trace_json import from_dict
 from tests.oracles.tiny import tiny_model, tiny_sample
@@ -225,7 +225,7 @@ FILES = {"gsm8k": "answer", "math500": "solution", "morehopqa": "context", "hotp
 @settings(MANY, max_examples=120)
 @given(st.sampled_from(sorted(FILES)), st.data())
 def test_odd_records_are_named_or_read(tmp_path, kind, data):
-    record = json.loads(json.dumps(standin_records(kind, 1, 0)[0]))
+    record = json.loads(json.dumps(synthetic_records(kind, 1, 0)[0]))
     at = data.draw(st.sampled_from([p for p in places(record) if p]))
     inner = record
     for key in at[:-1]:

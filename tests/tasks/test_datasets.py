@@ -1,4 +1,4 @@
-"""Records from a folder, from the hub and from the stand-ins: the same examples, and errors that name the place."""
+"""Records from a folder, from the hub and synthetic ones: the same examples, and errors that name the place."""
 
 import json
 import sys
@@ -10,7 +10,8 @@ from flashtrace_book.paths import data_dir
 from flashtrace_lib.tasks import datasets
 from flashtrace_lib.tasks.datasets import FOLDER_FILES, HUB, documents_examples, task_examples
 from flashtrace_lib.tasks.records import hotpotqa_example
-from flashtrace_lib.tasks.synthetic import FILES, GENERATORS, standin_examples, standin_records, write_standins
+from flashtrace_lib.tasks.synthetic import FILES, GENERATORS, synthetic_examples, synthetic_records
+from tests.support.record_folders import write_records
 
 KINDS = tuple(GENERATORS)
 
@@ -21,9 +22,9 @@ def as_pairs(examples):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_folder_gives_the_examples_that_were_written_there(kind, tmp_path):
-    write_standins(tmp_path, 6)
+    write_records(tmp_path, 6)
     found = task_examples(kind, None, source="folder", folder=tmp_path)
-    written = standin_examples(kind, 6)
+    written = synthetic_examples(kind, 6)
     assert {e.prompt for e in found} == {e.prompt for e in written}
     assert {e.answers for e in found} == {e.answers for e in written}
     in_order = task_examples(kind, 4, source="folder", folder=tmp_path, seed=None)
@@ -36,7 +37,7 @@ def test_a_folder_gives_the_examples_that_were_written_there(kind, tmp_path):
 
 
 def test_both_formats_of_hotpotqa_are_read(tmp_path):
-    record = standin_records("hotpotqa", 1)[0]
+    record = synthetic_records("hotpotqa", 1)[0]
     original = {**record, "_id": record["id"],
                 "context": list(zip(record["context"]["title"], record["context"]["sentences"], strict=True)),
                 "supporting_facts": list(zip(record["supporting_facts"]["title"], record["supporting_facts"]["sent_id"],
@@ -44,18 +45,18 @@ def test_both_formats_of_hotpotqa_are_read(tmp_path):
     (tmp_path / "hotpotqa").mkdir()
     (tmp_path / FOLDER_FILES["hotpotqa"][1]).write_text(json.dumps([original]))
     (found,) = task_examples("hotpotqa", None, source="folder", folder=tmp_path)
-    (written,) = standin_examples("hotpotqa", 1)
+    (written,) = synthetic_examples("hotpotqa", 1)
     assert (found.prompt, found.evidence, found.reasoning) == (written.prompt, written.evidence, written.reasoning)
 
 
 def test_a_clone_of_the_exercises_is_read(tmp_path):
-    record = standin_records("exercism", 1)[0]
+    record = synthetic_records("exercism", 1)[0]
     for name, text in record["files"].items():
         path = tmp_path / "exercises" / "practice" / record["slug"] / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (found,) = task_examples("exercism", None, source="folder", folder=tmp_path)
-    (written,) = standin_examples("exercism", 1)
+    (written,) = synthetic_examples("exercism", 1)
     assert (found.prompt, found.answers, found.id) == (written.prompt, written.answers, record["slug"])
 
 
@@ -65,7 +66,7 @@ def test_the_hub_is_asked_for_the_right_set(kind, monkeypatch):
 
     def load_dataset(*names, split):
         asked.append((*names, split))
-        return standin_records(kind, 3)
+        return synthetic_records(kind, 3)
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
     found = task_examples(kind, 2, source="hub")
@@ -74,7 +75,7 @@ def test_the_hub_is_asked_for_the_right_set(kind, monkeypatch):
 
 def test_morehopqa_is_downloaded_as_a_file(monkeypatch, tmp_path):
     path = tmp_path / "records.json"
-    path.write_text(json.dumps(standin_records("morehopqa", 3)))
+    path.write_text(json.dumps(synthetic_records("morehopqa", 3)))
     hub = types.SimpleNamespace(hf_hub_download=lambda id, file, repo_type: path)
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
     assert len(task_examples("morehopqa", None, source="hub")) == 3
@@ -105,7 +106,7 @@ def test_a_file_that_does_not_fit_is_named(text, message, tmp_path):
 
 
 def test_a_record_of_the_wrong_shape_is_named(tmp_path):
-    record = {**standin_records("hotpotqa", 1)[0], "context": {"title": ["A"]}}
+    record = {**synthetic_records("hotpotqa", 1)[0], "context": {"title": ["A"]}}
     (tmp_path / "hotpotqa").mkdir()
     (tmp_path / FOLDER_FILES["hotpotqa"][0]).write_text(json.dumps([record]))
     with pytest.raises(ValueError, match=r"hub_format.json, record 0 \(hotpotqa-eval-s0-0\): KeyError at 'sentences'"):
@@ -125,7 +126,7 @@ def test_bad_requests_are_refused(tmp_path):
         task_examples("gsm8k", 1, source="folder", folder=tmp_path)
     with pytest.raises(ValueError, match="clone https://github.com/exercism/python"):
         task_examples("exercism", 1, source="hub")
-    assert as_pairs(task_examples("gsm8k", 2)) == as_pairs(standin_examples("gsm8k", 2))
+    assert as_pairs(task_examples("gsm8k", 2)) == as_pairs(synthetic_examples("gsm8k", 2))
 
 
 @pytest.mark.skipif(data_dir() is None, reason="FLASHTRACE_DATA_DIR names no folder of real records")
@@ -137,10 +138,10 @@ def test_real_records_load(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_standin_is_handed_out_twice(kind):
+def test_no_synthetic_problem_is_handed_out_twice(kind):
     found = task_examples(kind, 40)
     assert len({example.prompt for example in found}) == len(found) == 40
-    written = standin_examples(kind, 160)
+    written = synthetic_examples(kind, 160)
     places = [next(i for i, other in enumerate(written) if other.prompt == example.prompt) for example in found]
     assert places == sorted(places) and [example.id for example in found] == [written[i].id for i in places]
 
@@ -165,11 +166,11 @@ def test_documents_fill_a_length_and_what_does_not_fit_is_counted(tmp_path):
     drawn, refused = documents_examples(5, 400, words, seed=1)
     assert refused == {"too long": 0} and [e.id for e in drawn] == [e.id for e in task_examples("hotpotqa", 5, seed=1)]
     assert all(350 < e.metadata["tokens"] <= 400 for e in drawn)
-    write_standins(tmp_path, 6)
+    write_records(tmp_path, 6)
     from_folder, _ = documents_examples(6, 400, words, source="folder", folder=tmp_path, seed=2)
     same = task_examples("hotpotqa", 6, source="folder", folder=tmp_path, seed=2)
     assert [e.id for e in from_folder] == [e.id for e in same]
-    least = sorted(_support_alone(record, words) for record in standin_records("hotpotqa", 5, 1))
+    least = sorted(_support_alone(record, words) for record in synthetic_records("hotpotqa", 5, 1))
     few, left_out = documents_examples(5, least[2], words, seed=1)
     assert few and left_out["too long"] == 5 - len(few) > 0
     record = json.loads((tmp_path / FILES["hotpotqa"]).read_text())
@@ -181,7 +182,7 @@ def test_documents_fill_a_length_and_what_does_not_fit_is_counted(tmp_path):
 
 @pytest.mark.parametrize("index", [99, -1])
 def test_a_record_whose_supporting_sentence_does_not_exist_is_refused_and_counted(tmp_path, index):
-    records = standin_records("hotpotqa", 6)
+    records = synthetic_records("hotpotqa", 6)
     title = records[2]["supporting_facts"]["title"][1]
     records[2]["supporting_facts"]["sent_id"][1] = index
     message = rf"record {records[2]['id']}: its supporting fact is sentence {index} of '{title}'"
@@ -197,14 +198,14 @@ def test_a_record_whose_supporting_sentence_does_not_exist_is_refused_and_counte
 
 
 def test_the_whole_of_math_is_read_in_its_authors_layout_and_from_the_hub(tmp_path, monkeypatch):
-    records = standin_records("math", 4)
+    records = synthetic_records("math", 4)
     assert all("answer" not in record and record["level"].startswith("Level ") for record in records)
     for i, record in enumerate(records):
         path = tmp_path / "MATH" / "test" / "algebra" / f"{i}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({name: record[name] for name in ("problem", "level", "type", "solution")}))
     found = task_examples("math", None, source="folder", folder=tmp_path, seed=None)
-    written = {e.prompt: e for e in standin_examples("math", 4)}
+    written = {e.prompt: e for e in synthetic_examples("math", 4)}
     assert {e.prompt: e.answers for e in found} == {p: e.answers for p, e in written.items()}
     assert found[0].id == "algebra/0" and found[0].task == found[0].cell == "math" and found[0].scorer == "boxed"
     (tmp_path / "MATH" / "test" / "algebra" / "9.json").write_text("[]")

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from flashtrace_lib.tasks.sandbox import Limits, run_tests
-from flashtrace_lib.tasks.synthetic import standin_records
+from flashtrace_lib.tasks.synthetic import synthetic_records
 
 TESTS = "import unittest\nfrom work import answer\n\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        self.assertEqual(answer(), 42)\n"  # noqa: E501
 QUICK = Limits(seconds=4, memory=2**29)
@@ -25,7 +25,7 @@ def test_right_and_wrong_solutions():
     assert not broken.passed and "SyntaxError" in broken.detail
 
 
-@pytest.mark.parametrize("record", standin_records("exercism", 3), ids=lambda record: record["slug"])
+@pytest.mark.parametrize("record", synthetic_records("exercism", 3), ids=lambda record: record["slug"])
 def test_exercises_pass_and_their_stubs_fail(record):
     module = record["slug"].replace("-", "_")
     files = {f"{module}_test.py": record["files"][f"{module}_test.py"]}

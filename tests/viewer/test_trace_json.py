@@ -120,9 +120,9 @@ def test_an_interrupted_write_leaves_the_old_file(made, tmp_path, monkeypatch):
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
-def test_what_the_page_and_the_reader_need_is_package_data():
+def test_all_files_that_the_library_reads_are_package_data():
     package = ROOT / "flashtrace_lib"
-    needed = [p for p in package.rglob("*") if p.suffix in (".js", ".css", ".html", ".json")]
+    needed = [p for p in package.rglob("*") if p.suffix in (".js", ".css", ".html", ".json", ".yaml")]
     globs = tomllib.loads((package.parent / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     shipped = {path for pattern in globs["flashtrace_lib"] for path in package.glob(pattern)}
-    assert len(needed) >= 6 and set(needed) <= shipped
+    assert len(needed) >= 11 and set(needed) <= shipped

@@ -1,18 +1,15 @@
-"""Written stand-ins for the reasoning data sets, in their schemas: the book needs no network, and no record is copied.
+"""Synthetic records in the schemas of the reasoning data sets: the book needs no network, and no record is copied.
 
-Every record is drawn from a seed, every answer computed, every supporting passage known. The default split is the
-one that the embedded model has not been trained on.
+Every record is drawn from a seed, every answer computed, every supporting passage known. The wordings lie in
+``templates``. The default split is the one that the embedded model has not been trained on.
 """
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from ...files import write_text
 from ..example import Example
 from ..records import EXAMPLE_OF
 from .competition_math import math_problem, whole_math_problem
@@ -42,7 +39,7 @@ FILES = {
 }
 
 
-def standin_records(kind: str, n: int, seed: int = 0, split: str = "eval") -> list[Record]:
+def synthetic_records(kind: str, n: int, seed: int = 0, split: str = "eval") -> list[Record]:
     """The first ``n`` records of a kind; record ``i`` depends on the kind, the seed, the split and ``i`` alone.
 
     Parameters
@@ -74,24 +71,10 @@ def standin_records(kind: str, n: int, seed: int = 0, split: str = "eval") -> li
     return [_record(kind, seed, split, i) for i in range(n)]
 
 
-def standin_examples(kind: str, n: int, seed: int = 0, split: str = "eval") -> list[Example]:
-    """The same as examples; see `standin_records`."""
-    records = standin_records(kind, n, seed, split)
+def synthetic_examples(kind: str, n: int, seed: int = 0, split: str = "eval") -> list[Example]:
+    """The same as examples; see `synthetic_records`."""
+    records = synthetic_records(kind, n, seed, split)
     return [EXAMPLE_OF[kind](record, _id(kind, seed, split, i)) for i, record in enumerate(records)]
-
-
-def write_standins(folder: Path | str, n: int, seed: int = 0, split: str = "eval") -> list[Path]:
-    """Write ``n`` records of every kind under ``folder``, laid out as the data directory of real records is."""
-    paths = []
-    for kind, name in FILES.items():
-        records = standin_records(kind, n, seed, split)
-        if name.endswith(".jsonl"):
-            text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-        else:
-            text = json.dumps(records, ensure_ascii=False, indent=1) + "\n"
-        paths.append(Path(folder) / name)
-        write_text(paths[-1], text)
-    return paths
 
 
 def _record(kind: str, seed: int, split: str, i: int) -> Record:

@@ -7,14 +7,12 @@ of all texts, by checksum, is held out.
 from __future__ import annotations
 
 import random
-import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 SPLITS = ("train", "eval")
 _ONE_IN = 5
-_PLACE = re.compile(r"<([a-z_]\w*)>")
 T = TypeVar("T")
 
 
@@ -51,8 +49,3 @@ def wording(rng: random.Random, wordings: Sequence[T], split: str) -> tuple[int,
         raise ValueError("a problem needs two wordings or more: the last one is held out")
     index = len(wordings) - 1 if split == "eval" else rng.randrange(len(wordings) - 1)
     return index, wordings[index]
-
-
-def fill(text: str, values: Mapping[str, Any]) -> str:
-    """Replace ``<name>`` by ``values["name"]``: braces stay free for LaTeX and code."""
-    return _PLACE.sub(lambda match: str(values[match[1]]), text)

@@ -16,7 +16,7 @@ from typing import Any
 from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.ruler import CELLS, ruler_examples
 from flashtrace_lib.tasks.ruler_problems import RulerCell
-from flashtrace_lib.tasks.synthetic import GENERATORS, standin_examples
+from flashtrace_lib.tasks.synthetic import GENERATORS, synthetic_examples
 from flashtrace_lib.tasks.synthetic.splits import check_split, in_split
 
 EVAL_LENGTHS = (256, 512, 1024)
@@ -38,7 +38,7 @@ def problems(
     Parameters
     ----------
     task : str
-        A RULER cell (``"h2_c3"``, ``"mq_q4"``, …) or a written stand-in (``"gsm8k"``, ``"math500"``,
+        A RULER cell (``"h2_c3"``, ``"mq_q4"``, …) or a synthetic task (``"gsm8k"``, ``"math500"``,
         ``"morehopqa"``, ``"hotpotqa"``, ``"exercism"``).
     n : int
         Problems wanted.
@@ -58,7 +58,7 @@ def problems(
     """
     check_split(split)
     if task in GENERATORS:
-        return standin_examples(task, n, seed, split)
+        return synthetic_examples(task, n, seed, split)
     if task not in CELLS:
         raise ValueError(f"unknown task {task!r}: choose one of {', '.join(TASKS)}")
     return _ruler_problems(CELLS[task], n, seed, split, tokenizer, length)
@@ -86,7 +86,7 @@ class Curriculum:
     Parameters
     ----------
     weights : dict of str to float
-        Share of each family: ``vt``, ``niah`` and the written stand-ins. Need not sum to 1.
+        Share of each family: ``vt``, ``niah`` and the synthetic tasks. Need not sum to 1.
     max_length : int
         Longest RULER prompt, tokens, reached at ``ramp`` of the training.
     ramp : float
@@ -131,7 +131,7 @@ class Curriculum:
         family = rng.choices(list(self.weights), list(self.weights.values()))[0]
         seed = rng.randrange(2**31)
         if family in GENERATORS:
-            return standin_examples(family, 1, seed, "train")[0], mode
+            return synthetic_examples(family, 1, seed, "train")[0], mode
         share = min(1.0, progress / self.ramp)  # of the full difficulty
         cell = _vt_cell(rng, share) if family == "vt" else _niah_cell(rng, share)
         longest = SHORTEST + 128 + round(share * max(0, self.max_length - SHORTEST - 128))
