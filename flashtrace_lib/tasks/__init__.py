@@ -1,22 +1,18 @@
-"""Tasks, one file each; a new one is one file and one line in ``TASKS``."""
-
-from collections.abc import Callable
+"""Tasks: RULER's cells, and data sets of records. A new data set is one file and one line in `registry.TASKS`."""
 
 from .datasets import task_examples
 from .example import Example
+from .registry import TASKS, Task
 from .responses import Collection, collect
 from .ruler import ruler_examples
 from .scoring import SCORERS, is_correct, score
-
-TASKS: dict[str, Callable[..., list[Example]]] = {
-    "ruler": ruler_examples,
-}
 
 __all__ = [
     "SCORERS",
     "TASKS",
     "Collection",
     "Example",
+    "Task",
     "collect",
     "is_correct",
     "ruler_examples",

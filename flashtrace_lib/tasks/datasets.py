@@ -1,68 +1,27 @@
 """Where records come from: the hub, a folder in the published formats, or generators of synthetic ones.
 
-Every source gives the same examples (`records.EXAMPLE_OF`). Nothing is skipped in silence: a file, record or field that
+Every source gives the same examples (`registry.TASKS`). Nothing is skipped in silence: a file, record or field that
 does not fit is an error that names it.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .example import Example
 from .hotpotqa import TooLong, hotpotqa_at_length
-from .records import EXAMPLE_OF, NoSuchSentence
-from .synthetic import FILES, GENERATORS, synthetic_examples, synthetic_records
+from .record_files import Record, read_records
+from .records import NoSuchSentence
+from .registry import TASKS, HubSet
+from .synthetic.splits import check_split
 
 SOURCES = ("standin", "folder", "hub")
-Record = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class HubSet:
-    """Where a data set lies on the hub.
-
-    Parameters
-    ----------
-    id : str
-        Repository.
-    config, split : str
-        Arguments of ``datasets.load_dataset``; several configs are read one behind the other.
-    file : str
-        A file to download instead, where the repository's loading script is gone.
-    """
-
-    id: str
-    config: str | tuple[str, ...] | None = None
-    split: str = "test"
-    file: str | None = None
-
-
-_SUBJECTS = (
-    "algebra", "counting_and_probability", "geometry", "intermediate_algebra", "number_theory", "prealgebra",
-    "precalculus",
-)  # fmt: skip
-HUB = {
-    "math500": HubSet("HuggingFaceH4/MATH-500"),
-    "math": HubSet("EleutherAI/hendrycks_math", config=_SUBJECTS),
-    "gsm8k": HubSet("openai/gsm8k", config="main"),
-    "morehopqa": HubSet("alabnii/morehopqa", file="data/with_human_verification.json"),
-    "hotpotqa": HubSet("hotpotqa/hotpot_qa", config="distractor", split="validation"),
-}
-# Names under which a folder may hold a data set; the first that is there is read.
-FOLDER_FILES: dict[str, tuple[str, ...]] = {
-    **{kind: (name,) for kind, name in FILES.items()},
-    "hotpotqa": (FILES["hotpotqa"], "hotpotqa/train_original_format.json", "hotpotqa/hotpot_dev_distractor_v1.json"),
-}
-_PRACTICE = "exercises/practice"  # in a clone of exercism/python
-_MATH = "MATH/test"  # as its authors publish it: one folder a subject, one file a problem
 _POOL = 40  # further records of HotpotQA whose paragraphs fill long prompts: about 55,000 tokens
 _TOO_LONG, _FAULTY = "too long", "faulty"  # why a record of HotpotQA gives no example
 _ID = ("unique_id", "_id", "id", "slug")
@@ -80,7 +39,7 @@ def task_examples(
     n : int or None
         Examples wanted; None for all there are (synthetic ones have no end: a number is needed).
     source : {"standin", "folder", "hub"}
-        Synthetic records; a folder laid out as ``FOLDER_FILES`` says; or the hub.
+        Synthetic records; a folder laid out as ``TASKS`` says; or the hub.
     folder : path-like, optional
         The folder of ``source="folder"``. For ``"exercism"`` a clone of exercism/python will do as well.
     seed : int or None
@@ -103,7 +62,7 @@ def task_examples(
             raise ValueError("synthetic records have no end: say how many (n)")
         return _synthetic(kind, n, 0 if seed is None else seed)
     where, records = hub_records(kind) if source == "hub" else folder_records(kind, folder)
-    drawn = (_made(EXAMPLE_OF[kind], kind, records[i], i, where) for i in _order(len(records), seed))
+    drawn = (_made(TASKS[kind].example, kind, records[i], i, where) for i in _order(len(records), seed))
     return _distinct(drawn, n)
 
 
@@ -124,6 +83,54 @@ def _distinct(examples: Iterable[Example], n: int | None) -> list[Example]:
             break
         first.setdefault(example.prompt, example)
     return list(first.values())
+
+
+def synthetic_records(kind: str, n: int, seed: int = 0, split: str = "eval") -> list[Record]:
+    """The first ``n`` records of a kind; record ``i`` depends on the kind, the seed, the split and ``i`` alone.
+
+    Parameters
+    ----------
+    kind : {"math500", "math", "gsm8k", "morehopqa", "hotpotqa", "exercism"}
+        Whose schema.
+    n : int
+        Records wanted.
+    seed : int
+        Another seed gives other records.
+    split : {"train", "eval"}
+        The two share no template, name or number.
+
+    Returns
+    -------
+    list of dict
+        With ``evidence`` (passages) and ``template`` beyond the schema.
+
+    Raises
+    ------
+    ValueError
+        If the kind or the split is unknown, or ``n`` is negative.
+    """
+    if kind not in TASKS:
+        raise ValueError(f"unknown kind {kind!r}: choose one of {', '.join(TASKS)}")
+    check_split(split)
+    if not isinstance(n, int) or isinstance(n, bool) or n < 0:
+        raise ValueError(f"n must be a whole number >= 0, got {n!r}")
+    return [_record(kind, seed, split, i) for i in range(n)]
+
+
+def synthetic_examples(kind: str, n: int, seed: int = 0, split: str = "eval") -> list[Example]:
+    """The same as examples; see `synthetic_records`."""
+    records = synthetic_records(kind, n, seed, split)
+    return [TASKS[kind].example(record, _id(kind, seed, split, i)) for i, record in enumerate(records)]
+
+
+def _record(kind: str, seed: int, split: str, i: int) -> dict[str, Any]:
+    task = TASKS[kind]
+    record = task.synthetic(random.Random(f"{kind}|{split}|{seed}|{i}"), split)
+    return {task.id_field: _id(kind, seed, split, i), **record} if task.id_field else record
+
+
+def _id(kind: str, seed: int, split: str, i: int) -> str:
+    return f"{kind}-{split}-s{seed}-{i}"
 
 
 def documents_examples(
@@ -186,8 +193,8 @@ def _at_length(
 
 
 def _check(kind: str, source: str) -> None:
-    if kind not in GENERATORS:
-        raise ValueError(f"unknown task {kind!r}: choose one of {', '.join(GENERATORS)}")
+    if kind not in TASKS:
+        raise ValueError(f"unknown task {kind!r}: choose one of {', '.join(TASKS)}")
     if source not in SOURCES:
         raise ValueError(f"source must be one of {', '.join(SOURCES)}, got {source!r}")
 
@@ -205,24 +212,24 @@ def folder_records(kind: str, folder: Path | str | None) -> tuple[str, Sequence[
     if folder is None:
         raise ValueError(f"no folder of real records for {kind}: set FLASHTRACE_DATA_DIR, or the profile's data_dir")
     folder = Path(folder).expanduser()
-    for name in FOLDER_FILES[kind]:
+    task = TASKS[kind]
+    for name in task.files:
         if (folder / name).is_file():
             return str(folder / name), read_records(folder / name)
-    if kind == "exercism" and (folder / _PRACTICE).is_dir():
-        return str(folder / _PRACTICE), [_exercise(path) for path in sorted((folder / _PRACTICE).iterdir())]
-    if kind == "math" and (folder / _MATH).is_dir():
-        return str(folder / _MATH), [_problem(path) for path in sorted((folder / _MATH).glob("*/*.json"))]
-    looked = [*FOLDER_FILES[kind], *{"exercism": [_PRACTICE], "math": [_MATH]}.get(kind, [])]
+    if task.layout and (folder / task.layout.folder).is_dir():
+        inside = folder / task.layout.folder
+        return str(inside), [task.layout.read(path) for path in sorted(inside.glob(task.layout.pattern))]
+    looked = [*task.files, *([task.layout.folder] if task.layout else [])]
     raise ValueError(f"{folder} holds no {kind}: looked for {', '.join(looked)}")
 
 
 def hub_records(kind: str) -> tuple[str, Sequence[Record]]:
     """The same from the hub; ValueError where it cannot be reached or does not hold the data set."""
-    if kind not in HUB:
-        raise ValueError(
-            f"{kind} is not on the hub: clone https://github.com/exercism/python and name the clone as the folder"
-        )
-    found = HUB[kind]
+    found = TASKS[kind].hub
+    if found is None:
+        origin = TASKS[kind].layout.origin if TASKS[kind].layout else ""
+        instead = f"clone {origin} and name the clone as the folder" if origin else "name a folder that holds it"
+        raise ValueError(f"{kind} is not on the hub: {instead}")
     try:
         return f"hub:{found.id}", (_load_file if found.file else _load_set)(found)
     except (OSError, ConnectionError) as error:
@@ -245,49 +252,6 @@ def _load_file(found: HubSet) -> Sequence[Record]:
     from huggingface_hub import hf_hub_download
 
     return read_records(Path(hf_hub_download(found.id, found.file, repo_type="dataset")))
-
-
-def read_records(path: Path) -> list[Record]:
-    """Records of a JSON list or of a file with one JSON object a line; ValueError names file and line."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no UTF-8 text: {error}") from None
-    if path.suffix == ".jsonl":
-        lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
-        records = [_parsed(line, f"{path}, line {i}") for i, line in lines]
-    else:
-        records = _parsed(text, str(path))
-    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
-        raise ValueError(f"{path} must hold a list of records, each a JSON object")
-    if not records:
-        raise ValueError(f"{path} holds no records")
-    return records
-
-
-def _parsed(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{where} is no JSON: {error}") from None
-
-
-def _exercise(folder: Path) -> Record:
-    """One exercise of the repository, as a record: its text files by relative path."""
-    files = {
-        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.suffix in (".md", ".py", ".json", ".toml")
-    }
-    return {"slug": folder.name, "files": files}
-
-
-def _problem(path: Path) -> Record:
-    """One problem of MATH in its authors' layout, named by subject and number."""
-    record = _parsed(path.read_text(encoding="utf-8"), str(path))
-    if not isinstance(record, dict):
-        raise ValueError(f"{path} must hold one problem, a JSON object")
-    return {**record, "unique_id": f"{path.parent.name}/{path.stem}"}
 
 
 def _made(make: Callable[[Record, str], Any], kind: str, record: Record, index: int, where: str) -> Any:

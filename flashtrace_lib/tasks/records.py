@@ -7,7 +7,7 @@ evidence) stays empty. A record of ours may bring ``evidence``: passages of its 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..text.locate import find_boxed
@@ -186,16 +186,6 @@ def exercise_example(record: Record, id: str) -> Example:
         files={path: text for path, text in files.items() if path.endswith(".py") and "/" not in path},
         metadata={**_extra(record), "file": name},
     )
-
-
-EXAMPLE_OF: dict[str, Callable[[Record, str], Example]] = {
-    "math500": math500_example,
-    "math": math_example,
-    "gsm8k": gsm8k_example,
-    "morehopqa": morehopqa_example,
-    "hotpotqa": hotpotqa_example,
-    "exercism": exercise_example,
-}
 
 
 def _fields(record: Record, id: str, *names: str) -> list[Any]:

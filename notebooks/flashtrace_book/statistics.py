@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
-import torch
 from scipy.special import stdtrit
 
 from flashtrace_lib.evaluation.results_table import clusters
@@ -36,7 +35,7 @@ def spearman(x, y, level: float = 0.95) -> dict[str, float]:
     x, y = x[there], y[there]
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return {"rho": np.nan, "low": np.nan, "high": np.nan, "n": len(x)}
-    rho = float(np.clip(pd.Series(x).rank().corr(pd.Series(y).rank()), -1, 1))  # Pearson's of the ranks
+    rho = float(np.clip(rank_correlation(x, y), -1, 1))
     low, high = rank_correlation_interval(rho, len(x), level)
     return {"rho": rho, "low": low, "high": high, "n": len(x)}
 
@@ -99,9 +98,9 @@ def against(frame: pd.DataFrame, reference: str, by: tuple[str, ...] = ("metric"
     return table[["method", *(column for column in table if column != "method")]]
 
 
-def rank_correlation(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Spearman's rank correlation of two score vectors."""
-    return float(pd.Series(a.numpy()).rank().corr(pd.Series(b.numpy()).rank()))  # Pearson's of the ranks
+def rank_correlation(a, b) -> float:
+    """Spearman's rank correlation of two vectors: Pearson's of the ranks, of which equal values share the mean."""
+    return float(pd.Series(np.asarray(a)).rank().corr(pd.Series(np.asarray(b)).rank()))
 
 
 def power_law(x: Iterable[float], y: Iterable[float]) -> tuple[float, float]:

@@ -11,9 +11,8 @@ from flashtrace_lib import FlashTrace, Sample, Segments
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.methods import IFR
 from flashtrace_lib.store import Store
-from flashtrace_lib.tasks.datasets import task_examples
+from flashtrace_lib.tasks.datasets import synthetic_examples, task_examples
 from flashtrace_lib.tasks.scoring import score
-from flashtrace_lib.tasks.synthetic import synthetic_examples
 from tests.oracles.tiny import tiny_model
 
 PIECES = ["Add", " one", ".", "<|", "think", "ing", "|>", "f.py", "\n", "```", "python", "\n",

@@ -18,9 +18,8 @@ from flashtrace_book.manifest import read_models
 from flashtrace_book.profiles import load_profile
 from flashtrace_lib import FlashTrace, files
 from flashtrace_lib.store import Store, StoreError, load_samples, save_samples
-from flashtrace_lib.tasks.datasets import FOLDER_FILES, read_records, task_examples
-from flashtrace_lib.tasks.records import EXAMPLE_OF
-from flashtrace_lib.tasks.synthetic import synthetic_records
+from flashtrace_lib.tasks.datasets import read_records, synthetic_records, task_examples
+from flashtrace_lib.tasks.registry import TASKS
 from flashtrace_lib.trace import Trace
 from flashtrace_lib.viewer.trace_json import from_dict
 from tests.oracles.tiny import tiny_model, tiny_sample
@@ -231,7 +230,7 @@ def test_odd_records_are_named_or_read(tmp_path, kind, data):
     for key in at[:-1]:
         inner = inner[key]
     inner[at[-1]] = data.draw(JSON)
-    path = tmp_path / FOLDER_FILES[kind][0]
+    path = tmp_path / TASKS[kind].files[0]
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(record)
     path.write_text(text + "\r\n" if path.suffix == ".jsonl" else f"[{text}]\r\n", encoding="utf-8", newline="")
@@ -319,4 +318,4 @@ def test_a_damaged_table_makes_no_claim_of_what_it_does_not_say(tmp_path, damage
 
 
 def test_every_data_set_is_fuzzed_or_code():
-    assert set(FILES) | {"math", "exercism"} == set(EXAMPLE_OF)
+    assert set(FILES) | {"math", "exercism"} == set(TASKS)

@@ -2,12 +2,14 @@
 
 import json
 
-from flashtrace_lib.tasks.synthetic import FILES, synthetic_records
+from flashtrace_lib.tasks.datasets import synthetic_records
+from flashtrace_lib.tasks.registry import TASKS
 
 
 def write_records(folder, n):
     """Write ``n`` synthetic records of every kind, laid out as the data directory of real records is."""
-    for kind, name in FILES.items():
+    for kind, task in TASKS.items():
+        name = task.files[0]
         records = synthetic_records(kind, n)
         lines = "\n".join(json.dumps(record, ensure_ascii=False) for record in records)
         path = folder / name

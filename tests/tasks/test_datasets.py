@@ -8,12 +8,12 @@ import pytest
 
 from flashtrace_book.paths import data_dir
 from flashtrace_lib.tasks import datasets
-from flashtrace_lib.tasks.datasets import FOLDER_FILES, HUB, documents_examples, task_examples
+from flashtrace_lib.tasks.datasets import documents_examples, synthetic_examples, synthetic_records, task_examples
 from flashtrace_lib.tasks.records import hotpotqa_example
-from flashtrace_lib.tasks.synthetic import FILES, GENERATORS, synthetic_examples, synthetic_records
+from flashtrace_lib.tasks.registry import TASKS
 from tests.support.record_folders import write_records
 
-KINDS = tuple(GENERATORS)
+KINDS = tuple(TASKS)
 
 
 def as_pairs(examples):
@@ -43,7 +43,7 @@ def test_both_formats_of_hotpotqa_are_read(tmp_path):
                 "supporting_facts": list(zip(record["supporting_facts"]["title"], record["supporting_facts"]["sent_id"],
                                              strict=True))}  # fmt: skip
     (tmp_path / "hotpotqa").mkdir()
-    (tmp_path / FOLDER_FILES["hotpotqa"][1]).write_text(json.dumps([original]))
+    (tmp_path / TASKS["hotpotqa"].files[1]).write_text(json.dumps([original]))
     (found,) = task_examples("hotpotqa", None, source="folder", folder=tmp_path)
     (written,) = synthetic_examples("hotpotqa", 1)
     assert (found.prompt, found.evidence, found.reasoning) == (written.prompt, written.evidence, written.reasoning)
@@ -70,7 +70,7 @@ def test_the_hub_is_asked_for_the_right_set(kind, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
     found = task_examples(kind, 2, source="hub")
-    assert len(found) == 2 and asked == [(HUB[kind].id, HUB[kind].config, HUB[kind].split)]
+    assert len(found) == 2 and asked == [(TASKS[kind].hub.id, TASKS[kind].hub.config, TASKS[kind].hub.split)]
 
 
 def test_morehopqa_is_downloaded_as_a_file(monkeypatch, tmp_path):
@@ -108,7 +108,7 @@ def test_a_file_that_does_not_fit_is_named(text, message, tmp_path):
 def test_a_record_of_the_wrong_shape_is_named(tmp_path):
     record = {**synthetic_records("hotpotqa", 1)[0], "context": {"title": ["A"]}}
     (tmp_path / "hotpotqa").mkdir()
-    (tmp_path / FOLDER_FILES["hotpotqa"][0]).write_text(json.dumps([record]))
+    (tmp_path / TASKS["hotpotqa"].files[0]).write_text(json.dumps([record]))
     with pytest.raises(ValueError, match=r"hub_format.json, record 0 \(hotpotqa-eval-s0-0\): KeyError at 'sentences'"):
         task_examples("hotpotqa", None, source="folder", folder=tmp_path)
 
@@ -134,7 +134,7 @@ def test_bad_requests_are_refused(tmp_path):
 def test_real_records_load(kind):
     found = task_examples(kind, None, source="folder", folder=data_dir())
     assert len(found) >= 8 and len({e.id for e in found}) == len(found)
-    assert datasets.folder_records(kind, data_dir())[0].endswith(FOLDER_FILES[kind][0])
+    assert datasets.folder_records(kind, data_dir())[0].endswith(TASKS[kind].files[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -173,9 +173,9 @@ def test_documents_fill_a_length_and_what_does_not_fit_is_counted(tmp_path):
     least = sorted(_support_alone(record, words) for record in synthetic_records("hotpotqa", 5, 1))
     few, left_out = documents_examples(5, least[2], words, seed=1)
     assert few and left_out["too long"] == 5 - len(few) > 0
-    record = json.loads((tmp_path / FILES["hotpotqa"]).read_text())
+    record = json.loads((tmp_path / TASKS["hotpotqa"].files[0]).read_text())
     record[0]["supporting_facts"]["title"][0] = "Nowhere"
-    (tmp_path / FILES["hotpotqa"]).write_text(json.dumps(record))
+    (tmp_path / TASKS["hotpotqa"].files[0]).write_text(json.dumps(record))
     with pytest.raises(ValueError, match="no paragraph is titled Nowhere"):
         documents_examples(6, 400, words, source="folder", folder=tmp_path)
 
@@ -188,7 +188,7 @@ def test_a_record_whose_supporting_sentence_does_not_exist_is_refused_and_counte
     message = rf"record {records[2]['id']}: its supporting fact is sentence {index} of '{title}'"
     with pytest.raises(ValueError, match=message):
         hotpotqa_example(records[2], records[2]["id"])
-    path = tmp_path / FILES["hotpotqa"]
+    path = tmp_path / TASKS["hotpotqa"].files[0]
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(records))
     with pytest.warns(UserWarning, match=message):
@@ -219,4 +219,7 @@ def test_the_whole_of_math_is_read_in_its_authors_layout_and_from_the_hub(tmp_pa
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
     assert task_examples("math", 2, source="hub")
-    assert asked == [("EleutherAI/hendrycks_math", config, "test") for config in HUB["math"].config] and len(asked) == 7
+    assert (
+        asked == [("EleutherAI/hendrycks_math", config, "test") for config in TASKS["math"].hub.config]
+        and len(asked) == 7
+    )

@@ -2,9 +2,9 @@
 
 import pytest
 
+from flashtrace_lib.tasks.datasets import synthetic_records
 from flashtrace_lib.tasks.hotpotqa import hotpotqa_at_length
 from flashtrace_lib.tasks.records import hotpotqa_example
-from flashtrace_lib.tasks.synthetic import synthetic_records
 
 RECORDS = synthetic_records("hotpotqa", 8, seed=3)
 

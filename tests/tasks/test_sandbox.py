@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from flashtrace_lib.tasks.datasets import synthetic_records
 from flashtrace_lib.tasks.sandbox import Limits, run_tests
-from flashtrace_lib.tasks.synthetic import synthetic_records
 
 TESTS = "import unittest\nfrom work import answer\n\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        self.assertEqual(answer(), 42)\n"  # noqa: E501
 QUICK = Limits(seconds=4, memory=2**29)

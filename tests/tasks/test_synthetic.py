@@ -12,8 +12,8 @@ import pytest
 
 from flashtrace_book.paths import data_dir
 from flashtrace_lib.tasks import is_correct, score
-from flashtrace_lib.tasks.records import EXAMPLE_OF
-from flashtrace_lib.tasks.synthetic import FILES, GENERATORS, synthetic_examples, synthetic_records
+from flashtrace_lib.tasks.datasets import synthetic_examples, synthetic_records
+from flashtrace_lib.tasks.registry import TASKS
 from flashtrace_lib.tasks.synthetic.competition_math import TEXTS as MATH
 from flashtrace_lib.tasks.synthetic.exercises import TEXTS as EXERCISES
 from flashtrace_lib.tasks.synthetic.exercises import exercise
@@ -34,7 +34,7 @@ HASHES = {
     "math500": "a7e442638cfe7f46", "math": "d1e402d8c29afd27", "gsm8k": "7cc7f5e2edd2839a",
     "morehopqa": "4103f1138db63b7f", "hotpotqa": "e71d93e8ff057675", "exercism": "afaf2485b3e4842b",
 }  # fmt: skip
-KINDS = tuple(GENERATORS)
+KINDS = tuple(TASKS)
 PUBLISHED = tuple(kind for kind in KINDS if kind != "math")  # of which a data directory holds real records
 
 
@@ -241,15 +241,15 @@ def test_exercises_pass_their_tests_and_the_stubs_fail(tmp_path):
 @pytest.mark.skipif(data_dir() is None, reason="FLASHTRACE_DATA_DIR names no folder of real records")
 @pytest.mark.parametrize("kind", PUBLISHED)
 def test_real_records_become_examples(kind):
-    text = (data_dir() / FILES[kind]).read_text()
-    real = [json.loads(line) for line in text.splitlines()] if FILES[kind].endswith("l") else json.loads(text)
+    text = (data_dir() / TASKS[kind].files[0]).read_text()
+    real = [json.loads(line) for line in text.splitlines()] if TASKS[kind].files[0].endswith("l") else json.loads(text)
     synthetic = records(kind, 1)[0]
     assert SCHEMAS[kind] <= set(real[0]) | {"id"} and SCHEMAS[kind] <= set(synthetic)
     for i, record in enumerate(real):
-        example = EXAMPLE_OF[kind](record, f"real-{i}")
+        example = TASKS[kind].example(record, f"real-{i}")
         assert example.prompt and score(example, example.output) == 1.0
         if kind == "math500":  # the whole of MATH has no field for the answer: it is read from the box
-            bare = EXAMPLE_OF["math"]({name: record[name] for name in ("problem", "solution")}, f"real-{i}")
+            bare = TASKS["math"].example({name: record[name] for name in ("problem", "solution")}, f"real-{i}")
             assert bare.prompt == example.prompt and score(bare, example.output) == 1.0
         if kind == "hotpotqa":
             assert len(example.evidence) >= 2
@@ -263,15 +263,15 @@ def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="split must be one of train, eval"):
         check_split("test")
     with pytest.raises(ValueError, match="lacks answer"):
-        EXAMPLE_OF["gsm8k"]({"question": "What?"}, "x")
+        TASKS["gsm8k"].example({"question": "What?"}, "x")
     with pytest.raises(ValueError, match="does not end in '#### N'"):
-        EXAMPLE_OF["gsm8k"]({"question": "What?", "answer": "4"}, "x")
+        TASKS["gsm8k"].example({"question": "What?", "answer": "4"}, "x")
     with pytest.raises(ValueError, match="no complete"):
-        EXAMPLE_OF["math500"]({"problem": "?", "solution": "\\boxed{4", "answer": "4"}, "x")
+        TASKS["math500"].example({"problem": "?", "solution": "\\boxed{4", "answer": "4"}, "x")
     with pytest.raises(ValueError, match="no file .docs/instructions.md"):
-        EXAMPLE_OF["exercism"]({"slug": "a-b", "files": {"x": "y"}}, "x")
+        TASKS["exercism"].example({"slug": "a-b", "files": {"x": "y"}}, "x")
     with pytest.raises(ValueError, match="does not stand in the prompt"):
-        EXAMPLE_OF["gsm8k"]({"question": "What?", "answer": "#### 4", "evidence": ["Who"]}, "x")
+        TASKS["gsm8k"].example({"question": "What?", "answer": "#### 4", "evidence": ["Who"]}, "x")
     with pytest.raises(ValueError, match="add more"):
         pick(random.Random(0), [next(t for t in "abcdefgh" if in_split(t, "train"))], "eval")
     with pytest.raises(ValueError, match="two wordings"):

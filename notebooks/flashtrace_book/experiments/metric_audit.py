@@ -14,6 +14,8 @@ import pandas as pd
 from flashtrace_lib import metrics as m
 from flashtrace_lib.evaluation.results_table import frame_from_records
 
+from ..statistics import rank_correlation
+
 # name -> arguments of `frame_from_records` and `summarise`; the first is the book's default
 VARIANTS: dict[str, dict[str, str]] = {
     "signed denominator": {},
@@ -111,9 +113,9 @@ def agreement_with_default(table: pd.DataFrame) -> pd.DataFrame:
     default = next(iter(VARIANTS))
     rows = []
     for metric, part in table.groupby("metric", sort=False):
-        wide = part.pivot(index="method", columns="variant", values="mean").rank()
+        wide = part.pivot(index="method", columns="variant", values="mean")
         rows += [
-            {"metric": metric, "variant": variant, "rho": wide[variant].corr(wide[default])}
+            {"metric": metric, "variant": variant, "rho": rank_correlation(wide[variant], wide[default])}
             for variant in VARIANTS
             if variant in wide and variant != default
         ]

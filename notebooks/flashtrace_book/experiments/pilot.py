@@ -24,7 +24,7 @@ from flashtrace_lib.tasks.ruler_problems import RulerCell
 from ..efficiency.timing import timed_method
 from ..run import Run
 from ..samples import held_out
-from ..statistics import power_law
+from ..statistics import power_law, rank_correlation
 
 N_OUTPUT = 16  # tokens of O in the cost measurement
 _FITTED = 3  # sizes that an extrapolation rests on: measured whatever they take
@@ -134,7 +134,7 @@ def mass_on_reasoning(
 def rank_correlations(frame: pd.DataFrame, share: str = "share") -> pd.DataFrame:
     """Spearman correlation of a share on T with |T|, per method and hop; columns ``method, hop, rho, n``."""
     rows = [
-        {"method": method, "hop": hop, "rho": part["n_reasoning"].rank().corr(part[share].rank()), "n": len(part)}
+        {"method": method, "hop": hop, "rho": rank_correlation(part["n_reasoning"], part[share]), "n": len(part)}
         for (method, hop), part in frame.groupby(["method", "hop"], sort=False)
     ]
     return pd.DataFrame(rows)

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from flashtrace_lib.tasks.datasets import synthetic_examples
 from flashtrace_lib.tasks.example import Example
+from flashtrace_lib.tasks.registry import TASKS as DATA_SETS
 from flashtrace_lib.tasks.ruler import CELLS, ruler_examples
 from flashtrace_lib.tasks.ruler_problems import RulerCell
-from flashtrace_lib.tasks.synthetic import GENERATORS, synthetic_examples
 from flashtrace_lib.tasks.synthetic.splits import check_split, in_split
 
 EVAL_LENGTHS = (256, 512, 1024)
@@ -27,7 +28,7 @@ _SHOT_FROM = 1000  # a worked example of 500 tokens needs as much haystack again
 DEFAULT_WEIGHTS: dict[str, float] = {
     "vt": 0.15, "niah": 0.07, "gsm8k": 0.30, "math500": 0.24, "morehopqa": 0.16, "hotpotqa": 0.04, "exercism": 0.04,
 }  # fmt: skip
-TASKS = (*CELLS, *GENERATORS)
+TASKS = (*CELLS, *DATA_SETS)
 
 
 def problems(
@@ -57,7 +58,7 @@ def problems(
         If the task, the split or the length does not fit, or a RULER cell comes without a tokenizer.
     """
     check_split(split)
-    if task in GENERATORS:
+    if task in DATA_SETS:
         return synthetic_examples(task, n, seed, split)
     if task not in CELLS:
         raise ValueError(f"unknown task {task!r}: choose one of {', '.join(TASKS)}")
@@ -130,7 +131,7 @@ class Curriculum:
         mode = "direct" if rng.random() < self.direct else "thinking"
         family = rng.choices(list(self.weights), list(self.weights.values()))[0]
         seed = rng.randrange(2**31)
-        if family in GENERATORS:
+        if family in DATA_SETS:
             return synthetic_examples(family, 1, seed, "train")[0], mode
         share = min(1.0, progress / self.ramp)  # of the full difficulty
         cell = _vt_cell(rng, share) if family == "vt" else _niah_cell(rng, share)

@@ -1,0 +1,53 @@
+"""Records as they lie in files: JSON, a line each, or a folder of a published repository."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+Record = Mapping[str, Any]
+
+
+def read_records(path: Path) -> list[Record]:
+    """Records of a JSON list or of a file with one JSON object a line; ValueError names file and line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no UTF-8 text: {error}") from None
+    if path.suffix == ".jsonl":
+        lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
+        records = [_parsed(line, f"{path}, line {i}") for i, line in lines]
+    else:
+        records = _parsed(text, str(path))
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise ValueError(f"{path} must hold a list of records, each a JSON object")
+    if not records:
+        raise ValueError(f"{path} holds no records")
+    return records
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{where} is no JSON: {error}") from None
+
+
+def read_exercise(folder: Path) -> Record:
+    """One exercise of the repository, as a record: its text files by relative path."""
+    files = {
+        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix in (".md", ".py", ".json", ".toml")
+    }
+    return {"slug": folder.name, "files": files}
+
+
+def read_problem(path: Path) -> Record:
+    """One problem of MATH in its authors' layout, named by subject and number."""
+    record = _parsed(path.read_text(encoding="utf-8"), str(path))
+    if not isinstance(record, dict):
+        raise ValueError(f"{path} must hold one problem, a JSON object")
+    return {**record, "unique_id": f"{path.parent.name}/{path.stem}"}
