@@ -16,8 +16,7 @@ from flashtrace_lib.methods import METHODS
 from flashtrace_lib.store import Store
 
 from ..manifest import cpu_name
-from ..profiles import Profile
-from ..profiles.efficiency import EfficiencyProfile
+from ..profiles import EfficiencyProfile, Profile
 from .supervised_process import ERROR, OK, OUT_OF_MEMORY, TIME_OUT, Ended, Limits
 
 BEYOND = "beyond"  # not tried: a smaller size was at a limit

@@ -21,8 +21,7 @@ from flashtrace_lib.store import Store
 
 from .. import paths
 from ..methods import method_options, sweep_options
-from ..profiles import Profile, load_profile
-from ..profiles.efficiency import EfficiencyProfile
+from ..profiles import EfficiencyProfile, Profile, load_profile
 from .benchmark_runner import AT_LIMIT, BEYOND, Contestant, Size, Supervise, Sweeper, conditions, measured_code
 from .other_tools import ADAPTERS, available
 from .supervised_process import ERROR, OK, OUT_OF_MEMORY, TIME_OUT, Ended, supervise
