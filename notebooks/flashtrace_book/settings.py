@@ -44,12 +44,12 @@ class Settings:
 S = TypeVar("S", bound=Settings)
 
 
-def read(cls: type[S], data: dict[str, Any]) -> S:
+def read(kind: type[S], data: dict[str, Any]) -> S:
     """Make settings from a mapping.
 
     Parameters
     ----------
-    cls : type
+    kind : type
         A dataclass that derives from `Settings`.
     data : dict
         Values by field, as YAML gives them; a field with a default may be absent.
@@ -59,23 +59,23 @@ def read(cls: type[S], data: dict[str, Any]) -> S:
     ValueError
         If a key is unknown or missing, or a value does not fit; names section and field.
     """
-    required = {cls._prefix + f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(cls)}
-    given = [f"{cls._prefix}{key}" for key in data]
+    required = {kind._prefix + f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(kind)}
+    given = [f"{kind._prefix}{key}" for key in data]
     unknown = [key for key in given if key not in required]
     if unknown:
         raise ValueError(f"unknown key {', '.join(unknown)}: known are {', '.join(required)}")
     missing = [key for key in required if required[key] and key not in given]
     if missing:
         raise ValueError(f"missing key {', '.join(missing)}: add it")
-    return cls(**data)
+    return kind(**data)
 
 
-def read_file(cls: type[S], path: Path, what: str, **changes: Any) -> S:
+def read_file(kind: type[S], path: Path, what: str, **changes: Any) -> S:
     """`read` a YAML file, with some values replaced.
 
     Parameters
     ----------
-    cls : type
+    kind : type
         A dataclass that derives from `Settings`.
     path : Path
         The file.
@@ -93,7 +93,7 @@ def read_file(cls: type[S], path: Path, what: str, **changes: Any) -> S:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict):
             raise ValueError("the file must hold `key: value` lines")
-        return read(cls, {**data, **changes})
+        return read(kind, {**data, **changes})
     except (ValueError, yaml.YAMLError) as error:
         raise ValueError(f"{what} {path.name}: {error}") from None
 
