@@ -70,15 +70,17 @@ def read(kind: type[S], data: dict[str, Any]) -> S:
     return kind(**data)
 
 
-def read_file(kind: type[S], path: Path, what: str, **changes: Any) -> S:
-    """`read` a YAML file, with some values replaced.
+def load(kind: type[S], folder: Path, name: str | Path, what: str, **changes: Any) -> S:
+    """Read settings from a YAML file.
 
     Parameters
     ----------
     kind : type
         A dataclass that derives from `Settings`.
-    path : Path
-        The file.
+    folder : Path
+        Folder of the files that come with the book.
+    name : str or Path
+        One of `file_names`, or the path of a file of the user's own (it ends in ``.yaml`` or ``.yml``).
     what : str
         Word for the file in errors, such as ``"profile"``.
     **changes
@@ -87,8 +89,9 @@ def read_file(kind: type[S], path: Path, what: str, **changes: Any) -> S:
     Raises
     ------
     ValueError
-        If the file is no YAML mapping, or `read` refuses it; names the file.
+        If there is no such file, it is no YAML mapping, or `read` refuses it; names the file.
     """
+    path = _find(folder, str(name), what)
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict):
@@ -103,17 +106,15 @@ def file_names(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
-def find_file(folder: Path, name: str, what: str) -> Path:
-    """Path of the YAML file that a user names: by one of `file_names`, or by the path of a file of their own."""
-    if name in file_names(folder):
+def _find(folder: Path, name: str, what: str) -> Path:
+    known = file_names(folder)
+    if name in known:
         return folder / f"{name}.yaml"
     path = Path(name).expanduser()
     if path.suffix in (".yaml", ".yml") and path.is_file():
         return path
-    raise ValueError(
-        f"no {what} {name!r}: known are {', '.join(file_names(folder))}; a {what} of your own is named by the path of "
-        "its .yaml file"
-    )
+    own = f"a {what} of your own is named by the path of its .yaml file"
+    raise ValueError(f"no {what} {name!r}: known are {', '.join(known)}; {own}")
 
 
 def check_folder_name(name: str) -> None:

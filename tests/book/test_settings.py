@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from flashtrace_book.profiles import Profile, load_profile, profile_names
-from flashtrace_book.settings import Settings, file_names, find_file, read, read_file
+from flashtrace_book.settings import Settings, file_names, load, read
 
 
 @dataclass(frozen=True)
@@ -76,15 +76,15 @@ def test_a_changed_copy_is_checked_too():
 def test_files_are_found_by_name_or_path_and_named_in_errors(tmp_path):
     (tmp_path / "mine.yaml").write_text("part: {size: 1}\nrate: 2.0\n")
     assert file_names(tmp_path) == ["mine"]
-    path = find_file(tmp_path, "mine", "recipe")
-    assert path == find_file(tmp_path / "elsewhere", str(path), "recipe") == tmp_path / "mine.yaml"
-    assert read_file(Whole, path, "recipe", rate=3.0) == Whole(Part(1), rate=3.0)
+    made = load(Whole, tmp_path, "mine", "recipe")
+    assert made == load(Whole, tmp_path / "elsewhere", tmp_path / "mine.yaml", "recipe") == Whole(Part(1), rate=2.0)
+    assert load(Whole, tmp_path, "mine", "recipe", rate=3.0) == Whole(Part(1), rate=3.0)
     with pytest.raises(ValueError, match=r"recipe mine\.yaml: rate must be"):
-        read_file(Whole, path, "recipe", rate=-1)
+        load(Whole, tmp_path, "mine", "recipe", rate=-1)
     with pytest.raises(
         ValueError, match="no recipe 'yours': known are mine; a recipe of your own is named by the path"
     ):
-        find_file(tmp_path, "yours", "recipe")
+        load(Whole, tmp_path, "yours", "recipe")
 
 
 @pytest.mark.parametrize("name", profile_names())

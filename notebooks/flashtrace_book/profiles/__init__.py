@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..settings import Settings, check_folder_name, file_names, find_file, read_file
+from ..settings import Settings, check_folder_name, file_names, load
 from .experiments import AblationsProfile, EfficiencyProfile, GeneralisationProfile, OpenQuestionsProfile, PilotProfile
 from .tasks import HotpotProfile, ReasoningProfile, RulerProfile
 
@@ -130,4 +130,4 @@ def load_profile(name_or_path: str | Path) -> Profile:
     ValueError
         If there is no such profile, a key is unknown or missing, or a value does not fit.
     """
-    return read_file(Profile, find_file(_FOLDER, str(name_or_path), "profile"), "profile")
+    return load(Profile, _FOLDER, name_or_path, "profile")

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..settings import Settings, check_folder_name, file_names, find_file, read_file
+from ..settings import Settings, check_folder_name, file_names, load
 from .curriculum import DEFAULT_WEIGHTS, SHORTEST, TASKS, Curriculum
 
 _FOLDER = Path(__file__).parent.parent / "profiles" / "training"
@@ -129,5 +129,4 @@ def load_training_config(name_or_path: str | Path, **changes: Any) -> TrainingCo
     ValueError
         If there is none, a key is unknown or missing, or a value does not fit.
     """
-    what = "training configuration"
-    return read_file(TrainingConfig, find_file(_FOLDER, str(name_or_path), what), what, **changes)
+    return load(TrainingConfig, _FOLDER, name_or_path, "training configuration", **changes)
