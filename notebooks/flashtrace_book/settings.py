@@ -70,7 +70,7 @@ def read(kind: type[S], data: dict[str, Any]) -> S:
     return kind(**data)
 
 
-def load(kind: type[S], folder: Path, name: str | Path, what: str, **changes: Any) -> S:
+def load(kind: type[S], folder: Path, name: str | Path, what: str, /, **changes: Any) -> S:
     """Read settings from a YAML file.
 
     Parameters

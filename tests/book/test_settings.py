@@ -78,7 +78,7 @@ def test_files_are_found_by_name_or_path_and_named_in_errors(tmp_path):
     assert file_names(tmp_path) == ["mine"]
     made = load(Whole, tmp_path, "mine", "recipe")
     assert made == load(Whole, tmp_path / "elsewhere", tmp_path / "mine.yaml", "recipe") == Whole(Part(1), rate=2.0)
-    assert load(Whole, tmp_path, "mine", "recipe", rate=3.0) == Whole(Part(1), rate=3.0)
+    assert load(Whole, tmp_path, "mine", "recipe", rate=3.0, kind="x") == Whole(Part(1), rate=3.0, kind="x")
     with pytest.raises(ValueError, match=r"recipe mine\.yaml: rate must be"):
         load(Whole, tmp_path, "mine", "recipe", rate=-1)
     with pytest.raises(
