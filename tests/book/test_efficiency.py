@@ -12,8 +12,7 @@ from flashtrace_book.efficiency import sweep as efficiency
 from flashtrace_book.efficiency.benchmark_runner import SKIPPED
 from flashtrace_book.efficiency.supervised_process import ERROR, OK, OUT_OF_MEMORY, TIME_OUT, Ended, supervise
 from flashtrace_book.methods import build_method
-from flashtrace_book.profiles import load_profile
-from flashtrace_book.profiles.efficiency import EfficiencyProfile
+from flashtrace_book.profiles import EfficiencyProfile, load_profile
 from flashtrace_lib import files
 from flashtrace_lib.bench import measure
 from flashtrace_lib.methods import METHODS

@@ -13,7 +13,7 @@ from flashtrace_book.efficiency.worker import measure_attribution, sweep_sample
 from flashtrace_book.figures import efficiency_plots, efficiency_tables
 from flashtrace_book.figures.style import method_style
 from flashtrace_book.methods import build_method
-from flashtrace_book.profiles.efficiency import EfficiencyProfile
+from flashtrace_book.profiles import EfficiencyProfile
 from tests.book.test_efficiency import profile, quick, store  # noqa: F401 - fixtures
 from tests.oracles.tiny import tiny_model
 

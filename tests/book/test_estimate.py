@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from flashtrace_book.cli import main
-from flashtrace_book.efficiency.estimate import estimate, flashtrace_gib, passes
+from flashtrace_book.efficiency.estimate import estimate, flashtrace_gib, passes, rows
+from flashtrace_book.notebooks import find_notebooks, notebook_dir
 from flashtrace_book.profiles import load_profile
 
 PAPER = load_profile("paper")
@@ -16,6 +17,15 @@ def test_passes_are_those_of_the_methods():
     assert passes(PAPER, "perturbation", 199) == 200 and passes(PAPER, "clp", 200) == 5.5  # tokens below 200
     assert passes(PAPER, "reagent", 1000) == 2 * 3 * 50 and passes(PAPER, "random", 1000) == 0
     assert passes(load_profile("laptop"), "reagent", 1000) == 2 * 1 * 8
+
+
+def test_each_row_names_a_notebook_and_counts_its_samples():
+    known = {path.stem for path in find_notebooks(notebook_dir())}
+    names = [row.notebook for row in rows(PAPER)]
+    assert len(set(names)) == len(names) and {name.partition(",")[0] for name in names} <= known
+    samples = {row.notebook: row.samples for row in rows(PAPER)}
+    assert samples["05_ruler"] == 100 * 10 and samples["06_math"] == 2 * 100
+    assert samples["09_generalisation"] == 100 * 10 and samples["09_generalisation, tasks"] == 100
 
 
 def test_hours_by_hand():

@@ -5,7 +5,7 @@ import pytest
 
 from flashtrace_book.experiments import pilot
 from flashtrace_book.figures import pilot_plots
-from flashtrace_book.profiles.sections import PilotProfile
+from flashtrace_book.profiles import PilotProfile
 from flashtrace_book.run import start
 from flashtrace_lib import FlashTrace
 from flashtrace_lib.bench import measure

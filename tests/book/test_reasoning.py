@@ -8,7 +8,7 @@ import pytest
 
 from flashtrace_book.experiments import reasoning_tasks
 from flashtrace_book.figures import method_plots
-from flashtrace_book.profiles.sections import HotpotProfile
+from flashtrace_book.profiles import HotpotProfile
 from flashtrace_book.run import start
 from flashtrace_book.samples import cell_group, in_groups
 from flashtrace_lib import FlashTrace

@@ -1,23 +1,58 @@
 """What a profile costs before it is run: forward passes, hours and memory, from the counts of passes of every method.
 
-An estimate, good to a factor of two or three: sentences are taken to have twenty tokens, responses a typical length,
-and a pass to run at a given rate. What it is for is to tell an hour from a week.
+An estimate, good to a factor of two or three, that tells an hour from a week. It assumes sentences of twenty tokens,
+responses of a typical length, and forward passes at a given rate.
 """
 
 from __future__ import annotations
 
 import argparse
+from typing import NamedTuple
 
 import pandas as pd
 
 from flashtrace_lib.bench.measure import SENTENCE
+from flashtrace_lib.methods import ReAGent
 from flashtrace_lib.methods.perturbation_base import TOKEN_LIMIT
 
 from ..profiles import Profile, load_profile
 
 RESPONSE = {"ruler": 300, "reasoning": 600, "code": 400}  # tokens of T and O
 PROBLEM = {"math": 120, "morehopqa": 350, "code": 700}  # tokens of I where the profile does not say
-REAGENT = {"runs": 3, "max_steps": 50}
+
+
+class Row(NamedTuple):
+    """Samples of a notebook, all of one size, and the methods whose attributions and deletion curves they get."""
+
+    notebook: str
+    samples: int
+    n_input: int  # |I|, tokens
+    n_response: int  # |T| + |O|, tokens
+    methods: tuple[str, ...]
+
+
+def rows(profile: Profile) -> list[Row]:
+    """What the sections of a profile ask of the notebooks, one row for each kind of sample."""
+    ruler, hotpotqa, reasoning, second = profile.ruler, profile.hotpotqa, profile.reasoning, profile.generalisation
+    methods = reasoning.methods or profile.methods
+    on_code = ("ifr", "flashtrace") * 2  # each explains the last line, and all of the code
+    ruler_problems = ruler.samples * len(ruler.cells)
+    second_problems = second.ruler_samples * len(second.cells or ruler.cells)
+    second_tasks = second.task_samples * len(second.tasks)
+    long_contexts = [
+        Row(f"10_ablations, {n} tokens", hotpotqa.long_samples, n, RESPONSE["ruler"], hotpotqa.long_methods)
+        for n in hotpotqa.long_lengths
+    ]
+    return [
+        Row("05_ruler", ruler_problems, ruler.length, RESPONSE["ruler"], profile.methods),
+        Row("05_ruler, HotpotQA", hotpotqa.samples, hotpotqa.length, RESPONSE["ruler"], profile.methods),
+        Row("06_math", 2 * reasoning.samples, PROBLEM["math"], RESPONSE["reasoning"], methods),  # of two data sets
+        Row("07_morehopqa", reasoning.samples, PROBLEM["morehopqa"], RESPONSE["reasoning"], (*methods, "rollout")),
+        Row("08_aider", reasoning.samples, PROBLEM["code"], RESPONSE["code"], on_code),
+        Row("09_generalisation", second_problems, ruler.length, RESPONSE["ruler"], second.methods),
+        Row("09_generalisation, tasks", second_tasks, PROBLEM["math"], RESPONSE["reasoning"], second.methods),
+        *long_contexts,
+    ]
 
 
 def passes(profile: Profile, method: str, n_input: int) -> float:
@@ -25,18 +60,20 @@ def passes(profile: Profile, method: str, n_input: int) -> float:
 
     Parameters
     ----------
+    profile : Profile
+        Its ``method_options`` set the effort of ReAGent.
     method : str
         A key of ``METHODS``.
     n_input : int
         |I|, tokens.
     """
     units = n_input if n_input < TOKEN_LIMIT else n_input / SENTENCE
-    options = REAGENT | profile.method_options.get("reagent", {})
+    reagent = profile.method_options.get("reagent", {})
     known = {
         "perturbation": units + 1,
         "clp": (units + 1) / 2,  # contexts from nothing to the whole
-        "reagent": 2.0 * options["runs"] * options["max_steps"],
-        "ig": 60.0,
+        "reagent": 2.0 * reagent.get("runs", ReAGent.runs) * reagent.get("max_steps", ReAGent.max_steps),
+        "ig": 60.0,  # 20 steps, forward and backward
         "ig_attn": 60.0,
         "attnlrp": 3.0,
         "rollout": 2.0,
@@ -63,26 +100,11 @@ def estimate(profile: Profile, parameters: float, rate: float) -> pd.DataFrame:
         ``notebook, samples, tokens`` (of one context), ``passes`` (of one sample: attributions and deletion curves of
         all methods) and ``hours``, at two operations a parameter and token.
     """
-    ruler, hotpot, reasoning = profile.ruler, profile.hotpotqa, profile.reasoning
-    chosen = reasoning.methods or profile.methods
-    rows = [("05_ruler", ruler.samples * len(ruler.cells), ruler.length, RESPONSE["ruler"], profile.methods)]
-    rows += [("05_ruler, HotpotQA", hotpot.samples, hotpot.length, RESPONSE["ruler"], profile.methods)]
-    rows += [("06_math", 2 * reasoning.samples, PROBLEM["math"], RESPONSE["reasoning"], chosen)]
-    rows += [("07_morehopqa", reasoning.samples, PROBLEM["morehopqa"], RESPONSE["reasoning"], (*chosen, "rollout"))]
-    rows += [("08_aider", reasoning.samples, PROBLEM["code"], RESPONSE["code"], ("ifr",) * 2 + ("flashtrace",) * 2)]
-    other, n_cells = profile.generalisation, len(profile.generalisation.cells or ruler.cells)
-    rows += [("09_generalisation", other.ruler_samples * n_cells, ruler.length, RESPONSE["ruler"], other.methods)]
-    n_tasks = other.task_samples * len(other.tasks)
-    rows += [("09_generalisation, tasks", n_tasks, PROBLEM["math"], RESPONSE["reasoning"], other.methods)]
-    rows += [
-        (f"10_ablations, {length} tokens", hotpot.long_samples, length, RESPONSE["ruler"], hotpot.long_methods)
-        for length in hotpot.long_lengths
-    ]
-    table = pd.DataFrame(rows, columns=["notebook", "samples", "n_input", "response", "methods"])
-    table["tokens"] = table["n_input"] + table["response"]
+    planned = rows(profile)
+    table = pd.DataFrame(planned)
+    table["tokens"] = table["n_input"] + table["n_response"]
     table["passes"] = [
-        sum(passes(profile, method, n) + profile.steps + 1 for method in methods)
-        for n, methods in zip(table["n_input"], table["methods"], strict=True)
+        sum(passes(profile, method, row.n_input) + profile.steps + 1 for method in row.methods) for row in planned
     ]
     table["hours"] = table["samples"] * table["passes"] * table["tokens"] * 2 * parameters / rate / 3600
     return table[["notebook", "samples", "tokens", "passes", "hours"]]

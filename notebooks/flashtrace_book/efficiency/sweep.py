@@ -20,8 +20,7 @@ from flashtrace_lib.store import Store
 
 from .. import paths
 from ..methods import method_options, sweep_options
-from ..profiles import Profile, load_profile
-from ..profiles.efficiency import EfficiencyProfile
+from ..profiles import EfficiencyProfile, Profile, load_profile
 from .benchmark_runner import BenchmarkedMethod, BenchmarkRunner, Size, Supervise, method_code
 from .other_tools import ADAPTERS, available
 from .supervised_process import ERROR, OK, supervise

@@ -189,8 +189,7 @@ def _narrowed(profile: Profile) -> Profile:
     """The profile with the RULER cells of the comparison alone."""
     cells = profile.generalisation.cells or profile.ruler.cells
     lengths = {cell: length for cell, length in profile.ruler.lengths.items() if cell in cells}
-    # a list where there are none: a tuple of none would not pass the check
-    return replace(profile, ruler=replace(profile.ruler, cells=cells or [], lengths=lengths),
+    return replace(profile, ruler=replace(profile.ruler, cells=cells, lengths=lengths),
                    generalisation=replace(profile.generalisation, cells=None))  # fmt: skip
 
 

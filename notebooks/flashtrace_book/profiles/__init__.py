@@ -5,18 +5,13 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from .checks import check_choice, check_count, check_names, check_type
-from .efficiency import EfficiencyProfile
-from .generalisation import GeneralisationProfile
-from .open_questions import OpenQuestionsProfile
-from .sections import AblationsProfile, HotpotProfile, PilotProfile, ReasoningProfile, RulerProfile
+from ..settings import Settings, check_folder_name, file_names, load
+from .experiments import AblationsProfile, EfficiencyProfile, GeneralisationProfile, OpenQuestionsProfile, PilotProfile
+from .tasks import HotpotProfile, ReasoningProfile, RulerProfile
 
 __all__ = [
     "AblationsProfile", "EfficiencyProfile", "GeneralisationProfile", "HotpotProfile", "OpenQuestionsProfile",
@@ -24,11 +19,10 @@ __all__ = [
 ]  # fmt: skip
 
 _FOLDER = Path(__file__).parent
-_DTYPES = ("float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
-class Profile:
+class Profile(Settings):
     """Everything that shapes a run of the book.
 
     Parameters
@@ -92,53 +86,31 @@ class Profile:
     open_questions: OpenQuestionsProfile = field(default_factory=OpenQuestionsProfile)
     method_options: dict[str, dict[str, Any]] = field(default_factory=dict)
     training: str = "smoke"
-    dtype: str = "float32"
+    dtype: str = field(default="float32", metadata={"choices": ("float32", "bfloat16", "float16")})
     device_map: str | None = None
-    seed: int = 0
-    hops: int = 1
+    seed: int = field(default=0, metadata={"least": 0})
+    hops: int = field(default=1, metadata={"least": 0})
     steps: int = 20
     notebooks: tuple[str, ...] | None = None
     data_dir: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("name", "description", "model", "training"):
-            check_type(getattr(self, name), name, str)
-        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", self.name):
-            raise ValueError(f"name {self.name!r} cannot name a folder: use lower-case letters, digits, '-' and '_'")
-        object.__setattr__(self, "methods", check_names(self.methods, "methods"))
-        if self.notebooks is not None:
-            object.__setattr__(self, "notebooks", check_names(self.notebooks, "notebooks"))
+        super().__post_init__()
+        check_folder_name(self.name)
         unknown = [cell for cell in self.generalisation.cells or () if cell not in self.ruler.cells]
         if unknown:
             raise ValueError(
                 f"generalisation.cells {', '.join(unknown)}: not among ruler.cells, whose problems it takes"
             )
-        check_choice(self.dtype, "dtype", _DTYPES)
-        check_count(self.seed, "seed", least=0)
-        check_count(self.hops, "hops", least=0)
-        check_count(self.steps, "steps", least=1)
-        check_type(self.method_options, "method_options", dict)
-        for name, options in self.method_options.items():
-            check_type(options, f"method_options.{name}", dict)
-        for name in ("data_dir", "device_map"):
-            if getattr(self, name) is not None:
-                check_type(getattr(self, name), name, str)
 
     def to_dict(self) -> dict[str, Any]:
         """The profile as plain, JSON-ready data."""
         return asdict(self)
 
 
-_SECTIONS = {
-    "ruler": RulerProfile, "pilot": PilotProfile, "reasoning": ReasoningProfile, "hotpotqa": HotpotProfile,
-    "efficiency": EfficiencyProfile, "ablations": AblationsProfile, "generalisation": GeneralisationProfile,
-    "open_questions": OpenQuestionsProfile,
-}  # fmt: skip
-
-
 def profile_names() -> list[str]:
     """Names of the profiles that come with the library."""
-    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+    return file_names(_FOLDER)
 
 
 def load_profile(name_or_path: str | Path) -> Profile:
@@ -158,40 +130,4 @@ def load_profile(name_or_path: str | Path) -> Profile:
     ValueError
         If there is no such profile, a key is unknown or missing, or a value does not fit.
     """
-    path = _profile_path(str(name_or_path))
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if not isinstance(data, dict):
-            raise ValueError("the file must hold `key: value` lines")
-        _check_keys(data, Profile, "")
-        return Profile(**data | {name: _section(data, name, kind) for name, kind in _SECTIONS.items() if name in data})
-    except (ValueError, yaml.YAMLError) as error:
-        raise ValueError(f"profile {path.name}: {error}") from None
-
-
-def _section(data: dict[str, Any], name: str, kind: type) -> Any:
-    """The settings under one key of the file."""
-    check_type(data[name], name, dict)
-    _check_keys(data[name], kind, f"{name}.")
-    return kind(**data[name])
-
-
-def _profile_path(name: str) -> Path:
-    is_path = name.endswith((".yaml", ".yml"))
-    path = Path(name).expanduser() if is_path else _FOLDER / f"{name}.yaml"
-    if (is_path and path.is_file()) or name in profile_names():
-        return path
-    raise ValueError(
-        f"no profile {name!r}: known are {', '.join(profile_names())}; a profile of your own is named by the path "
-        "of its .yaml file"
-    )
-
-
-def _check_keys(data: dict[str, Any], kind: type, prefix: str) -> None:
-    known = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(kind)}
-    unknown = [f"{prefix}{key}" for key in data if key not in known]
-    if unknown:
-        raise ValueError(f"unknown key {', '.join(unknown)}: known are {', '.join(prefix + key for key in known)}")
-    missing = [f"{prefix}{key}" for key, required in known.items() if required and key not in data]
-    if missing:
-        raise ValueError(f"missing key {', '.join(missing)}: add it")
+    return load(Profile, _FOLDER, name_or_path, "profile")

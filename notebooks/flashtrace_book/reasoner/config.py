@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import re
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from ..settings import Settings, check_folder_name, file_names, load
 from .curriculum import DEFAULT_WEIGHTS, SHORTEST, TASKS, Curriculum
 
 _FOLDER = Path(__file__).parent.parent / "profiles" / "training"
@@ -18,7 +15,7 @@ _INCIDENTAL = ("description", "output", "checkpoint_every", "tokens_per_batch", 
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
+class TrainingConfig(Settings):
     """Everything that shapes an adapter.
 
     Parameters
@@ -73,44 +70,34 @@ class TrainingConfig:
     tokens_per_step: int = 4096
     tokens_per_batch: int = 2048
     rank: int = 16
-    alpha: float = 32.0
-    learning_rate: float = 1e-3
-    warmup: int = 20
+    alpha: float = field(default=32.0, metadata={"above": 0})
+    learning_rate: float = field(default=1e-3, metadata={"above": 0})
+    warmup: int = field(default=20, metadata={"least": 0})
     weight_decay: float = 0.0
-    clip: float = 1.0
+    clip: float = field(default=1.0, metadata={"above": 0})
     bf16: bool = True
     weights: dict[str, float] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))
-    max_length: int = 1024
+    max_length: int = field(default=1024, metadata={"least": SHORTEST})
     ramp: float = 0.5
     direct: float = 0.1
-    eval_every: int = 0
-    eval_tasks: tuple[str, ...] = ("h4_c1", "h2_c3", "mq_q4", "mv_v4", "gsm8k", "morehopqa")
+    eval_every: int = field(default=0, metadata={"least": 0})
+    eval_tasks: tuple[str, ...] = field(
+        default=("h4_c1", "h2_c3", "mq_q4", "mv_v4", "gsm8k", "morehopqa"), metadata={"may_be_empty": True}
+    )
     eval_problems: int = 4
     eval_length: int = 256
     checkpoint_every: int = 10
-    seed: int = 0
+    seed: int = field(default=0, metadata={"least": 0})
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", self.name):
-            raise ValueError(f"name {self.name!r} cannot name a folder: use lower-case letters, digits, '-' and '_'")
-        least = dict.fromkeys(("warmup", "eval_every", "seed"), 0) | {"max_length": SHORTEST}
-        counts = "steps tokens_per_step tokens_per_batch rank eval_problems eval_length checkpoint_every"
-        least |= dict.fromkeys(counts.split(), 1)
-        for name, bound in least.items():
-            _check_whole(getattr(self, name), name, bound)
-        if self.threads is not None:
-            _check_whole(self.threads, "threads", 1)
-        for name, zero in (("alpha", False), ("learning_rate", False), ("clip", False), ("weight_decay", True)):
-            _check_number(getattr(self, name), name, zero)
-        if not isinstance(self.bf16, bool):
-            raise ValueError(f"bf16 must be true or false, got {self.bf16!r}")
+        super().__post_init__()
+        check_folder_name(self.name)
         if self.warmup >= self.steps:
             raise ValueError(f"warmup {self.warmup} must be shorter than the {self.steps} steps")
         unknown = [task for task in self.eval_tasks if task not in TASKS]
         if unknown:
-            raise ValueError(f"unknown eval_tasks {', '.join(map(str, unknown))}: known are {', '.join(TASKS)}")
-        object.__setattr__(self, "eval_tasks", tuple(self.eval_tasks))
+            raise ValueError(f"unknown eval_tasks {', '.join(unknown)}: known are {', '.join(TASKS)}")
         self.curriculum()  # checks its share
 
     def curriculum(self) -> Curriculum:
@@ -124,7 +111,7 @@ class TrainingConfig:
 
 def training_names() -> list[str]:
     """Names of the configurations that come with the library."""
-    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+    return file_names(_FOLDER)
 
 
 def load_training_config(name_or_path: str | Path, **changes: Any) -> TrainingConfig:
@@ -142,41 +129,4 @@ def load_training_config(name_or_path: str | Path, **changes: Any) -> TrainingCo
     ValueError
         If there is none, a key is unknown or missing, or a value does not fit.
     """
-    path = Path(name_or_path)
-    if path.suffix not in (".yaml", ".yml"):
-        path = _FOLDER / f"{name_or_path}.yaml"
-    if not path.is_file():
-        raise ValueError(
-            f"no training configuration {str(name_or_path)!r}: known are {', '.join(training_names())}; "
-            "one of your own is named by the path of its .yaml file"
-        )
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if not isinstance(data, dict):
-            raise ValueError("the file must hold `key: value` lines")
-        return TrainingConfig(**_checked({**data, **changes}))
-    except (ValueError, yaml.YAMLError) as error:
-        raise ValueError(f"training configuration {path.name}: {error}") from None
-
-
-def _checked(data: dict[str, Any]) -> dict[str, Any]:
-    """The same settings, once all are known and none is missing."""
-    known = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(TrainingConfig)}
-    unknown = [key for key in data if key not in known]
-    if unknown:
-        raise ValueError(f"unknown key {', '.join(map(str, unknown))}: known are {', '.join(known)}")
-    missing = [key for key, required in known.items() if required and key not in data]
-    if missing:
-        raise ValueError(f"missing key {', '.join(missing)}: add it")
-    return data
-
-
-def _check_whole(value: Any, name: str, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-
-
-def _check_number(value: Any, name: str, zero: bool) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or value < 0 or (value == 0 and not zero):
-        raise ValueError(f"{name} must be a finite number {'>= 0' if zero else '> 0'}, got {value!r} (write 1.0e-3)")
+    return load(TrainingConfig, _FOLDER, name_or_path, "training configuration", **changes)

@@ -1,0 +1,196 @@
+"""Sections of a profile for single experiments: pilot study, efficiency, ablations, generalisation, open questions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..settings import Settings
+
+
+@dataclass(frozen=True)
+class PilotProfile(Settings, section="pilot"):
+    """Settings of the pilot study (paper, section 3.2 and appendix I): one chain of assignments in noise.
+
+    Parameters
+    ----------
+    model : str
+        A model that reasons; what ``load_model`` takes.
+    hops : tuple of int
+        Assignments to follow; the reasoning grows with them.
+    samples : int
+        Samples with a correct response wanted for each number of hops.
+    compare_hops : int
+        Assignments of the problems that are answered with and without reasoning.
+    compare_samples : int
+        Of these, samples that are answered correctly in both ways.
+    compare_length : int
+        Length of their prompts, tokens: short, since perturbation takes a pass for every sentence.
+    methods : tuple of str
+        Methods whose recovery is compared.
+    length : int
+        Length of the prompts of growing reasoning, tokens.
+    max_new_tokens : int
+        Longest response, tokens.
+    cost_input : int
+        Input of the cost measurement, tokens.
+    cost_reasoning : tuple of int
+        Its lengths of the reasoning, tokens, ascending.
+    cost_limit : int
+        The first length that takes a method longer than this, s, is its last, three at least; longer ones are
+        extrapolated.
+    """
+
+    model: str = "embedded"
+    hops: tuple[int, ...] = (1, 2, 4, 6, 8, 10)
+    samples: int = 4
+    compare_hops: int = 2
+    compare_samples: int = 20
+    compare_length: int = 256
+    methods: tuple[str, ...] = ("perturbation", "ifr", "attnlrp", "flashtrace")
+    length: int = 512
+    max_new_tokens: int = 384
+    cost_input: int = 256
+    cost_reasoning: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
+    cost_limit: int = 60
+
+
+@dataclass(frozen=True)
+class EfficiencyProfile(Settings, section="efficiency"):
+    """Settings of the measurements of time and memory (paper, section 5.1, Fig. 4, appendices C and L).
+
+    Parameters
+    ----------
+    model : str
+        What ``load_model`` takes; its weights do not matter, its shape does.
+    inputs : tuple of int
+        Lengths of the input I, tokens, ascending; the generation has ``fixed_generation`` then.
+    generations : tuple of int
+        Lengths of the generation T and O, tokens, ascending; the input has ``fixed_input`` then.
+    fixed_input, fixed_generation : int
+        The length that is held, tokens; 100 in the paper.
+    methods : tuple of str
+        Methods to measure; ``"ifr_one_by_one"`` is IFR with one target row at a time, as the paper runs it.
+    runs : int
+        Runs of each size, of which the median counts.
+    time_limit : int
+        Longest run, s.
+    memory_limit : int
+        Most memory over the loaded model, GiB.
+    attention_inputs : tuple of int
+        Lengths of the input at which the ways to the sums of attention are compared (Table 9), tokens, ascending.
+    tools : tuple of str
+        Published tools to measure beside the methods, of `other_tools.ADAPTERS`; those not installed are left out.
+    pareto_input : int
+        Length of the input, one of ``inputs``, whose cost is set against faithfulness (Fig. 4e), tokens.
+    """
+
+    model: str = "embedded-base"
+    inputs: tuple[int, ...] = (64, 128, 256, 512, 1024, 2048)
+    generations: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
+    fixed_input: int = 128
+    fixed_generation: int = 32
+    methods: tuple[str, ...] = (
+        "perturbation", "reagent", "clp", "ifr", "ifr_one_by_one", "attnlrp", "ig", "ig_attn", "cage", "rollout",
+        "flashtrace",
+    )  # fmt: skip
+    runs: int = 3
+    time_limit: int = 20
+    memory_limit: int = 6
+    attention_inputs: tuple[int, ...] = (512, 1024, 2048)
+    tools: tuple[str, ...] = (
+        "captum_ablation",
+        "inseq_gradient",
+        "published_flashtrace",
+        "published_flashtrace_recompute",
+    )
+    pareto_input: int = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pareto_input not in self.inputs:
+            raise ValueError(
+                f"efficiency.pareto_input {self.pareto_input!r} is none of efficiency.inputs {list(self.inputs)}: only "
+                "those are measured"
+            )
+
+
+@dataclass(frozen=True)
+class AblationsProfile(Settings, section="ablations"):
+    """Settings of the ablations (paper, appendices H, M and N); their samples are those of the other notebooks.
+
+    Parameters
+    ----------
+    hops : int
+        Most recursive hops K compared (Table 7).
+    hop_samples : int
+        Samples of MoreHopQA on which they are compared.
+    curve_samples : int
+        Samples of each RULER cell for which ways to aggregate the target are compared by RISE and MAS; by recovery,
+        which costs one pass, all are.
+    worst : int
+        Samples of the lowest recovery that the failure analysis holds against the others.
+    """
+
+    hops: int = 3
+    hop_samples: int = 100
+    curve_samples: int = 20
+    worst: int = 50
+
+
+@dataclass(frozen=True)
+class GeneralisationProfile(Settings, section="generalisation"):
+    """Settings of the comparison of two models (paper, section 5.2 and Table 5).
+
+    Parameters
+    ----------
+    model : str
+        The second model; what ``load_model`` takes. The first is the profile's.
+    cells : tuple of str, optional
+        RULER cells, out of the profile's. Default: all of them.
+    tasks : tuple of str
+        Reasoning tasks, see `tasks.datasets`; the paper's "MATH" holds problems of GSM8K.
+    methods : tuple of str
+        Methods compared on both models.
+    ruler_samples, task_samples : int
+        Samples of a RULER cell and of a task, at most the profile's own.
+    max_tries : int
+        Problems that the second model tries to find them.
+    max_new_tokens : int
+        Longest response of the second model, tokens.
+    """
+
+    model: str = "embedded-base"
+    cells: tuple[str, ...] | None = None
+    tasks: tuple[str, ...] = ("gsm8k",)
+    methods: tuple[str, ...] = ("perturbation", "ifr", "attnlrp", "flashtrace", "random")
+    ruler_samples: int = 2
+    task_samples: int = 5
+    max_tries: int = 10
+    max_new_tokens: int = 128
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_tries < max(self.ruler_samples, self.task_samples):
+            raise ValueError(f"generalisation.max_tries {self.max_tries} is less than the samples wanted: raise it")
+
+
+@dataclass(frozen=True)
+class OpenQuestionsProfile(Settings, section="open_questions"):
+    """Settings of the experiments beyond the paper; the samples are those of the RULER cells.
+
+    Parameters
+    ----------
+    steps : int
+        Steps of the deletion curve.
+    deletion_samples : int
+        Samples of each half, tuning and held-out, whose deletion curves are measured: the shortest.
+    exact_samples : int
+        Samples of each half for the exact rollout, which takes a row for every generated token: the shortest.
+    causal_samples : int
+        Samples that are answered again with a sentence masked: the shortest.
+    """
+
+    steps: int = 20
+    deletion_samples: int = 20
+    exact_samples: int = 10
+    causal_samples: int = 20

@@ -1,0 +1,134 @@
+"""Sections of a profile that say which samples are explained: RULER cells, reasoning tasks, HotpotQA."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from flashtrace_lib.tasks.datasets import SOURCES
+from flashtrace_lib.tasks.responses import FALLBACKS
+
+from ..settings import Settings
+
+
+@dataclass(frozen=True)
+class RulerProfile(Settings, section="ruler"):
+    """Settings of the RULER cells (paper, section 5 and appendix E.1).
+
+    Parameters
+    ----------
+    cells : tuple of str
+        Table cells, for example ``"mq_q2"``, ``"h4_c1"``; may be empty.
+    length : int
+        Length of the whole prompt, tokens.
+    lengths : dict of str to int
+        Cells with a length of their own, tokens.
+    haystack : {"essay", "essay-prefix", "noise"}, optional
+        What the needles and assignments are hidden in. Default: as the benchmark, essays for needles, noise for
+        assignments.
+    samples : int
+        Samples with a correct response wanted in each cell.
+    max_tries : int
+        Examples tried in each cell to find them.
+    max_new_tokens : int
+        Longest response, tokens.
+    one_shot : bool or "auto"
+        Whether variable tracking starts with a worked example, as the benchmark's does; ``"auto"``: where it leaves
+        room for a haystack.
+    """
+
+    cells: tuple[str, ...] = field(metadata={"may_be_empty": True})  # empty where all records are real
+    length: int
+    samples: int
+    max_tries: int
+    max_new_tokens: int
+    haystack: str | None = field(default=None, metadata={"choices": ("essay", "essay-prefix", "noise")})
+    one_shot: bool | str = field(default="auto", metadata={"choices": (True, False, "auto")})
+    lengths: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_tries < self.samples:
+            raise ValueError(f"ruler.max_tries {self.max_tries} is less than ruler.samples {self.samples}: raise it")
+        for cell in self.lengths:
+            if cell not in self.cells:
+                raise ValueError(f"a cell of ruler.lengths must be one of {', '.join(self.cells)}, got {cell!r}")
+
+    def length_of(self, cell: str) -> int:
+        """Prompt length of ``cell``, tokens."""
+        return self.lengths.get(cell, self.length)
+
+
+@dataclass(frozen=True)
+class ReasoningProfile(Settings, section="reasoning"):
+    """Settings of the reasoning and code tasks (paper, sections 5.1 and 5.2, appendices E.2 to E.4).
+
+    Parameters
+    ----------
+    source : {"standin", "folder", "hub"}
+        Where the records come from, see `tasks.datasets`.
+    samples : int
+        Samples with a correct response wanted of each task.
+    max_tries : int
+        Records tried to find them.
+    max_new_tokens : int
+        Longest response, tokens.
+    fallback : {"teacher-forced", "unfiltered", "none"}
+        Responses to explain where the model is right too rarely: the reference reasoning, the model's own finished
+        responses whether right or wrong, or none.
+    methods : tuple of str, optional
+        Methods to compare. Default: the profile's.
+    rollout_samples : int
+        Samples of the comparison with the exhaustive rollout, which takes a row for every generated token.
+    """
+
+    source: str = field(default="standin", metadata={"choices": SOURCES})
+    samples: int = 20
+    max_tries: int = 60
+    max_new_tokens: int = 384
+    fallback: str = field(default="teacher-forced", metadata={"choices": FALLBACKS})
+    methods: tuple[str, ...] | None = None
+    rollout_samples: int = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_tries < self.samples:
+            raise ValueError(f"reasoning.max_tries {self.max_tries} is less than samples {self.samples}: raise it")
+
+
+@dataclass(frozen=True)
+class HotpotProfile(Settings, section="hotpotqa"):
+    """Settings of HotpotQA in long contexts (paper, appendices E.1 and K); its records come from ``reasoning.source``.
+
+    Parameters
+    ----------
+    length : int
+        Length of the prompts of Table 1, tokens.
+    samples : int
+        Samples with a correct response wanted.
+    max_tries : int
+        Records tried to find them.
+    max_new_tokens : int
+        Longest response, tokens.
+    gold : {"sentence", "paragraph"}
+        The evidence: supporting sentences, or their paragraphs.
+    long_lengths : tuple of int
+        Lengths of the prompts of Table 8, tokens, ascending.
+    long_samples : int
+        Samples of each of them, right or wrong.
+    long_methods : tuple of str
+        Methods compared there.
+    """
+
+    length: int = 1024
+    samples: int = 66
+    max_tries: int = 200
+    max_new_tokens: int = 384
+    gold: str = field(default="sentence", metadata={"choices": ("sentence", "paragraph")})
+    long_lengths: tuple[int, ...] = (2048, 4096)
+    long_samples: int = 66
+    long_methods: tuple[str, ...] = ("attnlrp", "ifr", "flashtrace", "random")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_tries < max(self.samples, self.long_samples):
+            raise ValueError(f"hotpotqa.max_tries {self.max_tries} is less than the samples wanted: raise it")
