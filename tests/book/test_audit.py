@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flashtrace_book import cli, paths
-from flashtrace_book.audit import rebuild_samples, audit_files, audit_notebooks, audit_profile, report
+from flashtrace_book.audit import audit_files, audit_notebooks, audit_profile, rebuild_samples, report
 from flashtrace_book.experiments import cancellation, causal_masking
 from flashtrace_book.experiments.code_targets import OnCode
 from flashtrace_book.manifest import data_hashes
