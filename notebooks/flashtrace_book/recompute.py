@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -50,41 +51,23 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """Samples that the chapters make of stored responses.
+    """Samples that chapters make, and the store of the responses that they make them of."""
 
-    Parameters
-    ----------
-    responses : str
-        Store of the responses: where they are not stored, the samples are left out instead of generated.
-    build : callable
-        ``(run, model, tokenizer)`` -> list of Sample.
-    """
-
-    responses: str
-    build: Callable[[Run, torch.nn.Module, Any], list[Sample]]
+    responses: str  # without this store the samples are left out: an audit generates no response
+    build: Callable[[Run, torch.nn.Module, Any], list[Sample]]  # takes run, model and tokenizer
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A store under audit, with all that its records are computed from.
-
-    Parameters
-    ----------
-    samples : mapping of str to Sample
-        Those that the records are about, by `fingerprints.sample_fingerprint`.
-    k : int
-        Records to compute again.
-    rng : random.Random
-        Draws them.
-    """
+    """A store under audit, with all that its records are computed from."""
 
     store: Store
     profile: Profile
     model: torch.nn.Module
     tokenizer: Any
-    samples: Mapping[str, Sample]
-    k: int
-    rng: random.Random
+    samples: Mapping[str, Sample]  # that the records are about, by fingerprints.sample_fingerprint
+    k: int  # records to compute again
+    rng: random.Random  # draws them
 
     @property
     def name(self) -> str:
@@ -102,15 +85,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Audited:
-    """How a store is audited.
-
-    Parameters
-    ----------
-    check : callable
-        `Subject` -> list of `Check`.
-    sources : tuple of Source
-        The samples that its records are about.
-    """
+    """How a store is audited: the function that checks it, and the samples that its records are about."""
 
     check: Callable[[Subject], list[Check]]
     sources: tuple[Source, ...] = ()
@@ -177,29 +152,20 @@ def rebuild_method(name: str, options: dict[str, Any], tokenizer: Any = None) ->
     return build_method(name, given, tokenizer)
 
 
-def check_samples(
-    subject: Subject,
-    stored_record: Callable[[Profile, torch.nn.Module, Store, Sample], dict[str, Any] | None],
-    compare: Callable[[Profile, torch.nn.Module, Any, Sample, dict[str, Any]], tuple[str, Any, Any, bool]],
-) -> list[Check]:
+def check_samples(subject: Subject, experiment: ModuleType) -> list[Check]:
     """Measure samples again; a store that has no record of any sample at hand does not agree.
 
-    Parameters
-    ----------
-    stored_record : callable
-        ``(profile, model, store, sample)`` -> the sample's record, None where there is none.
-    compare : callable
-        ``(profile, model, tokenizer, sample, record)`` -> what is checked, stored, found, whether both agree.
+    The experiment has the functions ``stored_record`` and ``compare``, see `cancellation`.
     """
-    found = [(s, stored_record(subject.profile, subject.model, subject.store, s)) for s in subject.samples.values()]
-    at_hand = [(sample, record) for sample, record in found if record is not None]
+    profile, model, samples = subject.profile, subject.model, subject.samples.values()
+    records = [experiment.stored_record(profile, model, subject.store, sample) for sample in samples]
+    at_hand = [(sample, record) for sample, record in zip(samples, records, strict=True) if record is not None]
     if not at_hand:
         return [Check(RESULTS, subject.name, "samples are at hand", len(subject.store), 0, False)]
     return [
-        Check(RESULTS, f"{subject.name}: {sample.id}",
-              *compare(subject.profile, subject.model, subject.tokenizer, sample, record))
-        for sample, record in subject.draw(at_hand)
-    ]  # fmt: skip
+        Check(RESULTS, f"{subject.name}: {s.id}", *experiment.compare(profile, model, subject.tokenizer, s, record))
+        for s, record in subject.draw(at_hand)
+    ]
 
 
 def check_responses(subject: Subject) -> list[Check]:
@@ -268,13 +234,8 @@ RECOMPUTE: dict[str, Audited] = {
     "hotpotqa_long": Audited(check_results, (LONG_HOTPOTQA,)),
     "generalisation": Audited(check_results),  # of the second model: counted only
     # other measurements of samples
-    "cancellation": Audited(
-        partial(check_samples, stored_record=cancellation.stored_record, compare=cancellation.compare),
-        (RULER, HOTPOTQA, MOREHOPQA),
-    ),
-    "open_questions_answers": Audited(
-        partial(check_samples, stored_record=causal_masking.stored_record, compare=causal_masking.compare), (RULER,)
-    ),
+    "cancellation": Audited(partial(check_samples, experiment=cancellation), (RULER, HOTPOTQA, MOREHOPQA)),
+    "open_questions_answers": Audited(partial(check_samples, experiment=causal_masking), (RULER,)),
     # times
     "span_cost": Audited(check_seconds),
     "pilot_cost": Audited(check_seconds),

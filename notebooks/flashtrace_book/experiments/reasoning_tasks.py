@@ -112,10 +112,8 @@ def hotpotqa_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[S
 
 def long_hotpotqa_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sample]:
     """Samples of HotpotQA at all lengths of Table 8, right or wrong, see `hotpotqa_collection`."""
-    found = [
-        hotpotqa_collection(run, model, tokenizer, length, filtered=False)
-        for length in run.profile.hotpotqa.long_lengths
-    ]
+    lengths = run.profile.hotpotqa.long_lengths
+    found = (hotpotqa_collection(run, model, tokenizer, length, filtered=False) for length in lengths)
     return [sample for collection in found for sample in collection.samples]
 
 
@@ -254,18 +252,11 @@ def median_seconds(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def printed_medians(records: pd.DataFrame, profile: str) -> list[tuple[str, str, Any, Any, bool]]:
-    """The medians of the printed Table 3 against those of the stored runs.
-
-    Parameters
-    ----------
-    records : pandas.DataFrame
-        Of the store ``rollout_cost``, filled by `timing.paired_seconds`.
-    profile : str
-        Name of the profile whose table it is.
+    """Compare the medians that Table 3 prints with those of the runs in the store ``rollout_cost``.
 
     Returns
     -------
-    list of (name, check, stored, found, agrees)
+    list of (name, what is checked, printed, found, whether both agree)
     """
     path = paths.figures_dir(profile) / "table3_seconds.csv"
     if not path.is_file():
