@@ -123,13 +123,13 @@ def _audit(arguments: argparse.Namespace, rest: list[str]) -> int:
     if arguments.k < 0:
         raise ValueError(f"-k is {arguments.k}: give the number of rows of every table, 0 for the files alone")
     profile = load_profile(arguments.profile)
-    rows = [*audit.audit_files(profile), *audit.audit_notebooks()]
+    checks = [*audit.audit_files(profile), *audit.audit_notebooks()]
     if arguments.k > 0:
         model, tokenizer = load_model(profile.model, dtype=profile.dtype, device_map=profile.device_map)
-        tell = partial(print, file=sys.stderr, flush=True)
-        rows += audit.audit_profile(profile, model, tokenizer, arguments.k, arguments.seed, tell=tell)
-    print(audit.report(rows))
-    return int(not all(row["agrees"] for row in rows))
+        log = partial(print, file=sys.stderr, flush=True)
+        checks += audit.audit_profile(profile, model, tokenizer, arguments.k, arguments.seed, log=log)
+    print(audit.report(checks))
+    return int(not all(check.agrees for check in checks))
 
 
 def _stale(arguments: argparse.Namespace, rest: list[str]) -> int:

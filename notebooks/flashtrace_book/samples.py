@@ -42,6 +42,11 @@ def ruler_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[
     return collections
 
 
+def ruler_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sample]:
+    """Samples of all RULER cells of the profile, see `ruler_collections`."""
+    return all_samples(ruler_collections(run, model, tokenizer))
+
+
 def held_out(run: Run) -> Keep | None:
     """What a problem may be made of: with the embedded model's adapter, only what its training never showed."""
     return partial(in_split, split="eval") if run.model_name == "embedded" else None

@@ -1,6 +1,8 @@
 """The audit of a profile: what was tampered with, changed or lost is found, on a tiny store and a tiny book."""
 
 import json
+import random
+import re
 from types import SimpleNamespace
 
 import nbformat
@@ -8,18 +10,25 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from flashtrace_book import audit_sources, cli, paths
-from flashtrace_book.audit import audit_files, audit_notebooks, audit_profile, report
+from flashtrace_book import cli, paths
+from flashtrace_book.audit import audit_files, audit_notebooks, audit_profile, rebuild_samples, report
+from flashtrace_book.experiments import cancellation, causal_masking
 from flashtrace_book.experiments.code_targets import OnCode
 from flashtrace_book.manifest import data_hashes
 from flashtrace_book.notebooks import without_audit
 from flashtrace_book.profiles import load_profile
+from flashtrace_book.recompute import RECOMPUTE, Source, Subject, rebuild_method
+from flashtrace_book.run import Run
 from flashtrace_lib import IFR, FlashTrace, files
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.fingerprints import model_fingerprint, sample_fingerprint
 from flashtrace_lib.methods import METHODS, Perturbation
 from flashtrace_lib.store import Store
+from tests.book.test_open_questions import Words, causal_sample
+from tests.oracles.planted import planted_model
 from tests.oracles.tiny import tiny_model, tiny_sample
+
+BOOK = files.root() / "notebooks" / "flashtrace_book"
 
 
 @pytest.fixture
@@ -30,10 +39,10 @@ def book(tmp_path, monkeypatch):
     profile, model = load_profile("smoke"), tiny_model()
     results, figures = paths.results_dir("smoke"), paths.figures_dir("smoke")
     samples = [tiny_sample(seed=seed) for seed in range(3)]
-    store = Store(results / "tiny")
+    store = Store(results / "ruler")
     evaluate([FlashTrace(hops=2), IFR(), Perturbation()], samples, model, store=store, steps=4, progress=False)
     store.compact()
-    for name, record in (("said_responses", {"example": "e", "cell": "c", "ids": [3, 4], "text": "3 4"}),
+    for name, record in (("ruler_responses", {"example": "e", "cell": "c", "ids": [3, 4], "text": "3 4"}),
                          ("rollout_cost", {"method": "rollout", "sample": "s", "seconds": [1.0, 3.0, 2.0]}),
                         ):  # fmt: skip
         other = Store(results / name)
@@ -55,8 +64,8 @@ def book(tmp_path, monkeypatch):
     )  # fmt: skip
 
 
-def failing(rows):
-    return [row for row in rows if not row["agrees"]]
+def failing(checks):
+    return [check for check in checks if not check.agrees]
 
 
 def tamper(path, change):
@@ -71,10 +80,10 @@ def tamper(path, change):
 def test_what_was_left_alone_agrees(book):
     rows = [*book.files(), *book.audit()]
     assert not failing(rows)
-    parts = [row["part"] for row in rows]
+    parts = [row.part for row in rows]
     assert parts.count("results") == 9 and parts.count("responses") == 1 and parts.count("times") == 2
     assert "results    9 of 9 checks agree" in report(rows)
-    assert len([row for row in book.audit(k=2) if row["part"] == "results"]) == 2
+    assert len([row for row in book.audit(k=2) if row.part == "results"]) == 2
 
 
 @pytest.mark.parametrize("column", ["scores", "log_probs", "hop_scores"])
@@ -84,11 +93,11 @@ def test_a_tampered_row_is_found(book, column):
             values = row[column][0] if column == "hop_scores" else row[column]
             values[1] += 0.5 * max(abs(v) for v in values)
 
-    tamper(book.results / "tiny.parquet", change)
+    tamper(book.results / "ruler.parquet", change)
     found = failing(book.audit())
-    assert found and {row["name"] for row in found} == {"tiny: flashtrace on tiny-1"}
-    assert column in {row["check"] for row in found}
-    assert "DISAGREES  results: tiny: flashtrace on tiny-1" in report(found)
+    assert found and {row.name for row in found} == {"ruler: flashtrace on tiny-1"}
+    assert column in {row.check for row in found}
+    assert "DISAGREES  results: ruler: flashtrace on tiny-1" in report(found)
 
 
 def test_a_row_under_other_options_is_found(book):
@@ -96,18 +105,18 @@ def test_a_row_under_other_options_is_found(book):
         if row["method"] == "flashtrace":
             row["options"] = row["options"].replace('"hops": 2', '"hops": 1')
 
-    tamper(book.results / "tiny.parquet", change)
+    tamper(book.results / "ruler.parquet", change)
     found = failing(book.audit())
-    assert len(found) == 3 and all("stored" in row["found"] for row in found)
+    assert len(found) == 3 and all("stored" in row.found for row in found)
 
 
 def test_what_cannot_be_rebuilt_is_said(book):
     some = dict(list(book.known.items())[:1])
     rows = book.audit(samples=some)
     assert not failing(rows) and "6 of samples that are no longer used" in report(rows)
-    assert [row["check"] for row in failing(book.audit(samples={}))] == ["rebuilt"]
+    assert [row.check for row in failing(book.audit(samples={}))] == ["rebuilt"]
     other = tiny_model(seed=1)  # the records are of a model that nothing lists, then of one that is listed
-    assert [row["check"] for row in failing(book.audit(model=other))] == ["rebuilt"]
+    assert [row.check for row in failing(book.audit(model=other))] == ["rebuilt"]
     listed = {"tiny": {"fingerprint": model_fingerprint(book.model)}}
     (book.results / "models.json").write_text(json.dumps(listed))
     rows = book.audit(model=other)
@@ -115,31 +124,34 @@ def test_what_cannot_be_rebuilt_is_said(book):
 
 
 def test_tampered_words_and_times_are_found(book):
-    tamper(book.results / "said_responses.parquet", lambda row: row.update(text="3 5"))
+    tamper(book.results / "ruler_responses.parquet", lambda row: row.update(text="3 5"))
     tamper(book.results / "rollout_cost.parquet", lambda row: row.update(seconds=[1.0, -3.0, 2.0]))
-    found = {row["name"]: row["check"] for row in failing(book.audit())}
-    assert found == {"said_responses: e": "text of its tokens", "rollout_cost: rollout": "positive seconds",
+    found = {row.name: row.check for row in failing(book.audit())}
+    assert found == {"ruler_responses: e": "text of its tokens", "rollout_cost: rollout": "positive seconds",
                      "table3_seconds: rollout": "median of the stored runs"}  # fmt: skip
 
 
 def test_a_damaged_store_and_an_unknown_one_are_found(book):
-    (book.results / "tiny.parquet").write_bytes(b"PAR1 no more")
-    strange = Store(book.results / "strange")
-    strange.put("one", {"colour": "red"})
-    strange.compact()
-    found = {row["name"]: row["found"] for row in failing(book.audit())}
-    assert "damaged" in found["tiny"] and "neither results, responses nor times" in found["strange"]
+    (book.results / "ruler.parquet").write_bytes(b"PAR1 no more")
+    for name in ("strange", "math"):
+        other = Store(book.results / name)
+        other.put("one", {"colour": "red"})
+        other.compact()
+    found = {row.name: row.found for row in failing(book.audit())}
+    assert set(found) == {"ruler", "strange", "math"} and "damaged" in found["ruler"]
+    assert found["strange"].startswith("no chapter says how to audit it") and "colour, key" in found["strange"]
+    assert found["math"] == "its records have no 'model_key'"
 
 
 def test_changed_lost_and_new_files_are_found(book):
     (book.figures / "fig1.png").write_bytes(b"another picture")
     (book.figures / "table3_seconds.csv").unlink()
     (book.figures / "fig2.png").write_bytes(b"not listed")
-    found = {row["name"]: (row["stored"], row["found"]) for row in failing(book.files())}
+    found = {row.name: (row.stored, row.found) for row in failing(book.files())}
     assert set(found) == {"figures: fig1.png", "figures: table3_seconds.csv", "figures: fig2.png"}
     assert found["figures: table3_seconds.csv"][1] == "missing" and found["figures: fig2.png"][0] == "not listed"
     (book.results / "manifest.json").unlink()
-    assert "missing" in failing(book.files())[0]["found"]
+    assert "missing" in failing(book.files())[0].found
 
 
 def test_nothing_stored_is_touched(book):
@@ -168,24 +180,79 @@ def test_notebooks_without_an_audit_are_listed(tmp_path):
                         ("04_empty", [])):  # fmt: skip
         nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / f"{name}.ipynb")
     assert without_audit(tmp_path) == ["02_bad", "03_none", "04_empty"]
-    assert [row["name"] for row in audit_notebooks(tmp_path)] == ["02_bad", "03_none", "04_empty"]
+    assert [row.name for row in audit_notebooks(tmp_path)] == ["02_bad", "03_none", "04_empty"]
 
 
 def test_methods_are_rebuilt_from_their_options():
     for name, kind in METHODS.items():
-        assert audit_sources.rebuild_method(name, json.loads(json.dumps(kind().options()))).name == name
+        assert rebuild_method(name, json.loads(json.dumps(kind().options()))).name == name
     on_code = OnCode(FlashTrace(hops=2), "last_line")
-    again = audit_sources.rebuild_method("on_code", json.loads(json.dumps(on_code.options())))
+    again = rebuild_method("on_code", json.loads(json.dumps(on_code.options())))
     assert again.options() == on_code.options() and again.method.hops == 2
-    assert audit_sources.rebuild_method("last_token", {"aggregation": "last", "hops": 2}).hops == 2
+    assert rebuild_method("last_token", {"aggregation": "last", "hops": 2}).hops == 2
     with pytest.raises(ValueError, match="no option aggregation"):
-        audit_sources.rebuild_method("last_token", {"aggregation": "sum"})
+        rebuild_method("last_token", {"aggregation": "sum"})
     with pytest.raises(ValueError, match="no method 'lime'"):
-        audit_sources.rebuild_method("lime", {})
+        rebuild_method("lime", {})
     with pytest.raises(ValueError, match="method reagent is of revision 2 here, the record of 1"):
-        audit_sources.rebuild_method("reagent", {"runs": 1})
+        rebuild_method("reagent", {"runs": 1})
 
 
 def test_every_store_of_responses_gives_samples():
     stored = {path.stem for path in (files.root() / "data" / "results" / "laptop").glob("*_responses.parquet")}
-    assert stored - {"example_responses"} == set(audit_sources.SOURCES)  # the examples are shown and not scored
+    sources = {source.responses for audited in RECOMPUTE.values() for source in audited.sources}
+    assert stored - {"example_responses"} == sources  # the examples are shown and not scored
+
+
+def test_every_store_of_the_book_is_audited():
+    stored = {path.stem for path in (files.root() / "data" / "results").glob("*/*.parquet")}
+    code = [*(files.root() / "notebooks" / "py").glob("*.py"), *BOOK.rglob("*.py")]
+    opened = {name for path in code for name in re.findall(r'run\.store\("(\w+)"\)', path.read_text(encoding="utf-8"))}
+    assert len(opened) > 12 and stored | opened == set(RECOMPUTE)
+
+
+def test_samples_are_built_where_responses_are_stored_and_a_source_that_fails_is_told(book):
+    def fail(*loaded):
+        raise ValueError("no sample")
+
+    found, lost, failing = (
+        Source("ruler_responses", lambda *loaded: [tiny_sample()]),
+        Source("pilot_responses", fail),  # not stored: nothing is generated
+        Source("ruler_responses", fail),
+    )
+    built, checks = rebuild_samples([found, lost, failing], Run(book.profile), book.model, None)
+    assert {source: [s.id for s in samples.values()] for source, samples in built.items()} == {found: ["tiny-0"]}
+    assert checks == [("results", "ruler_responses", "samples are rebuilt", "", "no sample", False)]
+
+
+# --- measurements of samples ----------------------------------------------------------------------------------
+
+PROFILE = SimpleNamespace(hops=1, seed=0)
+
+
+def audited(store, model, sample):
+    """Verdicts on a store of one record for each sample."""
+    known = {sample_fingerprint(sample): sample}
+    subject = Subject(store, PROFILE, model, Words(), known, 3, random.Random(0))
+    return [check.agrees for check in RECOMPUTE[subject.name].check(subject)]
+
+
+@pytest.mark.parametrize("tampered", [False, True])
+def test_a_changed_share_is_found(tmp_path, tampered):
+    model, sample, store = tiny_model(), tiny_sample(), Store(tmp_path / "cancellation")
+    record = cancellation.measured(model, sample, PROFILE.hops)
+    record["kept"][1][0] += 0.01 * tampered
+    store.put(cancellation.record_key(model_fingerprint(model), sample, PROFILE.hops), record)
+    assert audited(store, model, sample) == [not tampered]
+    assert audited(store, model, tiny_sample(seed=1)) == [False]  # no record of any sample at hand
+
+
+@pytest.mark.parametrize("tampered", [False, True])
+def test_a_changed_answer_is_found(tmp_path, tampered):
+    model, sample, store = planted_model(), causal_sample(), Store(tmp_path / "open_questions_answers")
+    causal_masking.causal_frame(model, Words(), [sample], FlashTrace(hops=PROFILE.hops), store, seed=PROFILE.seed)
+    if tampered:
+        key = causal_masking.record_key(model_fingerprint(model), sample, FlashTrace(hops=PROFILE.hops), PROFILE.seed)
+        record, store = store.get(key), Store(tmp_path / "tampered" / store.path.name)
+        store.put(key, {**record, "answers": ["another", *list(record["answers"])[1:]]})
+    assert audited(store, model, sample) == [not tampered]

@@ -1,4 +1,4 @@
-"""What of a stored sweep can be checked on any machine, however busy: counts and arithmetic, not seconds."""
+"""The audit of a stored sweep: counts and arithmetic, which any machine repeats however busy it is; no seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .sweep import VARIANTS
 from .worker import sweep_sample
 
 COUNTS = ("forward_passes", "backward_passes", "hop_passes")
-# Methods whose passes follow from the lengths alone: no stopping rule, no budget that a machine decides.
+# Methods whose passes follow from the lengths alone: they have no stopping rule, and no budget that a machine decides.
 COUNTED = ("ifr", "ifr_one_by_one", "flashtrace", "rollout", "perturbation", "clp")
 _SMALL = 320  # tokens of a context that is attributed again
 
@@ -26,21 +26,21 @@ _SMALL = 320  # tokens of a context that is attributed again
 def audit(frame: pd.DataFrame, profile: Profile, model: torch.nn.Module, k: int = 3, seed: int = 0) -> pd.DataFrame:
     """Check a sweep.
 
-    Every stored median is computed again from its runs, and no run may have gone over the limit it was under. ``k``
-    measurements chosen at random are attributed again and must take the passes that are stored: they are what the
-    times come from, and any model gives the same. IFR must give the same scores in one batch and one by one, else the
-    comparison of their times would be one of two methods.
+    Every stored median is computed again from its runs, and no run may have gone over its time limit. ``k``
+    measurements chosen at random are attributed again and must take the stored number of passes, which the times come
+    from and which is the same for any model. IFR must give the same scores in one batch and one by one, else their
+    times would be those of two methods.
 
     Parameters
     ----------
     frame : DataFrame
         From `sweep.sweep`.
     profile : Profile
-        What it was measured under.
+        The one that it was measured under.
     model : transformers.PreTrainedModel
         Any model; its weights do not matter.
     k, seed : int
-        How many measurements, and what chooses them.
+        Number of measurements, and the seed that chooses them.
 
     Returns
     -------
@@ -48,24 +48,21 @@ def audit(frame: pd.DataFrame, profile: Profile, model: torch.nn.Module, k: int 
         ``check, method, size, stored, recomputed, agrees``.
     """
     ran = frame[frame["outcome"] == OK]
-    rows = [row for record in ran.itertuples() for row in _arithmetic(record)]
     small = ran[(ran["n_input"] + ran["n_generated"] <= _SMALL) & ran["method"].isin(COUNTED)]
-    for record in random.Random(seed).sample(list(small.itertuples()), min(k, len(small))):
-        rows.append(_passes(record, profile, model))
-    rows.append(_same_scores(profile, model))
-    return pd.DataFrame(rows)
+    chosen = random.Random(seed).sample(list(small.itertuples()), min(k, len(small)))
+    rows = [row for record in ran.itertuples() for row in _arithmetic(record)]
+    rows += [_passes(record, profile, model) for record in chosen]
+    return pd.DataFrame([*rows, _same_scores(profile, model)])
 
 
 def _arithmetic(record: tuple) -> list[dict]:
     """Medians against their runs, and the longest run against the limit."""
-    found = measure.medians(list(zip(record.forward_runs_s, record.runs_s, strict=True)))
-    rows = [
-        _entry("median of " + name, record, stored, value, bool(np.isclose(stored, value, rtol=1e-9)))
-        for name, value in found.items()
-        for stored in [getattr(record, name)]
-    ]
+    rows = []
+    for name, found in measure.medians(list(zip(record.forward_runs_s, record.runs_s, strict=True))).items():
+        stored = getattr(record, name)
+        rows.append(_row("median of " + name, record, stored, found, bool(np.isclose(stored, found, rtol=1e-9))))
     longest = max(record.runs_s)
-    return [*rows, _entry("longest run", record, longest, record.time_limit, longest <= record.time_limit)]
+    return [*rows, _row("longest run", record, longest, record.time_limit, longest <= record.time_limit)]
 
 
 def _passes(record: tuple, profile: Profile, model: torch.nn.Module) -> dict:
@@ -76,7 +73,7 @@ def _passes(record: tuple, profile: Profile, model: torch.nn.Module) -> dict:
     metadata = method.attribute(model, sample).metadata
     stored = [int(getattr(record, count)) for count in COUNTS]
     found = [int(metadata.get(count, 0)) for count in COUNTS]
-    return _entry("passes", record, stored, found, stored == found)
+    return _row("passes", record, stored, found, stored == found)
 
 
 def _same_scores(profile: Profile, model: torch.nn.Module) -> dict:
@@ -89,7 +86,7 @@ def _same_scores(profile: Profile, model: torch.nn.Module) -> dict:
             "stored": 0.0, "recomputed": gap, "agrees": gap < 1e-3}  # fmt: skip
 
 
-def _entry(check: str, record: tuple, stored: object, recomputed: object, agrees: bool) -> dict:
+def _row(check: str, record: tuple, stored: object, recomputed: object, agrees: bool) -> dict:
     size = f"{record.n_input}+{record.n_generated}"
     return {"check": check, "method": record.method, "size": size, "stored": stored, "recomputed": recomputed,
             "agrees": agrees}  # fmt: skip

@@ -6,7 +6,9 @@ The key of a stored time has a hash of the code that was timed (`measured_code`)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from tqdm import tqdm
@@ -108,6 +110,13 @@ def paired_seconds(
         ]  # fmt: skip
     store.compact()
     return pd.DataFrame(rows)
+
+
+def positive_seconds(record: Mapping[str, Any]) -> tuple[str, Any, Any, bool]:
+    """Check that all stored seconds of a record are positive; what is checked, stored, found, and whether it holds."""
+    seconds = np.atleast_1d(np.asarray(record["seconds"], dtype=float))
+    good = bool(len(seconds) and np.isfinite(seconds).all() and (seconds > 0).all())
+    return "positive seconds", "", np.round(seconds, 3).tolist(), good
 
 
 def speedup(seconds: pd.DataFrame, slow: str, fast: str) -> pd.DataFrame:

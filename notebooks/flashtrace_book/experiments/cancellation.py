@@ -11,7 +11,9 @@ leave about √(Σ w_i²) / Σ w_i, which is 1/√m for m equal weights.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from tqdm import tqdm
@@ -23,9 +25,11 @@ from flashtrace_lib.methods import FlashTrace
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
 
+from ..profiles import Profile
 from ..run import Run
 
 COLUMNS = ("sample", "cell", "hop", "layer", "kept", "independent", "n_target")
+_TOLERANCE = 1e-3  # of a share measured again; as in the audit of the chapter
 
 
 def kept_share(states: torch.Tensor, weights: torch.Tensor) -> float:
@@ -84,6 +88,21 @@ def measured(model: torch.nn.Module, sample: Sample, hops: int) -> dict[str, lis
         "kept": kept_shares(model, sample, found), "n_target": [len(hop.weights) for hop in found],
         "independent": [independent_share(hop.weights) for hop in found],
     }  # fmt: skip
+
+
+def stored_record(profile: Profile, model: torch.nn.Module, store: Store, sample: Sample) -> dict[str, Any] | None:
+    """The sample's record in the store ``cancellation``; None where there is none."""
+    return store.get(record_key(model_fingerprint(model), sample, profile.hops))
+
+
+def compare(
+    profile: Profile, model: torch.nn.Module, tokenizer: Any, sample: Sample, stored: dict[str, Any]
+) -> tuple[str, Any, Any, bool]:
+    """Measure a stored sample again; what is checked, stored, found, and whether both agree."""
+    pair = (stored, measured(model, sample, profile.hops))
+    old, new = (np.concatenate([np.asarray(layers, float) for layers in record["kept"]]) for record in pair)
+    agrees = old.shape == new.shape and bool(np.abs(old - new).max() < _TOLERANCE)
+    return "shares that the sums keep", old.round(4).tolist(), new.round(4).tolist(), agrees
 
 
 def cancellation(run: Run, model: torch.nn.Module, samples: Iterable[Sample]) -> pd.DataFrame:

@@ -17,11 +17,13 @@ from tqdm import tqdm
 
 from flashtrace_lib.attribution import Method
 from flashtrace_lib.fingerprints import fingerprint, model_fingerprint, sample_fingerprint
+from flashtrace_lib.methods import FlashTrace
 from flashtrace_lib.metrics.intervals import mcnemar, share_difference_interval, share_interval
 from flashtrace_lib.model.generate import answer_text, continue_ids
 from flashtrace_lib.sample import Sample, Span
 from flashtrace_lib.store import Store
 
+from ..profiles import Profile
 from .reasoning_tasks import question_start
 
 MASKED = ("nothing", "top", "random", "lowest", "question")
@@ -116,6 +118,20 @@ def masked_answers(model: torch.nn.Module, tokenizer: Any, sample: Sample, metho
     responses = continue_ids(model, tokenizer, prompts, length + length // 4)  # longer than this is not that answer
     answers = [" ".join(answer_text(tokenizer, response).split()) for response in responses]
     return {"sample": sample.id, "answers": answers, "tokens": tokens, "gold": gold}
+
+
+def stored_record(profile: Profile, model: torch.nn.Module, store: Store, sample: Sample) -> dict[str, Any] | None:
+    """The sample's record in the store ``open_questions_answers``; None where there is none."""
+    return store.get(record_key(model_fingerprint(model), sample, FlashTrace(hops=profile.hops), profile.seed))
+
+
+def compare(
+    profile: Profile, model: torch.nn.Module, tokenizer: Any, sample: Sample, stored: dict[str, Any]
+) -> tuple[str, Any, Any, bool]:
+    """Let the model answer a stored sample again; what is checked, stored, found, and whether both agree."""
+    found = masked_answers(model, tokenizer, sample, FlashTrace(hops=profile.hops), profile.seed)
+    old, new = ({name: list(record[name]) for name in ("answers", "tokens", "gold")} for record in (stored, found))
+    return "answers with a sentence masked", old, new, old == new
 
 
 def changed_table(frame: pd.DataFrame) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from flashtrace_lib.tasks.ruler_problems import RulerCell
 
 from ..efficiency.timing import timed_method
 from ..run import Run
-from ..samples import held_out
+from ..samples import all_samples, held_out
 from ..statistics import power_law, rank_correlation
 
 N_OUTPUT = 16  # tokens of O in the cost measurement
@@ -84,6 +84,13 @@ def answered_both_ways(
         samples[mode] = [by_id[key] for key in kept]
     counts = [{"mode": mode, **collection.counts, "kept": len(kept)} for mode, collection in found.items()]
     return samples, pd.DataFrame(counts)
+
+
+def pilot_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sample]:
+    """All samples of the pilot study: growing reasoning, and problems answered both ways."""
+    growing = all_samples(growing_reasoning(run, model, tokenizer))
+    both, _ = answered_both_ways(run, model, tokenizer)
+    return [*growing, *(sample for samples in both.values() for sample in samples)]
 
 
 def mass_on_reasoning(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,8 @@ from ..methods import profile_methods
 from ..run import Run
 from ..samples import stored_attributions
 from ..statistics import rank_correlation
+
+_SIX_DIGITS = 2e-5  # relative; tables keep six digits
 
 
 def task_collection(run: Run, model: torch.nn.Module, tokenizer: Any, kind: str) -> Collection:
@@ -95,6 +98,23 @@ def hotpotqa_collection(
     )  # fmt: skip
     store.compact()
     return _checked(replace(found, counts={**found.counts, **refused}), "HotpotQA")
+
+
+def task_samples(run: Run, model: torch.nn.Module, tokenizer: Any, kind: str) -> list[Sample]:
+    """Samples of a reasoning task, see `task_collection`."""
+    return task_collection(run, model, tokenizer, kind).samples
+
+
+def hotpotqa_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sample]:
+    """Samples of HotpotQA in Table 1, see `hotpotqa_collection`."""
+    return hotpotqa_collection(run, model, tokenizer).samples
+
+
+def long_hotpotqa_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sample]:
+    """Samples of HotpotQA at all lengths of Table 8, right or wrong, see `hotpotqa_collection`."""
+    lengths = run.profile.hotpotqa.long_lengths
+    found = (hotpotqa_collection(run, model, tokenizer, length, filtered=False) for length in lengths)
+    return [sample for collection in found for sample in collection.samples]
 
 
 def _checked(found: Collection, what: str) -> Collection:
@@ -229,3 +249,23 @@ def median_seconds(frame: pd.DataFrame) -> pd.DataFrame:
         low, median, high = part["seconds"].quantile([0.25, 0.5, 0.75])
         rows.append({"method": method, "median": median, "low": low, "high": high, "n": len(part)})
     return pd.DataFrame(rows)
+
+
+def printed_medians(records: pd.DataFrame, profile: str) -> list[tuple[str, str, Any, Any, bool]]:
+    """Compare the medians that Table 3 prints with those of the runs in the store ``rollout_cost``.
+
+    Returns
+    -------
+    list of (name, what is checked, printed, found, whether both agree)
+    """
+    path = paths.figures_dir(profile) / "table3_seconds.csv"
+    if not path.is_file():
+        return [(path.name, "is there", "", "missing", False)]
+    each = records.assign(seconds=[float(np.median(runs)) for runs in records["seconds"]])
+    medians = median_seconds(each).set_index("method")["median"]
+    checks = []
+    for row in pd.read_csv(path).itertuples():
+        found = float(medians.get(row.method, math.nan))
+        agrees = math.isclose(row.median, found, rel_tol=_SIX_DIGITS)
+        checks.append((f"{path.stem}: {row.method}", "median of the stored runs", row.median, found, agrees))
+    return checks
