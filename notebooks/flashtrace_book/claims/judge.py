@@ -21,9 +21,8 @@ from .. import paths
 from ..figures.style import method_style
 from ..profiles import load_profile, profile_names
 from ..run import Saved
-from .claim import Claim
+from .claim import CLAIMS, Claim
 from .evidence import Evidence
-from .listed import CLAIMS
 from .rules import MISSING, VERDICTS, Missing
 
 OWN = "the paper"  # stands for a profile where a claim is judged by what the paper itself prints
