@@ -12,7 +12,7 @@ import pytest
 from flashtrace_book import cli
 from flashtrace_book.claims import judge, rules
 from flashtrace_book.claims.claim import CLAIMS
-from flashtrace_book.claims.evidence import FILES, PAIRS, Evidence, in_common, matching_cells, paired_with_all
+from flashtrace_book.claims.evidence import COLUMNS, PAIRS, Evidence, in_common, matching_cells, paired_with_all
 from flashtrace_book.claims.readme import BEGIN, END, HEADLINES, placed, summary
 from flashtrace_book.claims.rules import FAILED, MISSING, PARTLY, REPRODUCED, UNDECIDED, UNTESTABLE, Missing
 from tests.environment import ROOT
@@ -217,7 +217,7 @@ def test_every_table_of_the_list_is_read_by_a_claim():
     folder = ROOT / "notebooks" / "flashtrace_book" / "claims"
     sources = [folder / "claims.yaml", folder / "numbers.py", folder / "efficiency_numbers.py"]
     read = set(re.findall(r"\w+", " ".join(path.read_text() for path in sources)))
-    assert set(FILES) - {PAIRS} <= read
+    assert set(COLUMNS) - {PAIRS} <= read
 
 
 def test_cells_with_other_records_than_the_table_are_left_out():
