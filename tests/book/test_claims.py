@@ -13,7 +13,7 @@ from flashtrace_book import cli
 from flashtrace_book.claims import judge, rules
 from flashtrace_book.claims.claim import CLAIMS
 from flashtrace_book.claims.evidence import COLUMNS, PAIRS, Evidence, in_common, matching_cells, paired_with_all
-from flashtrace_book.claims.readme import BEGIN, END, HEADLINES, placed, summary
+from flashtrace_book.claims.readme import BEGIN, END
 from flashtrace_book.claims.rules import FAILED, MISSING, PARTLY, REPRODUCED, UNDECIDED, UNTESTABLE, Missing
 from tests.environment import ROOT
 
@@ -275,25 +275,6 @@ def test_the_page_reads_well(tables):
 def test_numbers_stand_on_the_right():
     rows = [(1, "a claim", "[05](../notebooks/05_ruler.ipynb)", ""), (27, "2 of them", "[10](x.ipynb)", "0.5")]
     assert judge.table(["", "claim", "notebook", "value"], rows).splitlines()[1] == "| ---: | --- | ---: | ---: |"
-
-
-def test_the_readme_shows_the_claims_as_they_are(monkeypatch):
-    monkeypatch.setenv("FLASHTRACE_FIGURES_DIR", str(ROOT / "figures"))
-    judged = json.loads((ROOT / "figures" / "claims.json").read_text())  # which another test computes again
-    text = (ROOT / "README.md").read_text()
-    assert placed(text, summary(judged)) == text
-    shown = text.partition(BEGIN)[2].partition(END)[0]
-    assert len(HEADLINES) <= 25 and shown.count("\n| ") == 1 + 2 + len(judged[0]["verdicts"]) + 2 + 25
-    for found in judged:
-        if found["key"] in HEADLINES:
-            assert found["claim"] in shown
-
-
-def test_a_readme_without_its_marks_is_refused(tmp_path):
-    for text in ("nothing", BEGIN, f"{END}{BEGIN}",
-                 f"{BEGIN}{END}" * 2):  # fmt: skip
-        with pytest.raises(ValueError, match="needs one"):
-            placed(text, "section")
 
 
 def test_the_command_line_writes_page_and_readme(tables, tmp_path, monkeypatch, capsys):
