@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from flashtrace_lib.methods import METHODS
-from flashtrace_lib.tasks import is_correct
+from flashtrace_lib.tasks import TASKS, Task, is_correct, task_examples
+from flashtrace_lib.tasks.datasets import synthetic_examples
 from flashtrace_lib.tasks.responses import true_response
 from tests.environment import ROOT
 from tests.methods import test_methods
@@ -69,11 +70,18 @@ def test_the_method_is_the_gradient_that_it_says(saliency):
         assert torch.stack(slopes).abs().sum().item() == pytest.approx(signed[token].item(), rel=1e-2)
 
 
-def test_the_task_is_sound(tmp_path, monkeypatch):
-    make = example("A task", "flashtrace_lib.tasks", tmp_path, monkeypatch).keys_examples
-    examples = make(5)
-    assert examples == make(5) != make(5, seed=1)
+def test_the_task_is_one_file_and_one_line(tmp_path, monkeypatch):
+    keys = example("A task", "flashtrace_lib.tasks", tmp_path, monkeypatch)
+    line = re.search(r'TASKS\["(\w+)"\] = (Task\(.*?\))', TEXT)
+    monkeypatch.setitem(TASKS, line[1], eval(line[2], {"Task": Task, **vars(keys)}))
+    examples = task_examples("keys", 5)
+    assert examples == task_examples("keys", 5) != task_examples("keys", 5, seed=1) and len(examples) == 5
     for one in examples:
         (start, stop), (answer,) = one.evidence[0], one.answers
         assert answer in one.prompt[start:stop] and one.prompt[:-1].split()[-1] in one.prompt[start:stop]
+        assert one.prompt[one.question :].startswith("Which key")
         assert is_correct(one, true_response(one)) and not is_correct(one, "The yellow key.")
+    trained = {answer for one in synthetic_examples("keys", 20, split="train") for answer in one.answers}
+    assert not trained & {answer for one in task_examples("keys", 20) for answer in one.answers}
+    with pytest.raises(ValueError, match="keys is not on the hub: name a folder that holds it"):
+        task_examples("keys", 5, source="hub")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flashtrace_book.claims import rules
-from flashtrace_book.claims.listed import CLAIMS
+from flashtrace_book.claims.claim import CLAIMS
 from flashtrace_book.claims.rules import FAILED, MISSING, PARTLY, REPRODUCED, UNDECIDED, UNTESTABLE, Finding, Missing
 from flashtrace_lib.metrics.intervals import MIN_SAMPLES
 

@@ -1,6 +1,7 @@
 """Verdicts on the paper's claims: the committed page from the committed results, and changed results on it."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -9,34 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from flashtrace_book import cli
-from flashtrace_book.claims import in_the_paper, judge, rules
-from flashtrace_book.claims.evidence import FILES, PAIRS, Evidence, in_common, matching_cells, paired_with_all
-from flashtrace_book.claims.listed import CLAIMS
-from flashtrace_book.claims.readme import BEGIN, END, HEADLINES, placed, summary
+from flashtrace_book.claims import judge, rules
+from flashtrace_book.claims.claim import CLAIMS
+from flashtrace_book.claims.evidence import COLUMNS, PAIRS, Evidence, in_common, matching_cells, paired_with_all
+from flashtrace_book.claims.readme import BEGIN, END
 from flashtrace_book.claims.rules import FAILED, MISSING, PARTLY, REPRODUCED, UNDECIDED, UNTESTABLE, Missing
 from tests.environment import ROOT
-
-
-def test_the_papers_own_bounds():
-    """The floor of the printed MAS, by search: no curve and no scores in descending order come below it."""
-    rng = np.random.default_rng(0)
-    steps = in_the_paper.STEPS
-    for _ in range(300):
-        scores = np.sort(rng.exponential(size=steps) ** rng.uniform(0, 3))[::-1]
-        curve = np.minimum.accumulate(rng.uniform(size=steps) ** rng.uniform(0, 9))
-        printed = curve.mean() + np.abs(curve - np.cumsum(scores) / scores.sum()).mean()
-        assert printed >= in_the_paper.least_printed_mas() - 1e-12
-    even = np.arange(1, steps + 1) / steps
-    assert np.abs(0 - even).mean() == pytest.approx(in_the_paper.least_printed_mas())
-    assert in_the_paper.least_rise() == 0.025 and in_the_paper.masked_of_remaining() == pytest.approx(0.6415, abs=1e-4)
-
-
-def test_the_list_of_claims_is_sound():
-    assert len({claim.key for claim in CLAIMS}) == len(CLAIMS) >= 25
-    books = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
-    books |= {path.stem for path in (ROOT / "notebooks" / "py").glob("*.py")}
-    assert {claim.notebook for claim in CLAIMS} <= books
-    assert all(claim.where and claim.paper for claim in CLAIMS)
 
 
 @pytest.fixture
@@ -235,9 +214,10 @@ def test_what_cannot_be_read_is_said_clearly(tables):
 
 
 def test_every_table_of_the_list_is_read_by_a_claim():
-    source = "".join(path.read_text() for path in (ROOT / "flashtrace_lib" / "report").glob("claim_*.py")
-                     if path.stem != "claim_evidence")  # fmt: skip
-    assert [name for name in FILES if f'"{name}"' not in source and name != PAIRS] == []
+    folder = ROOT / "notebooks" / "flashtrace_book" / "claims"
+    sources = [folder / "claims.yaml", folder / "numbers.py", folder / "efficiency_numbers.py"]
+    read = set(re.findall(r"\w+", " ".join(path.read_text() for path in sources)))
+    assert set(COLUMNS) - {PAIRS} <= read
 
 
 def test_cells_with_other_records_than_the_table_are_left_out():
@@ -295,25 +275,6 @@ def test_the_page_reads_well(tables):
 def test_numbers_stand_on_the_right():
     rows = [(1, "a claim", "[05](../notebooks/05_ruler.ipynb)", ""), (27, "2 of them", "[10](x.ipynb)", "0.5")]
     assert judge.table(["", "claim", "notebook", "value"], rows).splitlines()[1] == "| ---: | --- | ---: | ---: |"
-
-
-def test_the_readme_shows_the_claims_as_they_are(monkeypatch):
-    monkeypatch.setenv("FLASHTRACE_FIGURES_DIR", str(ROOT / "figures"))
-    judged = json.loads((ROOT / "figures" / "claims.json").read_text())  # which another test computes again
-    text = (ROOT / "README.md").read_text()
-    assert placed(text, summary(judged)) == text
-    shown = text.partition(BEGIN)[2].partition(END)[0]
-    assert len(HEADLINES) <= 25 and shown.count("\n| ") == 1 + 2 + len(judged[0]["verdicts"]) + 2 + 25
-    for found in judged:
-        if found["key"] in HEADLINES:
-            assert found["claim"] in shown
-
-
-def test_a_readme_without_its_marks_is_refused(tmp_path):
-    for text in ("nothing", BEGIN, f"{END}{BEGIN}",
-                 f"{BEGIN}{END}" * 2):  # fmt: skip
-        with pytest.raises(ValueError, match="needs one"):
-            placed(text, "section")
 
 
 def test_the_command_line_writes_page_and_readme(tables, tmp_path, monkeypatch, capsys):

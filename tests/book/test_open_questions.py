@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 import torch
 
+from flashtrace_book.claims.claim import CLAIMS
 from flashtrace_book.claims.judge import judge
-from flashtrace_book.claims.listed import CLAIMS
 from flashtrace_book.claims.rules import FAILED, REPRODUCED, UNDECIDED
 from flashtrace_book.experiments import causal_masking, value_bias
 from flashtrace_book.experiments import open_questions as oq

@@ -227,8 +227,10 @@ def _resolve(node: ast.AST) -> object | None:
     parts = ast.unparse(node).removeprefix("flashtrace_lib.").split(".")
     for package in ("flashtrace_lib", "flashtrace_lib.methods", "flashtrace_book.figures", "flashtrace_lib.tasks"):
         held = importlib.import_module(package)
-        if f"{package}.{parts[0]}" in trees() and not callable(getattr(held, parts[0], None)):
-            importlib.import_module(f"{package}.{parts[0]}")  # a module is an attribute once it is imported
+        for end in range(1, len(parts) + 1):
+            module = ".".join([package, *parts[:end]])
+            if module in trees() and not callable(getattr(held, parts[0], None)):
+                importlib.import_module(module)  # a module is an attribute once it is imported
         if hasattr(held, parts[0]):
             for part in parts:
                 held = getattr(held, part, None)

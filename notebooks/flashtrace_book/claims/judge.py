@@ -1,4 +1,4 @@
-"""Every claim of the paper beside what was measured, with a verdict by rule: ``figures/claims.md``, ``claims.json``.
+"""A verdict by rule on every claim of the paper, from stored tables: ``figures/claims.md`` and ``claims.json``.
 
 No model is needed: verdicts follow from the stored tables alone. A claim that fails is reported as failing.
 """
@@ -21,16 +21,15 @@ from .. import paths
 from ..figures.style import method_style
 from ..profiles import load_profile, profile_names
 from ..run import Saved
-from .claim import Claim
+from .claim import CLAIMS, Claim
 from .evidence import Evidence
-from .listed import CLAIMS
 from .rules import MISSING, VERDICTS, Missing
 
-OWN = "the paper"  # stands for a profile where a claim is judged by what the paper itself prints
+OWN = "the paper"  # stands for the profile of a claim that is judged by the paper's own publications
 NO_EVIDENCE = ("smoke",)  # profiles that check that the book runs
 _MODELS = {"embedded": "SmolLM2-135M-Instruct with the book's adapter", "embedded-base": "SmolLM2-135M-Instruct"}
 _SHORT = re.compile(r"[\d.]*|\[[\d.]+\]\(.*\)")  # a number, or a link of one
-_MANY = 4  # findings that a cell of the table shows in full
+_MANY = 4  # the most findings that a cell of the table shows in full
 
 
 def profiles_with_tables() -> list[str]:
@@ -46,13 +45,13 @@ def judge(claim: Claim, profile: str = "", evidence: Evidence | None = None) -> 
     claim : Claim
     profile : str
     evidence : Evidence, optional
-        The profile's, where it has been read before.
+        The profile's, if it has been read before.
 
     Returns
     -------
     dict
-        ``verdict``, ``missing`` (the result that is not there yet, else ``""``) and ``findings``: each a `Finding` as
-        a dict, with ``counts`` and ``holds``, which is None where the rule is about all of them together.
+        ``verdict``, ``missing`` (the result that does not exist yet, else ``""``) and ``findings``: each a `Finding` as
+        a dict, with ``counts`` and ``holds``, which is None if the rule is about all of them together.
     """
     try:
         findings, missing = claim.findings(evidence or Evidence(profile)), ""
@@ -79,8 +78,8 @@ def judge_all(profiles: Iterable[str] | None = None, claims: Iterable[Claim] = C
     Returns
     -------
     list of dict
-        One a claim: ``key, claim, where, paper, notebook, rule, note`` and ``verdicts``, a dict of profile to what
-        `judge` returns; under ``OWN`` for a claim that is judged by what the paper itself prints.
+        One per claim: ``key, claim, where, paper, notebook, rule, note`` and ``verdicts``, a dict from profile to the
+        result of `judge`; from ``OWN`` for a claim that is judged by the paper's own publications.
     """
     evidence = {name: Evidence(name) for name in (profiles_with_tables() if profiles is None else profiles)}
     return [
@@ -95,7 +94,7 @@ def judge_all(profiles: Iterable[str] | None = None, claims: Iterable[Claim] = C
 
 
 def count_table(judged: list[dict[str, Any]]) -> pd.DataFrame:
-    """Number of claims of each verdict, a row a profile (``OWN``: what the paper says about itself)."""
+    """Number of claims with each verdict, one row per profile (``OWN``: claims judged by the paper itself)."""
     counts: dict[str, Counter] = {}
     for claim in judged:
         for profile, found in claim["verdicts"].items():
@@ -104,13 +103,13 @@ def count_table(judged: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def verdict_table(judged: list[dict[str, Any]], profile: str) -> pd.DataFrame:
-    """What a reader wants of one profile: ``claim, verdict, paper, ours, notebook``."""
+    """The verdicts of one profile for readers: ``claim, verdict, paper, ours, notebook``."""
     rows = []
     for claim in judged:
         if profile in claim["verdicts"]:
             found = claim["verdicts"][profile]
             rows.append({
-                "claim": claim["claim"], "verdict": found["verdict"], "paper": f"{claim['where']}: {claim['paper']}",
+                "claim": claim["claim"], "verdict": found["verdict"], "paper": _paper(claim),
                 "ours": _ours(found, claim), "notebook": claim["notebook"],
             })  # fmt: skip
     return pd.DataFrame(rows, columns=["claim", "verdict", "paper", "ours", "notebook"])
@@ -133,7 +132,7 @@ def write(judged: list[dict[str, Any]] | None = None) -> Saved:
 
 
 def markdown(judged: list[dict[str, Any]]) -> str:
-    """The verdicts as a page: counts, a table a profile, the rules."""
+    """The verdicts as a page: counts, a table per profile, the rules."""
     counts = count_table(judged)
     rule_of = {text: f"R{i}" for i, text in enumerate(dict.fromkeys(c["rule"] for c in judged), 1)}
     blocks = [
@@ -147,15 +146,7 @@ def markdown(judged: list[dict[str, Any]]) -> str:
     ]
     for profile in counts["profile"]:
         title = "The paper and its published code" if profile == OWN else f"Profile {profile}"
-        rows = []
-        for number, claim in enumerate(judged, 1):
-            if profile in claim["verdicts"]:
-                found, name = claim["verdicts"][profile], claim["notebook"]
-                link = f"[{name[:2]}](../notebooks/{name}.ipynb)"
-                rows.append([number, claim["claim"], f"**{found['verdict']}** ({rule_of[claim['rule']]})",
-                             f"{claim['where']}: {claim['paper']}", _ours(found, claim), link])  # fmt: skip
-        columns = ["", "claim", "verdict", "paper", "ours", "notebook"]
-        blocks += [f"## {title}", *setting(profile), table(columns, rows)]
+        blocks += [f"## {title}", *setting(profile), _profile_table(judged, profile, rule_of)]
     blocks += ["## Rules", "\n".join(f"* {name}: {text}" for text, name in rule_of.items())]
     blocks.append(
         "Where a rule is about single numbers: all of them, *reproduced*; some, *partly*; none, *not reproduced* if "
@@ -164,36 +155,62 @@ def markdown(judged: list[dict[str, Any]]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
+def _profile_table(judged: list[dict[str, Any]], profile: str, rule_of: dict[str, str]) -> str:
+    """The table of one profile; ``rule_of`` gives the short name of a rule."""
+    rows = []
+    for number, claim in enumerate(judged, 1):
+        if profile in claim["verdicts"]:
+            found, notebook = claim["verdicts"][profile], claim["notebook"]
+            verdict = f"**{found['verdict']}** ({rule_of[claim['rule']]})"
+            link = f"[{notebook[:2]}](../notebooks/{notebook}.ipynb)"
+            rows.append([number, claim["claim"], verdict, _paper(claim), _ours(found, claim), link])
+    return table(["", "claim", "verdict", "paper", "ours", "notebook"], rows)
+
+
 def setting(profile: str) -> list[str]:
-    """What differs from the paper's setting under a profile, in a sentence; nothing for what is no known profile."""
+    """How a profile differs from the paper's setting, as paragraphs; none for an unknown profile."""
     if profile not in profile_names():
         return []
-    known, label = load_profile(profile), method_style
-    methods = [f"{label(name).label} with {', '.join(f'{k} {v}' for k, v in options.items())}"
-               for name, options in known.method_options.items()]  # fmt: skip
+    known = load_profile(profile)
     model = _MODELS.get(known.model, f"`{known.model}`")
+    methods = [
+        f"{method_style(method).label} with {', '.join(f'{option} {value}' for option, value in options.items())}"
+        for method, options in known.method_options.items()
+    ]
     changed = f", but {', '.join(methods)}" if methods else ""
     return [f"The model is {model}; the paper's is Qwen3-8B. Methods run with the library's defaults{changed}."]
 
 
+def _paper(claim: dict[str, Any]) -> str:
+    return f"{claim['where']}: {claim['paper']}"
+
+
 def _ours(found: dict[str, Any], claim: dict[str, Any]) -> str:
-    """The numbers in a cell: all of a few; of many, how many hold and those that do not."""
+    """Our numbers for a cell of the table; of many, a summary."""
     if found["missing"]:
         return f"{MISSING}: {found['missing']}"
     if not found["findings"]:
         return f"– ({claim['rule']})"
-    shown, head = found["findings"], []
-    if len(shown) > _MANY and shown[0]["holds"] is not None:
-        failing = sorted((f for f in shown if not f["holds"]), key=lambda f: -abs(f["value"] or 0))[:_MANY]
-        held = sum(f["holds"] for f in shown)
-        head = [f"{held} of {len(shown)} hold; {'the largest that do not' if failing else 'the closest'}:"]
-        shown = failing or [min(shown, key=lambda f: math.inf if f["value"] is None else abs(f["value"]))]
+    lines = [entry(finding) for finding in found["findings"]]
+    if len(lines) > _MANY and found["findings"][0]["holds"] is not None:
+        lines = _many(found["findings"])
     note = [f"*{claim['note']}*"] if claim["note"] else []
-    return "<br>".join([*head, *map(entry, shown), *note])
+    return "<br>".join(lines + note)
+
+
+def _many(findings: list[dict[str, Any]]) -> list[str]:
+    """How many findings hold, and the largest that do not; if all hold, the closest to 0."""
+    failing = [finding for finding in findings if not finding["holds"]]
+    head = f"{len(findings) - len(failing)} of {len(findings)} hold"
+    if not failing:
+        closest = min(findings, key=lambda f: math.inf if f["value"] is None else abs(f["value"]))
+        return [f"{head}; the closest:", entry(closest)]
+    largest = sorted(failing, key=lambda f: -abs(f["value"] or 0))[:_MANY]
+    return [f"{head}; the largest that do not:", *map(entry, largest)]
 
 
 def entry(finding: dict[str, Any]) -> str:
-    """``name: value [low, high], n = 10``; a minus sign where there is one, ∞ for what has no bound."""
+    """A finding as ``name: value [low, high], n = 10``, with − for minus and ∞ for a missing bound."""
     if finding["absent"]:
         return f"{finding['name']}: {MISSING}"
     text = f"{finding['name']}: {_number(finding['value'])}"
@@ -208,7 +225,7 @@ def _number(value: float | None) -> str:
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    """A table in Markdown; columns of nothing but numbers, or links of a number, are aligned on the right."""
+    """A table in Markdown; columns that hold only numbers, or links of numbers, are aligned on the right."""
     columns, rows = list(columns), [list(row) for row in rows]
     right = [all(_SHORT.fullmatch(str(row[k])) for row in rows) for k in range(len(columns))]
     lines = [columns, ["---:" if short else "---" for short in right], *rows]

@@ -1,9 +1,9 @@
-"""What is measured for each claim: functions of the stored tables of a profile."""
+"""Measured numbers behind the claims about faithfulness: functions of the stored tables of a profile."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 
 from flashtrace_lib.metrics.intervals import rank_correlation_interval
 
@@ -14,177 +14,232 @@ from .evidence import PAIRS, Evidence
 from .rules import Finding, Missing
 
 BASELINES = ("perturbation", "reagent", "clp", "ifr", "attnlrp")
-GROUPS = ("needles", "chains")
-GAIN = ("gain", "gain_low", "gain_high")
 
 
-def _label(method: str, metric: str, what: str = "") -> str:
-    return f"{metric.replace('_', '-')} against {method_style(method).label}{what and f', {what}'}"
+# --- Any table ------------------------------------------------------------------------------------------------
 
 
-def against(table: str, cell: str, metrics: tuple[str, ...], methods: tuple[str, ...] = BASELINES) -> Callable:
-    """FlashTrace minus each method, paired; those that a profile does not run are named as absent."""
-
-    def found(e: Evidence) -> list[Finding]:
-        e.table(table)
-        if cell == ALL and table == "table1_ruler":
-            _needs_ruler(e)
-        rows = e.rows(PAIRS, table=table, cell=cell)
-        ran = [method for method in methods if method in set(rows["method"])]
-        if not ran:
-            raise Missing(f"{table}.csv, cell {cell}, {method_style(methods[0]).label}")
-        shared = {"table": table, "cell": cell}
-        measured = [
-            e.difference(_label(method, metric, e.setting(method)), PAIRS, method=method, metric=metric, **shared)
-            for metric in metrics for method in ran
-        ]  # fmt: skip
-        others = [method for method in methods if method not in ran]
-        return measured + [Finding(_label(m, metric), math.nan, absent=True) for metric in metrics for m in others]
-
-    return found
-
-
-def _needs_ruler(e: Evidence) -> None:
-    """Missing where a profile's Table 1 is HotpotQA alone."""
-    if not set(e.table("table1_ruler")["cell"]) & set(NIAH_CELLS + VT_CELLS):
-        raise Missing("table1_ruler.csv, cells of needles and chains")
+def against_methods(
+    evidence: Evidence, table: str, cell: str, metrics: Sequence[str], methods: Sequence[str] = BASELINES
+) -> list[Finding]:
+    """FlashTrace minus each method on the same samples; a method that the profile does not run is absent."""
+    evidence.table(table)  # Missing if the profile has not generated it
+    if table == "table1_ruler" and cell == ALL:
+        _require_ruler_cells(evidence)
+    where = {"table": table, "cell": cell}
+    ran = set(evidence.rows(PAIRS, **where)["method"]) & set(methods)
+    if not ran:
+        raise Missing(f"{table}.csv, cell {cell}, {method_style(methods[0]).label}")
+    pairs = [(metric, method) for metric in metrics for method in methods]
+    measured = [
+        evidence.difference(
+            _label(metric, method, evidence.setting(method)), PAIRS, metric=metric, method=method, **where
+        )
+        for metric, method in pairs
+        if method in ran
+    ]
+    absent = [Finding(_label(metric, method), math.nan, absent=True) for metric, method in pairs if method not in ran]
+    return measured + absent
 
 
-def groups(metric: str) -> Callable[[Evidence], list[Finding]]:
-    """FlashTrace minus IFR in both groups of RULER cells."""
-    return lambda e: [e.difference(group, "ruler_paired_groups", cell=group, metric=metric) for group in GROUPS]
-
-
-def chance(table: str, metrics: tuple[str, ...]) -> Callable[[Evidence], list[Finding]]:
-    """FlashTrace minus the ranking by lot, signed so that positive is better."""
-
-    def found(e: Evidence) -> list[Finding]:
-        if table.startswith("ruler"):
-            _needs_ruler(e)
-        differences = [e.difference(metric, table, method="flashtrace", metric=metric) for metric in metrics]
-        return [f if f.name == "recovery" else Finding(f"{f.name}, turned round", -f.value, -f.high, -f.low, f.n)
-                for f in differences]  # fmt: skip
-
-    return found  # fmt: skip
-
-
-def paired(table: str, metrics: tuple[str, ...], cells: tuple[str, ...] = (), **where: str) -> Callable:
-    """Rows of a table of paired differences."""
-    return lambda e: [
-        e.difference(" ".join(filter(None, (metric, cell))), table, metric=metric, **({"cell": cell} if cell else {}),
-                     **where)
-        for cell in cells or ("",)
-        for metric in metrics
-    ]  # fmt: skip
-
-
-def all_rows(table: str, metrics: tuple[str, ...], **where: object) -> Callable[[Evidence], list[Finding]]:
-    """Every row of a table of paired differences that has one of the metrics."""
-    return lambda e: [
-        Finding(" ".join([row["metric"], *(str(row[c]) for c in ("cell", "against") if c in row)]),
-                float(row["difference"]), float(row["low"]), float(row["high"]), int(row["n"]))
-        for _, row in e.rows(table, **where).iterrows() if row["metric"] in metrics
-    ]  # fmt: skip
-
-
-def chains_ratio(e: Evidence) -> list[Finding]:
-    """A ratio of two means, with the bounds that their intervals allow at worst."""
-    ours, ifr = (e.mean(m, "table1_ruler", method=m, cell="chains", metric="recovery") for m in ("flashtrace", "ifr"))
-    paper = min(paper_value(1, "flashtrace", c, "recovery") / paper_value(1, "ifr", c, "recovery") for c in VT_CELLS)
-    if ifr.low <= 0:
-        raise Missing("recovery of IFR on chains that differs from 0")
-    return [Finding("FlashTrace's recovery over IFR's", ours.value / ifr.value, ours.low / ifr.high,
-                    ours.high / ifr.low, n=min(ours.n, ifr.n), paper=paper)]  # fmt: skip
-
-
-def bins(e: Evidence) -> list[Finding]:
-    """In each bin of length: the best baseline's MAS minus FlashTrace's, with the bounds of both at their worst."""
-    table = e.rows("fig5_by_length", metric="mas")
-    found = []
-    for length, part in table[table["method"].isin([*BASELINES, "flashtrace"])].groupby("length"):
-        rows = part.set_index("method")
-        if "flashtrace" not in rows.index or len(rows) < 2:
-            continue
-        ours, others = rows.loc["flashtrace"], rows.drop("flashtrace")
-        found.append(
-            Finding(f"{length:g} tokens", float(others["mean"].min() - ours["mean"]),
-                    float(others["low"].min(skipna=False) - ours["high"]),
-                    float(others["high"].min(skipna=False) - ours["low"]),
-                    n=int(part["n"].min()))
-        )  # fmt: skip
-    return found
-
-
-def series(table: str, key: str, prefix: str = "", **where: object) -> Callable[[Evidence], list[Finding]]:
-    """Means in the order of a column."""
-    return lambda e: [
-        Finding(f"{prefix}{row[key]}", float(row["mean"]), float(row["low"]), float(row["high"]), int(row["n"]))
-        for _, row in sorted(e.rows(table, **where).iterrows(), key=lambda pair: _order(pair[1][key]))
+def against_random(evidence: Evidence, table: str, metrics: Sequence[str]) -> list[Finding]:
+    """FlashTrace minus the random baseline, with RISE and MAS sign-flipped, so that positive is better."""
+    if table.startswith("ruler"):
+        _require_ruler_cells(evidence)
+    findings = [evidence.difference(metric, table, method="flashtrace", metric=metric) for metric in metrics]
+    return [
+        f if f.name == "recovery" else Finding(f"{f.name}, turned round", -f.value, -f.high, -f.low, f.n)
+        for f in findings
     ]
 
 
-def _order(value: object) -> float:
-    """Number at the end of a cell's name: hotpotqa_1024 stands after hotpotqa_512."""
-    return float(str(value).rpartition("_")[2])
+def differences(evidence: Evidence, table: str, metrics: Sequence[str], cell: str | None = None) -> list[Finding]:
+    """The rows of these metrics, and of a cell, in a table of paired differences."""
+    where = {} if cell is None else {"cell": cell}
+    return [
+        evidence.difference(" ".join([metric, *where.values()]), table, metric=metric, **where) for metric in metrics
+    ]
 
 
-def gain(e: Evidence) -> list[Finding]:
-    """What the first recursive hop gains in recovery."""
-    numbers = [e.number("recursion_recovery", c, K=1) for c in (*GAIN, "n")]
-    return [Finding("recovery, K = 1 minus K = 0", *numbers[:3], int(numbers[3]))]
+def all_differences(
+    evidence: Evidence, table: str, metrics: Sequence[str], where: Mapping[str, object] | None = None
+) -> list[Finding]:
+    """Every row of a table of paired differences that has one of the metrics, and the values of ``where``."""
+    return [
+        Finding(
+            " ".join([row["metric"], *(str(row[c]) for c in ("cell", "against") if c in row)]),
+            float(row["difference"]), float(row["low"]), float(row["high"]), int(row["n"]),
+        )
+        for _, row in evidence.rows(table, **where or {}).iterrows()
+        if row["metric"] in metrics
+    ]  # fmt: skip
 
 
-def rollout(e: Evidence) -> list[Finding]:
-    """FlashTrace minus the rollout; what the paper calls a match is a loss no larger than its own (Table 3)."""
-    e.table("table3_rollout")
-    found = []
-    for metric in ("rise", "mas"):
-        ours, theirs = (paper_value(3, method, "morehopqa", metric) for method in ("flashtrace", "rollout"))
-        where = {"table": "table3_rollout", "cell": "morehopqa", "method": "rollout", "metric": metric}
-        found.append(e.difference(_label("rollout", metric), PAIRS, paper=round(ours - theirs, 6), **where))
-    return found
+def means_in_order(
+    evidence: Evidence, table: str, column: str, where: Mapping[str, object], prefix: str = ""
+) -> list[Finding]:
+    """Means of a table, in the order of a column: a number, or a cell whose name ends in one (``hotpotqa_1024``)."""
+    rows = [row for _, row in evidence.rows(table, **where).iterrows()]
+    rows.sort(key=lambda row: float(str(row[column]).rpartition("_")[2]))
+    return [
+        Finding(f"{prefix}{row[column]}", float(row["mean"]), float(row["low"]), float(row["high"]), int(row["n"]))
+        for row in rows
+    ]
 
 
-def rollout_time(e: Evidence) -> list[Finding]:
-    """Share of the rollout's time that is saved, sample by sample."""
-    paper = text_value("rollout_time_saved")
-    return [e.mean("share of the time saved", "table3_agreement", quantity="time saved", paper=paper)]
+# --- The pilot study ------------------------------------------------------------------------------------------
 
 
-def trend(e: Evidence) -> list[Finding]:
-    """A rank correlation, with the interval that Fisher's transformation gives it (Bonett and Wright's error)."""
-    row = {"method": "attnlrp", "hop": 0, "share": "share"}
-    rho, n = e.number("fig1a_trend", "rho", **row), int(e.number("fig1a_trend", "n", **row))
+def mass_trend(evidence: Evidence) -> list[Finding]:
+    """Rank correlation of the mass on T with |T|; interval by Fisher's transformation (Bonett and Wright's error)."""
+    where = {"method": "attnlrp", "hop": 0, "share": "share"}
+    rho, n = evidence.number("fig1a_trend", "rho", **where), int(evidence.number("fig1a_trend", "n", **where))
     low, high = rank_correlation_interval(rho, n)
     return [Finding("Spearman's correlation with |T|, AttnLRP", rho, low, high, n=n)]
 
 
-def mass(quantity: str) -> Callable[[Evidence], list[Finding]]:
-    """Change of a quantity of `ablations.mass_shift` from hop 0 to hop 1, for each data set that it is measured on."""
-    return lambda e: [
-        Finding(row.data, row.change, row.change_low, row.change_high, int(row.n))
-        for row in e.rows("fig7_mass_shift", quantity=quantity, hop=1).itertuples()
+def recovery_with_reasoning(evidence: Evidence, methods: Sequence[str]) -> list[Finding]:
+    """Change of recovery with reasoning, of each method; the paper prints that of perturbation."""
+    papers = {"perturbation": text_value("recovery_cot") - text_value("recovery_direct")}
+    return [
+        evidence.difference(
+            f"recovery, {method_style(method).label}", "fig1b_change", method=method, metric="recovery",
+            paper=papers.get(method, math.nan),
+        )
+        for method in methods
+    ]  # fmt: skip
+
+
+# --- The main results -----------------------------------------------------------------------------------------
+
+
+def needles_and_chains(evidence: Evidence, metric: str) -> list[Finding]:
+    """FlashTrace minus IFR in both groups of RULER cells."""
+    return [
+        evidence.difference(group, "ruler_paired_groups", cell=group, metric=metric) for group in ("needles", "chains")
     ]
 
 
-def mass_at_first(e: Evidence) -> list[Finding]:
-    """Share of hop 0 on T minus that on I, with the bounds of both at their worst."""
-    found = []
-    for data, part in e.rows("fig7_mass_shift", hop=0).groupby("data", sort=False):
-        t, i = (part.set_index("quantity").loc[quantity] for quantity in ("reasoning", "prompt"))
-        found.append(Finding(data, float(t["mean"] - i["mean"]), float(t["low"] - i["high"]),
-                             float(t["high"] - i["low"]), int(min(t["n"], i["n"]))))  # fmt: skip
-    return found
+def chains_ratio(evidence: Evidence) -> list[Finding]:
+    """FlashTrace's mean recovery over IFR's on chains, with worst-case bounds from their intervals."""
+    ours, ifr = (
+        evidence.mean(method, "table1_ruler", method=method, cell="chains", metric="recovery")
+        for method in ("flashtrace", "ifr")
+    )
+    if ifr.low <= 0:
+        raise Missing("recovery of IFR on chains that differs from 0")
+    paper = min(paper_value(1, "flashtrace", c, "recovery") / paper_value(1, "ifr", c, "recovery") for c in VT_CELLS)
+    return [
+        Finding(
+            "FlashTrace's recovery over IFR's", ours.value / ifr.value, ours.low / ifr.high, ours.high / ifr.low,
+            n=min(ours.n, ifr.n), paper=paper,
+        )
+    ]  # fmt: skip
 
 
-def choices(e: Evidence) -> list[Finding]:
-    """Recovery under the other reading of each open choice minus that under the paper's."""
-    return [Finding(f"recovery, {row.choice}", row.difference, row.low, row.high, int(row.n))
-            for row in e.rows("questions_ranked", metric="recovery").itertuples()]  # fmt: skip
+def margin_by_length(evidence: Evidence) -> list[Finding]:
+    """The best baseline's MAS minus FlashTrace's in each bin of length, with worst-case bounds from their intervals."""
+    table = evidence.rows("fig5_by_length", metric="mas")
+    findings = []
+    for length, rows in table[table["method"].isin([*BASELINES, "flashtrace"])].groupby("length"):
+        by_method = rows.set_index("method")
+        if "flashtrace" not in by_method.index or len(by_method) < 2:
+            continue
+        ours, others = by_method.loc["flashtrace"], by_method.drop("flashtrace")
+        margin = float(others["mean"].min() - ours["mean"])
+        # skipna=False: a method without an interval leaves the whole bin without one.
+        low = float(others["low"].min(skipna=False) - ours["high"])
+        high = float(others["high"].min(skipna=False) - ours["low"])
+        findings.append(Finding(f"{length:g} tokens", margin, low, high, n=int(rows["n"].min())))
+    return findings
 
 
-def causal(e: Evidence) -> list[Finding]:
-    """How many more answers change with the top sentence than with one drawn by lot."""
-    row = e.row("questions_causal", masked="random")
-    return [Finding("answers changed, the top sentence's share minus that of one by lot",
-                    *(float(row[c]) for c in ("more", "more_low", "more_high")), int(row["n"]))]  # fmt: skip
+def rollout_loss(evidence: Evidence) -> list[Finding]:
+    """FlashTrace minus the rollout, beside the paper's own loss (Table 3)."""
+    evidence.table("table3_rollout")  # Missing if the profile has not generated it
+    findings = []
+    for metric in ("rise", "mas"):
+        ours, theirs = (paper_value(3, method, "morehopqa", metric) for method in ("flashtrace", "rollout"))
+        where = {"table": "table3_rollout", "cell": "morehopqa", "method": "rollout", "metric": metric}
+        findings.append(evidence.difference(_label(metric, "rollout"), PAIRS, paper=round(ours - theirs, 6), **where))
+    return findings
+
+
+def rollout_time_saved(evidence: Evidence) -> list[Finding]:
+    """Share of the rollout's time that FlashTrace saves, compared sample by sample."""
+    paper = text_value("rollout_time_saved")
+    return [evidence.mean("share of the time saved", "table3_agreement", quantity="time saved", paper=paper)]
+
+
+# --- Recursion ------------------------------------------------------------------------------------------------
+
+
+def first_hop_gain(evidence: Evidence) -> list[Finding]:
+    """Gain in recovery from the first recursive hop."""
+    gain, low, high, n = (
+        evidence.number("recursion_recovery", column, K=1) for column in ("gain", "gain_low", "gain_high", "n")
+    )
+    return [Finding("recovery, K = 1 minus K = 0", gain, low, high, int(n))]
+
+
+def mass_on_t_minus_i(evidence: Evidence) -> list[Finding]:
+    """Share of hop 0 on the reasoning minus that on the input, with worst-case bounds from their intervals."""
+    findings = []
+    for data, rows in evidence.rows("fig7_mass_shift", hop=0).groupby("data", sort=False):
+        by_quantity = rows.set_index("quantity")
+        t, i = by_quantity.loc["reasoning"], by_quantity.loc["prompt"]
+        findings.append(
+            Finding(
+                data, float(t["mean"] - i["mean"]), float(t["low"] - i["high"]), float(t["high"] - i["low"]),
+                int(min(t["n"], i["n"])),
+            )
+        )  # fmt: skip
+    return findings
+
+
+def mass_change(evidence: Evidence, quantity: str) -> list[Finding]:
+    """Change of a quantity of Fig. 7 from hop 0 to hop 1, for each data set."""
+    return [
+        Finding(row.data, row.change, row.change_low, row.change_high, int(row.n))
+        for row in evidence.rows("fig7_mass_shift", quantity=quantity, hop=1).itertuples()
+    ]
+
+
+# --- Open questions -------------------------------------------------------------------------------------------
+
+
+def other_readings(evidence: Evidence) -> list[Finding]:
+    """Recovery under the other reading of each open choice minus recovery under the paper's."""
+    return [
+        Finding(f"recovery, {row.choice}", row.difference, row.low, row.high, int(row.n))
+        for row in evidence.rows("questions_ranked", metric="recovery").itertuples()
+    ]
+
+
+def causal_effect(evidence: Evidence) -> list[Finding]:
+    """Share of answers that change without the top sentence minus the share without a random one."""
+    row = evidence.row("questions_causal", masked="random")
+    name = "answers changed, the top sentence's share minus that of one by lot"
+    return [Finding(name, *(float(row[c]) for c in ("more", "more_low", "more_high")), int(row["n"]))]
+
+
+# The functions that claims.yaml may name under "measured", beside those of efficiency_numbers.py.
+MEASURED = {
+    f.__name__: f
+    for f in (
+        against_methods, against_random, differences, all_differences, means_in_order, mass_trend,
+        recovery_with_reasoning, needles_and_chains, chains_ratio, margin_by_length, rollout_loss, rollout_time_saved,
+        first_hop_gain, mass_on_t_minus_i, mass_change, other_readings, causal_effect,
+    )
+}  # fmt: skip
+
+
+def _label(metric: str, method: str, setting: str = "") -> str:
+    label = f"{metric.replace('_', '-')} against {method_style(method).label}"
+    return f"{label}, {setting}" if setting else label
+
+
+def _require_ruler_cells(evidence: Evidence) -> None:
+    """Missing where a profile's Table 1 is HotpotQA alone."""
+    if not set(evidence.table("table1_ruler")["cell"]) & set(NIAH_CELLS + VT_CELLS):
+        raise Missing("table1_ruler.csv, cells of needles and chains")

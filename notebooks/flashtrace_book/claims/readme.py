@@ -1,4 +1,4 @@
-"""The claims in short, for README: counts, and the most important rows, between two marks."""
+"""The summary of the claims in README, between two marks: counts, and the most important rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import judge
 from .rules import MISSING
 
 BEGIN, END = "<!-- claims: begin -->", "<!-- claims: end -->"
-# What a reader asks first; everything else stands in figures/claims.md.
+# The claims that readers ask about first; figures/claims.md has all.
 HEADLINES = (
     "speedup", "one_pass", "naive_hops", "recovery_falls", "ruler_recovery", "ruler_recovery_all", "r_precision",
     "chains_ratio", "ruler_rise", "ruler_mas", "hotpotqa_margin", "math", "morehopqa", "rollout_matched",
@@ -21,7 +21,7 @@ HEADLINES = (
 
 
 def summary(judged: list[dict[str, Any]]) -> str:
-    """Counts by profile, and ``HEADLINES`` with a verdict for every profile, in Markdown.
+    """Counts by profile, and the claims of ``HEADLINES`` with a verdict for every profile, in Markdown.
 
     Parameters
     ----------
@@ -34,11 +34,11 @@ def summary(judged: list[dict[str, Any]]) -> str:
     rows = []
     for claim in (by_key[key] for key in HEADLINES):
         verdicts = claim["verdicts"]
-        if judge.OWN in verdicts:  # one verdict for all: it is about what the paper prints
-            said = [f"**{verdicts[judge.OWN]['verdict']}**", *[""] * (len(profiles) - 1)]
+        if judge.OWN in verdicts:  # one verdict, which no profile changes
+            shown = [f"**{verdicts[judge.OWN]['verdict']}**", *[""] * (len(profiles) - 1)]
         else:
-            said = [f"**{verdicts[name]['verdict']}**{_numbers(verdicts[name])}" for name in profiles]
-        rows.append([claim["claim"], *said, f"{claim['where']}: {claim['paper']}"])
+            shown = [f"**{verdicts[name]['verdict']}**{_numbers(verdicts[name])}" for name in profiles]
+        rows.append([claim["claim"], *shown, f"{claim['where']}: {claim['paper']}"])
     return "\n\n".join([
         judge.table(counts.columns, counts.itertuples(index=False)),
         judge.table(["claim", *profiles, "paper"], rows),
@@ -46,7 +46,7 @@ def summary(judged: list[dict[str, Any]]) -> str:
 
 
 def _numbers(found: dict[str, Any]) -> str:
-    """The number where there is one, of several how many hold."""
+    """A single number; of several, how many hold; of a series, its first and last."""
     findings = [finding for finding in found["findings"] if finding["counts"]]
     if not findings or found["verdict"] == MISSING:
         return ""
@@ -58,7 +58,7 @@ def _numbers(found: dict[str, Any]) -> str:
 
 
 def placed(text: str, section: str) -> str:
-    """A page with the section between its marks replaced.
+    """A page with the text between its marks replaced by the section.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def placed(text: str, section: str) -> str:
 
 
 def write_readme(judged: list[dict[str, Any]], path: Path | None = None) -> Path:
-    """Put the claims in short into README; returns its path."""
+    """Put the summary of the claims into README; returns its path."""
     path = files.root() / "README.md" if path is None else path
     files.write_text(path, placed(path.read_text(encoding="utf-8"), summary(judged)))
     return path

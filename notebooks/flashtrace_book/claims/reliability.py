@@ -1,4 +1,4 @@
-"""How far heatmaps can be trusted, in sentences made from the stored tables of a profile: no number is typed in."""
+"""How reliable heatmaps are, in sentences made from the stored tables of a profile: no number is typed in."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from flashtrace_lib import files
 from flashtrace_lib.metrics.intervals import interval_text
 
-from .. import paths
+from .evidence import table_path
 
 TASKS = {"ruler": "RULER and HotpotQA", "math": "mathematics", "morehopqa": "MoreHopQA"}
 METHOD = "flashtrace"
@@ -18,7 +17,7 @@ _STRUCTURE = {"first token": "the first token", "template": "the template", "con
 
 
 def measured(profile: str, method: str = METHOD) -> list[str]:
-    """What the book measured of a method, as sentences with 95 % intervals; empty where nothing is stored yet.
+    """The book's measurements of a method, as sentences with 95 % intervals; empty if nothing is stored yet.
 
     Parameters
     ----------
@@ -27,36 +26,44 @@ def measured(profile: str, method: str = METHOD) -> list[str]:
     method : str
         Registered name.
     """
-    parts = (_against_lot, _of_hops, _on_the_question, _on_structure, _causal)
+    parts = (_against_random, _of_hops, _on_the_question, _on_structure, _causal)
     return [text for part in parts for text in part(profile, method)]
 
 
-def _against_lot(profile: str, method: str) -> Iterator[str]:
-    """Deletion and recovery, against a ranking of the same tokens by lot."""
+def _against_random(profile: str, method: str) -> Iterator[str]:
+    """Deletion and recovery, against the random baseline."""
     for task, name in TASKS.items():
         for row in _rows(profile, f"{task}_against_random", method):
+            if math.isnan(row.low):  # too few samples to say more or less
+                continue
             verdict = {method: "more", "random": "less"}.get(row.better, "no more")
-            says = {
-                "rise": f"deleting its top words hurts the answer {verdict} than deleting by lot (RISE",
-                "recovery": f"its top tenth holds {verdict} of the evidence than a tenth by lot (recovery",
-            }
-            if row.metric in says and not math.isnan(row.low):  # too few samples say neither more nor less
-                numbers = f"{row.difference:+.2f} {interval_text(row.low, row.high, '.2f')}, n = {row.n}"
-                yield f"{name}: {says[row.metric]} {numbers})."
+            if row.metric == "rise":
+                yield f"{name}: {_deletion(row, verdict)}"
+            if row.metric == "recovery":
+                yield f"{name}: {_recovery(row, verdict)}"
+
+
+def _deletion(row: tuple, verdict: str) -> str:
+    change = _change(row.difference, row.low, row.high, row.n)
+    return f"deleting its top words hurts the answer {verdict} than deleting by lot (RISE {change})."
+
+
+def _recovery(row: tuple, verdict: str) -> str:
+    change = _change(row.difference, row.low, row.high, row.n)
+    return f"its top tenth holds {verdict} of the evidence than a tenth by lot (recovery {change})."
 
 
 def _of_hops(profile: str, method: str) -> Iterator[str]:
-    """What one recursive hop adds; the table is FlashTrace's."""
-    rows = _table(profile, "recursion_recovery") if method == METHOD else []
-    for row in rows:
+    """Gain from one recursive hop; the table is FlashTrace's."""
+    for row in _table(profile, "recursion_recovery") if method == METHOD else []:
         if row.K == 1 and not math.isnan(row.gain_low):
             verdict = "more" if row.gain_low > 0 else "less" if row.gain_high < 0 else "no more"
-            numbers = f"{row.gain:+.2f} {interval_text(row.gain_low, row.gain_high, '.2f')}, n = {row.n}"
-            yield f"One hop back through the reasoning finds {verdict} of the evidence than none (recovery {numbers})."
+            change = _change(row.gain, row.gain_low, row.gain_high, row.n)
+            yield f"One hop back through the reasoning finds {verdict} of the evidence than none (recovery {change})."
 
 
 def _on_the_question(profile: str, method: str) -> Iterator[str]:
-    """How much of the score the question takes, which every prompt has."""
+    """Share of the score that lies on the question, which every prompt has."""
     for task, name in TASKS.items():
         for row in _rows(profile, f"{task}_question_share", method):
             interval = interval_text(100 * row.low, 100 * row.high, ".0f")
@@ -67,7 +74,7 @@ def _on_the_question(profile: str, method: str) -> Iterator[str]:
 
 
 def _on_structure(profile: str, method: str) -> Iterator[str]:
-    """How much of the first hop lies on tokens that carry no meaning (appendix N); the table is FlashTrace's."""
+    """Share of the first hop on tokens that carry no meaning (appendix N); the table is FlashTrace's."""
     for row in _table(profile, "appendix_n_structure") if method == METHOD else []:
         if row.hop == 0:
             interval = interval_text(100 * row.low, 100 * row.high, ".1f")
@@ -78,15 +85,19 @@ def _on_structure(profile: str, method: str) -> Iterator[str]:
 
 
 def _causal(profile: str, method: str) -> Iterator[str]:
-    """Whether the answer changes without the sentence that is ranked first; the table is FlashTrace's."""
+    """Change of the answer without the sentence ranked first; the table is FlashTrace's."""
     rows = {row.masked: row for row in _table(profile, "questions_causal")} if method == METHOD else {}
     if {"top", "random"} <= set(rows):
-        top, drawn = rows["top"], rows["random"]
+        top, random = rows["top"], rows["random"]
         yield (
             f"Without the sentence ranked first, the question aside, {top.changed:.0%} of the answers change, without "
-            f"one drawn by lot {drawn.changed:.0%} (difference {100 * drawn.more:+.0f} points "
-            f"{interval_text(100 * drawn.more_low, 100 * drawn.more_high, '.0f')}, n = {top.n})."
+            f"one drawn by lot {random.changed:.0%} (difference {100 * random.more:+.0f} points "
+            f"{interval_text(100 * random.more_low, 100 * random.more_high, '.0f')}, n = {top.n})."
         )
+
+
+def _change(value: float, low: float, high: float, n: int) -> str:
+    return f"{value:+.2f} {interval_text(low, high, '.2f')}, n = {n}"
 
 
 def _rows(profile: str, name: str, method: str) -> list:
@@ -95,12 +106,6 @@ def _rows(profile: str, name: str, method: str) -> list:
 
 
 def _table(profile: str, name: str) -> list:
-    """Rows of a stored table, empty where there is none.
-
-    Where figures are sent elsewhere, as by the tests, the checkout's own stand in.
-    """
-    for folder in (paths.figures_dir(profile), files.root() / "figures" / profile):
-        path = folder / f"{name}.csv"
-        if path.is_file():
-            return list(pd.read_csv(path).itertuples(index=False))
-    return []
+    """Rows of a stored table, empty if it does not exist."""
+    path = table_path(profile, name)
+    return [] if path is None else list(pd.read_csv(path).itertuples(index=False))

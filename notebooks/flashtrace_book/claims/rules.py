@@ -1,4 +1,4 @@
-"""Verdicts by rule: what has to hold of measured numbers for a claim of the paper to count as reproduced."""
+"""Rules that turn measured numbers into a verdict on a claim of the paper."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from flashtrace_lib.metrics.intervals import MIN_SAMPLES
 REPRODUCED, PARTLY, FAILED = "reproduced", "partly reproduced", "not reproduced"
 UNDECIDED, UNTESTABLE, MISSING = "undecided", "not testable at this scale", "not measured"
 VERDICTS = (REPRODUCED, PARTLY, FAILED, UNDECIDED, UNTESTABLE, MISSING)
-LEVEL = 0.012  # a change that counts as none: what the paper itself calls a match (Table 3)
+LEVEL = 0.012  # a change that counts as none: the largest that the paper itself calls a match (Table 3)
 
 
 class Missing(Exception):
-    """A result that is not there yet; the message says which."""
+    """A result does not exist yet; the message says which."""
 
 
 @dataclass(frozen=True)
@@ -27,19 +27,19 @@ class Finding:
     Parameters
     ----------
     name : str
-        What it is, for readers.
+        Description for readers.
     value : float
         The number: a mean, a paired difference, a ratio.
     low, high : float
-        Its 95 % interval; nan where it has none.
+        Its 95 % interval; nan for a number without one.
     n : int, optional
-        Samples behind it; None where it is not a mean over samples.
+        Samples behind it; None for a number that is no mean over samples.
     paper : float
-        The paper's number for the same; nan where it prints none.
+        The paper's number for the same quantity; nan if it prints none.
     scale : float
-        How far the measurement went (tokens, say), for rules that ask for a scale.
+        Size at which it was measured, such as a number of tokens, for rules that ask for a scale.
     absent : bool
-        The claim is about it, and it was not measured: there is no number.
+        The claim covers this number, but it was not measured.
     """
 
     name: str
@@ -59,16 +59,16 @@ class Finding:
 
     @property
     def counts(self) -> bool:
-        """Whether a verdict may rest on it: a mean over samples needs enough of them, and an interval."""
+        """Whether a verdict may depend on it: a mean over samples needs an interval, and enough samples."""
         return not self.absent and (self.n is None or (self.n >= MIN_SAMPLES and not math.isnan(self.low)))
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The interval, or the number itself where it has none."""
+        """The interval; for a number without one, the number twice."""
         return (self.value, self.value) if math.isnan(self.low) else (self.low, self.high)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready: None for what there is none of, six significant digits."""
+        """The fields, ready for JSON: floats with six significant digits, None for nan and infinity."""
         return {
             key: (float(f"{value:.6g}") if math.isfinite(value) else None) if isinstance(value, float) else value
             for key, value in asdict(self).items()
@@ -77,23 +77,24 @@ class Finding:
 
 @dataclass(frozen=True)
 class Rule:
-    """How findings become a verdict.
+    """How findings become a verdict: one by one (``holds``, ``refuted``), all together (``series``), or never.
 
     Parameters
     ----------
     text : str
         The rule in words; it is printed beside the verdicts.
     holds : callable, optional
-        Finding -> bool: the claim holds over the whole interval. All of them: reproduced; some: partly.
+        Finding -> bool: the claim holds over the whole interval. If it holds for all findings, the claim is
+        reproduced; for some, partly.
     refuted : callable, optional
-        Finding -> bool: the opposite holds over the whole interval. Where none holds, one of these decides between not
-        reproduced and undecided.
+        Finding -> bool: the opposite holds over the whole interval. If the claim holds for no finding, it is not
+        reproduced where one is refuted, and undecided otherwise.
     series : callable, optional
         Findings in order -> verdict, for a rule about all of them together.
     scale : float
-        Findings of a smaller scale may show that a claim holds, and never that it does not.
-    hopeless : bool
-        Whether nothing that could be measured here decides.
+        Findings below this scale can show that a claim holds, but cannot refute it.
+    testable : bool
+        False for a claim that nothing measured here can decide.
     """
 
     text: str
@@ -101,11 +102,15 @@ class Rule:
     refuted: Callable[[Finding], bool] | None = None
     series: Callable[[Sequence[Finding]], str] | None = None
     scale: float = 0.0
-    hopeless: bool = False
+    testable: bool = True
 
     def verdict(self, findings: Sequence[Finding]) -> str:
-        """One of ``VERDICTS``; findings that do not count are left out, and with one absent no claim is reproduced."""
-        if self.hopeless:
+        """One of ``VERDICTS``.
+
+        Findings that do not count are left out, but a series needs all of its members. A claim with an absent finding
+        is at most partly reproduced.
+        """
+        if not self.testable:
             return UNTESTABLE
         if not findings:
             return MISSING
@@ -114,87 +119,101 @@ class Rule:
             return UNTESTABLE
         if self.series is not None:
             return self.series(counted)
-        held = [finding for finding in counted if self.holds(finding)]
-        if len(held) == len(counted):  # of what was measured
-            return PARTLY if any(finding.absent for finding in findings) else REPRODUCED
-        if held:
-            return PARTLY
-        reached = [finding for finding in counted if finding.scale >= self.scale]
-        if not reached:
+        verdict = self._one_by_one(counted)
+        return PARTLY if verdict == REPRODUCED and any(finding.absent for finding in findings) else verdict
+
+    def _one_by_one(self, findings: Sequence[Finding]) -> str:
+        held = [self.holds(finding) for finding in findings]
+        if any(held):
+            return REPRODUCED if all(held) else PARTLY
+        large_enough = [finding for finding in findings if finding.scale >= self.scale]
+        if not large_enough:
             return UNTESTABLE
-        return FAILED if any(self.refuted(finding) for finding in reached) else UNDECIDED
+        return FAILED if any(self.refuted(finding) for finding in large_enough) else UNDECIDED
 
 
-def above_zero(what: str = "the difference") -> Rule:
-    """The interval lies above 0; one that ends at 0 refutes nothing, as little as it shows anything."""
-    text = f"the 95 % interval of {what} lies above 0"
+def above_zero(quantity: str = "the difference") -> Rule:
+    """The interval lies above 0. It refutes the claim only if it lies below 0; one that touches 0 does neither."""
+    text = f"the 95 % interval of {quantity} lies above 0"
     return Rule(text, lambda f: f.bounds[0] > 0, lambda f: f.bounds[1] < 0)
 
 
-def below_zero(what: str = "the difference") -> Rule:
-    """The interval lies below 0; one that ends at 0 refutes nothing, as little as it shows anything."""
-    text = f"the 95 % interval of {what} lies below 0"
+def below_zero(quantity: str = "the difference") -> Rule:
+    """The interval lies below 0. It refutes the claim only if it lies above 0; one that touches 0 does neither."""
+    text = f"the 95 % interval of {quantity} lies below 0"
     return Rule(text, lambda f: f.bounds[1] < 0, lambda f: f.bounds[0] > 0)
 
 
-def at_least(bound: float, what: str = "the number") -> Rule:
-    """The number, and its whole interval where it has one, is at least ``bound``."""
-    text = f"{what} is at least {bound:g} over all of its interval"
+def at_least(bound: float, quantity: str = "the number") -> Rule:
+    """The number, with its whole interval, is at least ``bound``."""
+    text = f"{quantity} is at least {bound:g} over all of its interval"
     return Rule(text, lambda f: f.bounds[0] >= bound, lambda f: f.bounds[1] < bound)
 
 
-def at_most(bound: float, what: str = "the number") -> Rule:
-    """The number, and its whole interval where it has one, is at most ``bound``."""
-    text = f"{what} is at most {bound:g} over all of its interval"
+def at_most(bound: float, quantity: str = "the number") -> Rule:
+    """The number, with its whole interval, is at most ``bound``."""
+    text = f"{quantity} is at most {bound:g} over all of its interval"
     return Rule(text, lambda f: f.bounds[1] <= bound, lambda f: f.bounds[0] > bound)
 
 
-def at_least_the_papers(what: str = "the number", scale: float = 0.0) -> Rule:
-    """The number, and its whole interval where it has one, is at least the paper's."""
-    text = f"{what} is at least the paper's over all of its interval{_from(scale)}"
+def at_least_the_papers(quantity: str = "the number", scale: float = 0.0) -> Rule:
+    """The number, with its whole interval, is at least the paper's."""
+    text = f"{quantity} is at least the paper's over all of its interval{_from(scale)}"
     return Rule(text, lambda f: f.bounds[0] >= f.paper, lambda f: f.bounds[1] < f.paper, scale=scale)
 
 
-def at_most_the_papers(what: str = "the number", scale: float = 0.0) -> Rule:
-    """The number, and its whole interval where it has one, is at most the paper's."""
-    text = f"{what} is at most the paper's over all of its interval{_from(scale)}"
+def at_most_the_papers(quantity: str = "the number", scale: float = 0.0) -> Rule:
+    """The number, with its whole interval, is at most the paper's."""
+    text = f"{quantity} is at most the paper's over all of its interval{_from(scale)}"
     return Rule(text, lambda f: f.bounds[1] <= f.paper, lambda f: f.bounds[0] > f.paper, scale=scale)
 
 
 def equals_the_papers(tolerance: float = 1e-9) -> Rule:
-    """The number is the paper's; for what is counted or computed, not estimated."""
-    return Rule("the number is the paper's", lambda f: abs(f.value - f.paper) <= tolerance,
-                lambda f: abs(f.value - f.paper) > tolerance)  # fmt: skip
+    """The number is the paper's; for numbers that are counted or computed, not estimated."""
+    text = "the number is the paper's"
+    return Rule(text, lambda f: abs(f.value - f.paper) <= tolerance, lambda f: abs(f.value - f.paper) > tolerance)
 
 
-def within(margin: float = LEVEL, what: str = "the difference") -> Rule:
-    """The whole interval lies close to 0; one that merely holds 0 shows no agreement."""
-    return Rule(f"the 95 % interval of {what} lies within ±{margin:g}",
-                lambda f: -margin <= f.bounds[0] and f.bounds[1] <= margin,
-                lambda f: f.bounds[0] > margin or f.bounds[1] < -margin)  # fmt: skip
+def within(margin: float = LEVEL, quantity: str = "the difference") -> Rule:
+    """The whole interval lies close to 0; an interval that merely contains 0 shows no agreement."""
+    return Rule(
+        f"the 95 % interval of {quantity} lies within ±{margin:g}",
+        lambda f: -margin <= f.bounds[0] and f.bounds[1] <= margin,
+        lambda f: f.bounds[0] > margin or f.bounds[1] < -margin,
+    )
 
 
 def rising() -> Rule:
-    """A series rises from one to the next; partly where only its end lies above its beginning."""
+    """A series rises at every step; partly reproduced if only its last member lies above its first."""
     text = "each interval lies above the one before; partly: the last above the first"
     return Rule(text, series=_rising)
 
 
 def falling() -> Rule:
-    """A series falls from one to the next; partly where only its end lies below its beginning."""
+    """A series falls at every step; partly reproduced if only its last member lies below its first."""
     text = "each interval lies below the one before; partly: the last below the first"
     return Rule(text, series=lambda findings: _rising(findings[::-1]))
 
 
 def level(margin: float = LEVEL) -> Rule:
-    """A series stays level. Intervals that overlap do not show that: all of them must lie close together."""
+    """A series stays level: all of its intervals lie close together. That they overlap is not enough."""
     text = f"all intervals lie within {margin:g} of each other; refuted where two do not overlap"
     return Rule(text, series=lambda findings: _level(findings, margin))
 
 
 def untestable(reason: str) -> Rule:
-    """A claim that cannot be judged here, and why."""
-    return Rule(reason, hopeless=True)
+    """The claim cannot be judged here, for a stated reason."""
+    return Rule(reason, testable=False)
+
+
+# The rules that claims.yaml may name.
+RULES: dict[str, Callable[..., Rule]] = {
+    rule.__name__: rule
+    for rule in (
+        above_zero, below_zero, at_least, at_most, at_least_the_papers, at_most_the_papers, equals_the_papers, within,
+        rising, falling, level, untestable,
+    )
+}  # fmt: skip
 
 
 def _rising(findings: Sequence[Finding]) -> str:

@@ -1,0 +1,27 @@
+"""The summary of the claims in README: the committed one from the committed verdicts, and its marks."""
+
+import json
+
+import pytest
+
+from flashtrace_book.claims.readme import BEGIN, END, HEADLINES, placed, summary
+from tests.environment import ROOT
+
+
+def test_the_readme_shows_the_claims_as_they_are(monkeypatch):
+    monkeypatch.setenv("FLASHTRACE_FIGURES_DIR", str(ROOT / "figures"))
+    judged = json.loads((ROOT / "figures" / "claims.json").read_text())  # which another test computes again
+    text = (ROOT / "README.md").read_text()
+    assert placed(text, summary(judged)) == text
+    shown = text.partition(BEGIN)[2].partition(END)[0]
+    assert len(HEADLINES) <= 25 and shown.count("\n| ") == 1 + 2 + len(judged[0]["verdicts"]) + 2 + 25
+    for found in judged:
+        if found["key"] in HEADLINES:
+            assert found["claim"] in shown
+
+
+def test_a_readme_without_its_marks_is_refused(tmp_path):
+    for text in ("nothing", BEGIN, f"{END}{BEGIN}",
+                 f"{BEGIN}{END}" * 2):  # fmt: skip
+        with pytest.raises(ValueError, match="needs one"):
+            placed(text, "section")
