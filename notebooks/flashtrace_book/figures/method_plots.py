@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
@@ -47,18 +48,19 @@ def metric_heatmap(frame: pd.DataFrame, metric: str, *, title: str = "") -> Figu
     bold = distinct_best(part)
     figure = Figure(figsize=(WIDTH, 0.24 * len(methods) + 0.9), layout="constrained")
     axes = figure.add_subplot()
-    shown = values.to_numpy(dtype=float)
-    axes.imshow(shown if better else -shown, cmap=_readable(), aspect="auto")
-    for i, method in enumerate(methods):
-        for j, cell in enumerate(values.columns):
-            if not np.isnan(shown[i, j]):
-                weight = "bold" if bold.get((cell, metric)) == method else "normal"
-                axes.text(j, i, f"{shown[i, j]:.2f}", ha="center", va="center", fontsize=6.5, color=INK, weight=weight)
-    axes.set_xticks(range(len(values.columns)), [str(cell).replace("_", "\n") for cell in values.columns])
-    axes.set_yticks(range(len(methods)), [method_style(method).label for method in methods])
-    axes.axvline(len(cells) - 0.5, color="white", lw=3)
-    axes.grid(visible=False)
-    axes.tick_params(length=0)
+    shades = values if better else -values
+    sns.heatmap(
+        shades, ax=axes, cmap=_readable(), cbar=False,
+        annot=values, fmt=".2f", annot_kws={"fontsize": 6.5, "color": INK},
+        xticklabels=[str(cell).replace("_", "\n") for cell in values.columns],
+        yticklabels=[method_style(method).label for method in methods],
+    )  # fmt: skip
+    drawn = np.argwhere(values.notna().to_numpy())  # the numbers stand in this order
+    for text, (i, j) in zip(axes.texts, drawn, strict=True):
+        text.set_weight("bold" if bold.get((values.columns[j], metric)) == methods[i] else "normal")
+    axes.axvline(len(cells), color="white", lw=3)
+    axes.set(xlabel="", ylabel="")
+    axes.tick_params(length=0, labelrotation=0)
     axes.set_title(title or METRIC_NAMES.get(metric, metric), pad=16)
     n = sorted({int(part["n"].min()), int(part["n"].max())})
     direction = "higher is better" if better else "lower is better"
