@@ -1,14 +1,13 @@
-"""Results and samples on disk: parquet files that survive a crash."""
+"""Results on disk: parquet files that survive a crash."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,7 @@ import pyarrow.parquet as pq
 import torch
 
 from .files import atomic_path
-from .fingerprints import code_fingerprint, fingerprint, model_fingerprint, sample_fingerprint
-from .sample import Sample, Segments
-
-__all__ = [
-    "Store", "StoreError", "code_fingerprint", "fingerprint", "load_samples", "model_fingerprint",
-    "sample_fingerprint", "save_samples", "to_json",
-]  # fmt: skip
+from .fingerprints import fingerprint
 
 _SCHEMA_KEY = b"flashtrace.columns"  # files from before it was written are read without that check
 USED_LOG = "FLASHTRACE_USED_LOG"  # names the file into which a run of the book has its records' keys noted
@@ -97,6 +90,17 @@ class Store:
         self.note_use(key)
         return table.slice(index[key], 1).to_pylist()[0]
 
+    def cached(self, key: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return the record under ``key``; where there is none, store the one that ``compute`` makes first.
+
+        Either way the record comes from the disk, so that it is the same in the run that computes it and in later ones.
+        """
+        record = self.get(key)
+        if record is None:
+            self.put(key, compute())
+            record = self.get(key)
+        return record
+
     def __contains__(self, key: str) -> bool:
         return self._read_part(self.parts / f"{key}.parquet") is not None or key in self._read_merged()[0]
 
@@ -122,11 +126,11 @@ class Store:
         self._schema = None
 
     def __len__(self) -> int:
-        return self._table().num_rows
+        return self._merge(self._read_parts()).num_rows
 
     def records(self) -> pd.DataFrame:
         """All records, one row a key, sorted by key; array columns hold lists, missing columns None."""
-        table = self._table()
+        table = self._merge(self._read_parts())
         return pd.DataFrame(table.to_pylist(), columns=table.column_names)
 
     def compact(self) -> None:
@@ -160,14 +164,11 @@ class Store:
     def _check_types(self, schema: pa.Schema) -> None:
         """Note the columns of a new record; ValueError where one has another type than in the records before it."""
         if self._schema is None:
-            self._schema = self._table().schema
+            self._schema = self._merge(self._read_parts()).schema
         try:
             self._schema = _unified([self._schema, schema])
         except StoreError as error:
             raise ValueError(f"the record does not fit {self.path}: {error}") from None
-
-    def _table(self) -> pa.Table:
-        return self._merge(self._read_parts())
 
     def _merge(self, parts: dict[Path, pa.Table]) -> pa.Table:
         """Parts over the merged file, each key once, sorted by key."""
@@ -188,8 +189,7 @@ class Store:
 
     def _read_parts(self) -> dict[Path, pa.Table]:
         # A hidden file is one that somebody is still writing; glob shows it all the same.
-        found = sorted(self.parts.glob("*.parquet")) if self.parts.is_dir() else []
-        paths = [path for path in found if not path.name.startswith(".")]
+        paths = [path for path in sorted(self.parts.glob("*.parquet")) if not path.name.startswith(".")]
         tables = {path: self._read_part(path) for path in paths}
         return {path: table for path, table in tables.items() if table is not None}
 
@@ -295,83 +295,3 @@ def _read(path: Path) -> pa.Table:
     if "key" not in table.column_names:
         raise StoreError(f"{path} has no key column: it was not written by this library; move it elsewhere")
     return table
-
-
-# --- samples --------------------------------------------------------------------------------------------------
-
-_SAMPLE_SCHEMA = pa.schema(
-    {
-        "key": pa.string(),
-        "input_ids": pa.list_(pa.int64()),
-        "prompt": pa.list_(pa.int64()),
-        "reasoning": pa.list_(pa.int64()),
-        "output": pa.list_(pa.int64()),
-        "gold": pa.list_(pa.bool_()),
-        "response": pa.list_(pa.int64()),
-        "tokens": pa.list_(pa.string()),
-        "sentences": pa.list_(pa.list_(pa.int64())),
-        "mask_token_id": pa.int64(),
-        "metadata": pa.string(),
-    }
-)
-
-
-def save_samples(path: str | os.PathLike, samples: Iterable[Sample]) -> None:
-    """Write ``samples`` with every field to one parquet file, atomically.
-
-    Raises
-    ------
-    ValueError
-        If some metadata is not JSON (tuples come back as lists).
-    """
-    rows = [_sample_row(sample) for sample in samples]
-    _write_atomic(pa.Table.from_pylist(rows, schema=_SAMPLE_SCHEMA), Path(path))
-
-
-def load_samples(path: str | os.PathLike) -> list[Sample]:
-    """Read what `save_samples` wrote; StoreError where the file is damaged."""
-    path = Path(path)
-    table = _read(path)
-    missing = set(_SAMPLE_SCHEMA.names) - set(table.column_names)
-    if missing:
-        raise StoreError(f"{path} lacks the columns {sorted(missing)}: it does not hold samples")
-    try:
-        return [_row_sample(row) for row in table.to_pylist()]
-    except (TypeError, ValueError) as error:  # empty fields, other types, spans that do not fit the ids
-        raise StoreError(f"{path} holds something that is no sample ({error}): make the samples again") from error
-
-
-def _sample_row(sample: Sample) -> dict[str, Any]:
-    spans = {name: list(getattr(sample.segments, name)) for name in ("prompt", "reasoning", "output")}
-    return {
-        "key": sample_fingerprint(sample),
-        "input_ids": sample.input_ids.tolist(),
-        **spans,
-        "gold": None if sample.gold is None else sample.gold.tolist(),
-        "response": list(sample.response),
-        "tokens": sample.tokens,
-        "sentences": None if sample.sentences is None else [list(span) for span in sample.sentences],
-        "mask_token_id": sample.mask_token_id,
-        "metadata": to_json(sample.metadata, f"metadata of sample {sample.id}"),
-    }
-
-
-def _row_sample(row: dict[str, Any]) -> Sample:
-    return Sample(
-        input_ids=torch.tensor(row["input_ids"], dtype=torch.long),
-        segments=Segments(row["prompt"], row["reasoning"], row["output"]),
-        gold=None if row["gold"] is None else torch.tensor(row["gold"], dtype=torch.bool),
-        response=tuple(row["response"]),
-        tokens=row["tokens"],
-        sentences=None if row["sentences"] is None else [tuple(span) for span in row["sentences"]],
-        mask_token_id=row["mask_token_id"],
-        metadata=json.loads(row["metadata"]),
-    )
-
-
-def to_json(value: Any, name: str) -> str:
-    """JSON text of ``value``; ValueError naming ``name`` where it has no JSON form."""
-    try:
-        return json.dumps(value, ensure_ascii=False, sort_keys=True)
-    except TypeError as error:
-        raise ValueError(f"{name} is not JSON-ready ({error}): keep to numbers, text, lists and dicts") from error

@@ -13,10 +13,9 @@ import pytest
 import torch
 
 from flashtrace_lib import store as store_module
-from flashtrace_lib.fingerprints import fingerprint, sample_fingerprint
-from flashtrace_lib.store import Store, StoreError, load_samples, save_samples
+from flashtrace_lib.fingerprints import fingerprint
+from flashtrace_lib.store import Store, StoreError
 from tests.environment import ROOT
-from tests.oracles.tiny import tiny_sample
 
 RECORD = {
     "name": "flow ρ",
@@ -265,43 +264,19 @@ def test_a_part_that_is_being_written_is_neither_read_nor_kept_by_compaction(sto
     assert not half.exists()
 
 
-# --- samples
+def test_a_cached_record_is_computed_once_and_always_read_from_the_disk(store):
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return {"spans": ((0, 1), (1, 4)), "scores": torch.ones(2)}
+
+    first = store.cached("a", compute)
+    assert first == store.cached("a", compute) == Store(store.path).cached("a", compute) == store.get("a")
+    assert first == {"spans": [[0, 1], [1, 4]], "scores": [1.0, 1.0], "key": "a"} and len(calls) == 1
 
 
-def test_samples_round_trip(tmp_path):
-    full = tiny_sample()
-    full.tokens = [f"▁{i}\n" for i in range(16)]
-    full.sentences = [(1, 4), (4, 8), (9, 15)]
-    full.response = (9, 15)
-    full.metadata |= {"seed": 3, "nested": {"a": [1, 2.5, None]}, "text": "é\u2028"}
-    bare = tiny_sample(reasoning=(12, 12), seed=4)
-    bare.gold, bare.mask_token_id, bare.metadata = None, None, {}
-    path = tmp_path / "deep" / "samples.parquet"
-    save_samples(path, [full, bare])
-    loaded = load_samples(path)
-    assert len(loaded) == 2
-    for before, after in zip([full, bare], loaded, strict=True):
-        assert torch.equal(before.input_ids, after.input_ids) and after.input_ids.dtype == torch.long
-        assert before.segments == after.segments and before.response == after.response
-        assert (before.gold is None) == (after.gold is None)
-        assert before.gold is None or torch.equal(before.gold, after.gold)
-        assert before.tokens == after.tokens and before.sentences == after.sentences
-        assert before.mask_token_id == after.mask_token_id and before.metadata == after.metadata
-        assert sample_fingerprint(before) == sample_fingerprint(after)
-    save_samples(path, [])
-    assert load_samples(path) == []
-
-
-def test_damaged_samples_and_odd_metadata_are_named(tmp_path):
-    path = tmp_path / "samples.parquet"
-    sample = tiny_sample()
-    save_samples(path, [sample])
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(StoreError, match="samples.parquet is damaged"):
-        load_samples(path)
-    sample.metadata["bad"] = torch.ones(1)
-    with pytest.raises(ValueError, match="metadata of sample tiny-0 is not JSON-ready"):
-        save_samples(path, [sample])
-    Store(tmp_path / "x").put("a", {"x": 1})
-    with pytest.raises(StoreError, match="does not hold samples"):
-        load_samples(tmp_path / "x.parts" / "a.parquet")
+def test_a_cached_record_that_cannot_be_computed_leaves_nothing(store):
+    with pytest.raises(ZeroDivisionError):
+        store.cached("a", lambda: {"x": 1 / 0})
+    assert "a" not in store and store.cached("a", lambda: {"x": 1})["x"] == 1

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass
+from typing import Any
 
 import torch
 import transformers
@@ -13,7 +15,7 @@ from ..attribution import Attribution, Method
 from ..fingerprints import code_fingerprint, fingerprint, model_fingerprint, sample_fingerprint
 from ..metrics.deletion import Scorer
 from ..sample import Sample
-from ..store import Store, to_json
+from ..store import Store
 from .results_table import Record, has_curve
 
 RECORD_VERSION = 1  # raise when what a record's raw columns mean changes; definitions of metrics do not matter
@@ -127,3 +129,11 @@ def labelled(methods: Iterable[Method] | Mapping[str, Method]) -> dict[str, Meth
 def labels(sample: Sample) -> dict[str, str]:
     """Names under which a sample appears in the tables."""
     return {"sample": sample.id, **{name: str(sample.metadata.get(name, "")) for name in ("task", "cell")}}
+
+
+def to_json(value: Any, name: str) -> str:
+    """JSON text of ``value``; ValueError naming ``name`` where it has no JSON form."""
+    try:
+        return json.dumps(value, ensure_ascii=False, sort_keys=True)
+    except TypeError as error:
+        raise ValueError(f"{name} is not JSON-ready ({error}): keep to numbers, text, lists and dicts") from error

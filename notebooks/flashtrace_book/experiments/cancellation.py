@@ -11,6 +11,7 @@ leave about √(Σ w_i²) / Σ w_i, which is 1/√m for m equal weights.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -118,9 +119,7 @@ def cancellation(run: Run, model: torch.nn.Module, samples: Iterable[Sample]) ->
     store, model_key, rows = Store(run.store("cancellation")), model_fingerprint(model), []
     for sample in tqdm(list(samples), desc="cancellation"):
         key = record_key(model_key, sample, run.profile.hops)
-        if key not in store:
-            store.put(key, measured(model, sample, run.profile.hops))
-        record = store.get(key)
+        record = store.cached(key, partial(measured, model, sample, run.profile.hops))
         named = {"sample": sample.id, "cell": str(sample.metadata.get("cell", ""))}
         spans = zip(record["kept"], record["independent"], record["n_target"], strict=True)
         rows += [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -80,10 +81,7 @@ def causal_frame(
     model_key, rows = model_fingerprint(model), []
     for sample in tqdm(list(samples), desc="masked answers"):
         key = record_key(model_key, sample, method, seed)
-        record = store.get(key)
-        if record is None:
-            record = masked_answers(model, tokenizer, sample, method, seed)
-            store.put(key, record)
+        record = store.cached(key, partial(masked_answers, model, tokenizer, sample, method, seed))
         for i, masked in enumerate(MASKED):
             rows.append(
                 {"sample": sample.id, "cell": str(sample.metadata.get("cell", "")), "masked": masked,
