@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from ..attribution import Method
 from ..metrics.deletion import Scorer
 from ..sample import Sample
 from ..store import Store
+from .job import Job, Memory, choose_scorer
 from .recorder import Recorder, labelled, labels
 from .results_table import (
     DEFAULT_METRICS,
@@ -26,6 +29,7 @@ from .results_table import (
     has_curve,
     summarise,
 )
+from .runners import runner_of
 
 __all__ = ["METRICS", "audit", "evaluate", "frame_from_records", "summarise"]
 
@@ -66,13 +70,15 @@ def evaluate(
     steps : int
         Groups of the deletion curve.
     scorer : Scorer, optional
-        Default: ``Scorer(model, precision="auto")``.
+        Default: ``Scorer(model, precision="auto")``. With this precision, and no dtype, the arithmetic is chosen here,
+        before the first missing curve and for all of them: that of the store's curves of this model, else by
+        `metrics.choose_dtype`. Each record notes it (``curve_dtype``, ``curve_note``).
     progress : bool
         Show a progress bar.
-    executor : int, str or distributed.Client, optional
+    executor : int, str, distributed.Client or callable, optional
         Evaluate on several devices: so many worker processes on this machine, or the workers of the scheduler at this
-        address (``"tcp://host:8786"``) or of this client. One task is one sample with all methods; the frame is the
-        one that a serial run gives. See `cluster`.
+        address (``"tcp://host:8786"``) or of this client, see `on_dask`. One task is one sample with all methods; the
+        frame is the one that this process would give. A callable is used as the `job.Runner` of the tasks.
     recipe : callable, optional
         Makes the model on a worker; returns it, or what `load_model` returns. Not needed for a model of `load_model`
         that was not changed since.
@@ -83,21 +89,14 @@ def evaluate(
         See `frame_from_records`.
     """
     check_metrics(metrics)
-    methods, samples = labelled(methods), list(samples)
-    recorder = Recorder(model, scorer, steps)
+    run = runner_of(executor, recipe, model)
     needs_curve = any(name in ON_CURVE for name in metrics)
-    records = []
-    with tqdm(total=len(samples) * len(methods), desc="evaluate", **({} if progress else {"disable": True})) as bar:
-        if executor is not None:
-            from .on_dask import evaluate_on  # here, since Dask is an optional part
-
-            records = evaluate_on(executor, recipe, recorder, store, methods, samples, needs_curve, bar)
-            return frame_from_records(records, metrics)
-        for sample in samples:
-            for label, method in methods.items():
-                bar.set_postfix_str(f"{label} on {sample.id}", refresh=False)
-                records.append(recorder.resume(store, label, method, sample, needs_curve))
-                bar.update()
+    job = Job(Recorder(model, scorer, steps), labelled(methods), Memory() if store is None else store, needs_curve)
+    samples = list(samples)
+    job.recorder.scorer = choose_scorer(job, samples)
+    total = len(samples) * len(job.methods)
+    with tqdm(total=total, desc="evaluate", **({} if progress else {"disable": True})) as bar:
+        records = [record for of_sample in run(job, samples, bar) for record in of_sample]
     return frame_from_records(records, metrics)
 
 
@@ -112,7 +111,7 @@ def audit(
     steps: int = 20,
     scorer: Scorer | None = None,
 ) -> pd.DataFrame:
-    """Recompute ``k`` randomly chosen stored records from nothing and compare every raw column and metric.
+    """Recompute ``k`` randomly chosen stored records from scratch and compare every raw column and metric.
 
     The scores are computed again from the model and the sample. The curve is computed again for the stored
     scores where those agree, so that two nearly tied tokens that swap ranks on another machine are no false
@@ -142,6 +141,7 @@ def audit(
         If none of the pairs is stored.
     """
     methods, recorder = labelled(methods), Recorder(model, scorer, steps)
+    in_dtype = cache(lambda dtype: replace(recorder.scorer, dtype=dtype))  # the scorers of the stored curves
     pairs = [(label, method, sample) for sample in samples for label, method in methods.items()]
     stored = [pair for pair in pairs if recorder.key(pair[1], pair[2]) in store]
     if not stored:
@@ -152,19 +152,18 @@ def audit(
     rows = []
     for label, method, sample in tqdm(random.Random(seed).sample(stored, min(k, len(stored))), desc="audit"):
         record = store.get(recorder.key(method, sample))
+        recorder.scorer = in_dtype(record.get("curve_dtype"))
         shared = {"sample": sample.id, "method": label}
         rows += [shared | row for row in _compare(record, _recompute(recorder, method, sample, record))]
     return pd.DataFrame(rows)
 
 
 def _recompute(recorder: Recorder, method: Method, sample: Sample, record: Record) -> Record:
-    """A fresh record to hold against ``record``."""
+    """A new record to compare with ``record``, whose curve is computed for the stored scores where they agree."""
     fresh = recorder.attribution(method, sample) | labels(sample)
     if has_curve(record):
         scores = record["scores"] if _agree("scores", record, fresh) else fresh["scores"]
-        decided, recorder.scorer = recorder.scorer, recorder.scorer.in_dtype(record["curve_dtype"])
         fresh |= recorder.curve(sample, scores)
-        recorder.scorer = decided
     return fresh
 
 

@@ -3,223 +3,236 @@
     evaluate(methods, samples, model, store=store, executor=2)                      # worker processes of this machine
     evaluate(methods, samples, model, store=store, executor="tcp://10.0.0.1:8786")  # `dask scheduler`, `dask worker`
 
-All methods of a sample go to one worker, since they share the ends of its deletion curve. The caller decides the
-scorer's arithmetic, on the very curve that a serial run decides by, so that both give the same keys and records. A
-worker writes to the store itself where it can reach the folder: what it has finished survives it, and its samples are
-run again elsewhere, from what is stored on. A worker process evaluates one sample at a time, however many threads it
-has, because attribution listens to the model's forward passes.
+A worker writes to the store itself where it can reach it: what it has finished survives it, and another worker goes on
+from there. The caller stores the records of workers that cannot. A worker process evaluates one sample at a time,
+however many threads it has, because attribution listens to the model's forward passes.
 """
 
 from __future__ import annotations
 
-import hashlib
+import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from ..attribution import Method
+from ..bench.memory import KEEP_PAGES
 from ..fingerprints import code_fingerprint, model_fingerprint
 from ..load import recipe_of
 from ..metrics.deletion import Scorer
 from ..sample import Sample
 from ..store import Store
-from .executors import check_executor, connected, import_distributed
+from .job import Job, Memory, Runner
 from .recorder import Recorder
-from .results_table import Record, has_curve
+from .results_table import Record
+
+CONNECT_SECONDS = 60  # for a scheduler to answer and its first worker to register
 
 
 @dataclass(frozen=True)
-class _Job:
-    """What all tasks of one `evaluate_on` share.
+class _Work:
+    """All that a worker needs to make the caller's `Job` its own."""
 
-    Parameters
-    ----------
-    probe : Path, optional
-        A file in the store's folder; who sees it can reach the store.
-    threads : int, optional
-        Threads of a worker's arithmetic; left alone where None.
-    """
-
+    name: str  # another one for each job
     recipe: Callable[[], Any]
-    methods: dict[str, Method]
-    steps: int
-    scorer: dict[str, Any]
-    needs_curve: bool
     model_key: str
     code: str
+    scorer: dict[str, Any]  # arguments of the caller's `Scorer`, without the model
+    steps: int
+    methods: dict[str, Method]
     store: Path | None
-    probe: Path | None
-    threads: int | None
-
-
-class _Carried:
-    """Stands in for a store out of reach: its records come with the task, and new ones go back with the result."""
-
-    def __init__(self, records: dict[str, Record]):
-        self.records, self.new = records, {}
-
-    def get(self, key: str) -> Record | None:
-        return self.records.get(key)
-
-    def put(self, key: str, record: Record) -> None:
-        self.records[key] = self.new[key] = record
+    needs_curve: bool
 
 
 # --- the caller
 
 
-def evaluate_on(
-    executor: Any,
-    recipe: Callable[[], Any] | None,
-    recorder: Recorder,
-    store: Store | None,
-    methods: Mapping[str, Method],
-    samples: Sequence[Sample],
-    needs_curve: bool,
-    bar: Any,
-) -> list[Record]:
-    """Records of all pairs, in the order of a serial run; called by `evaluation.evaluate`, which has the parameters.
+def dask_runner(executor: Any, recipe: Callable[[], Any] | None, model: torch.nn.Module) -> Runner:
+    """Runner that sends the tasks to the workers of ``executor``; `evaluation.evaluate` has the parameters.
 
     Raises
     ------
     ValueError
-        If Dask is missing, the executor is none or cannot be reached, the model cannot be made on a worker, or is
-        another one there than here.
+        If Dask is missing, the executor is none, or it is not known how to make the model on a worker. The runner
+        raises it if the scheduler cannot be reached, or a worker has another model or other code than the caller.
     """
-    check_executor(executor)
-    recipe = recipe or recipe_of(recorder.model)
+    distributed = import_distributed()
+    whole = isinstance(executor, int) and not isinstance(executor, bool) and executor > 0
+    client = isinstance(executor, distributed.Client) and not executor.asynchronous
+    if not (whole or client or isinstance(executor, str)):
+        raise ValueError(
+            "executor is a number of worker processes, the address of a scheduler or a synchronous "
+            f"distributed.Client, got {executor!r}"
+        )
+    recipe = recipe or recipe_of(model)
     if recipe is None:
         raise ValueError(
             "the workers do not know how to make this model: load it with load_model, or pass recipe=, a callable "
             "that makes it, for example functools.partial(load_model, 'Qwen/Qwen3-8B', dtype='bfloat16')"
         )
-    results: dict[int, list[Record]] = {}
-    todo: dict[int, dict[str, Record]] = {}  # sample -> what the store holds of it
-    for index, sample in enumerate(samples):
-        known = _known(recorder, store, methods, sample)
-        complete = len(known) == len(methods) and all(has_curve(r) or not needs_curve for r in known.values())
-        if complete or (needs_curve and not recorder.scorer.settled()):
-            results[index] = [recorder.resume(store, *pair, sample, needs_curve) for pair in methods.items()]
-            bar.update(len(methods))
-        else:
-            todo[index] = known
+    return partial(_run, executor, recipe)
+
+
+def import_distributed():
+    """The module `distributed`; ValueError where it is not installed."""
+    try:
+        import distributed
+    except ImportError as error:
+        raise ValueError("executor needs Dask: `pip install -e .[cluster]`, or leave executor out") from error
+    return distributed
+
+
+def _run(executor: Any, recipe: Callable, job: Job, samples: Sequence[Sample], bar: tqdm) -> list[list[Record]]:
+    """Records of each sample: the workers run what is unfinished, this process reads the rest from the store."""
+    todo = {i: sample for i, sample in enumerate(samples) if job.unfinished(sample)}
+    found = {i: job.run(sample, bar) for i, sample in enumerate(samples) if i not in todo}
     if todo:
-        with ExitStack() as stack:
-            client, threads = stack.enter_context(connected(executor, len(todo)))
-            probe = stack.enter_context(_probe(store)) if store is not None else None
-            path = None if store is None else store.path.resolve()
-            job = _Job(
-                recipe, dict(methods), recorder.steps, recorder.scorer.settings(), needs_curve, recorder.model_key,
-                code_fingerprint(), path, probe, threads,
-            )  # fmt: skip
-            for index, records in _run(client, job, samples, todo, store):
-                results[index] = records
-                bar.update(len(methods))
-    return [record for index in range(len(samples)) for record in results[index]]
+        work = _work(job, recipe)
+        with connected(executor, len(todo)) as client:
+            for i, records in _results(client, work, job, todo):
+                found[i] = records
+                bar.update(len(records))
+    return [found[i] for i in range(len(samples))]
 
 
-def _known(recorder: Recorder, store: Store | None, methods: Mapping[str, Method], sample: Sample) -> dict[str, Record]:
-    """Stored records of one sample by key."""
-    if store is None:
-        return {}
-    found = {key: store.get(key) for key in (recorder.key(method, sample) for method in methods.values())}
-    return {key: record for key, record in found.items() if record is not None}
+def _work(job: Job, recipe: Callable[[], Any]) -> _Work:
+    """The job without its model and its open store, which cannot be sent."""
+    recorder, path = job.recorder, None
+    if isinstance(job.store, Store):
+        job.store.parts.mkdir(parents=True, exist_ok=True)  # a worker that sees this folder can reach the store
+        path = job.store.path.resolve()
+    scorer = {f.name: getattr(recorder.scorer, f.name) for f in fields(Scorer) if f.init and f.name != "model"}
+    return _Work(
+        uuid.uuid4().hex, recipe, recorder.model_key, code_fingerprint(), scorer, recorder.steps, job.methods, path,
+        job.needs_curve,
+    )  # fmt: skip
 
 
-def _run(
-    client, job: _Job, samples: Sequence[Sample], todo: dict[int, dict[str, Record]], store: Store | None
-) -> Iterator[tuple[int, list[Record]]]:
-    """Submit the samples ``todo``; yield index and records of each as it is done."""
+def _results(client, work: _Work, job: Job, samples: dict[int, Sample]) -> Iterator[tuple[int, list[Record]]]:
+    """Index and records of each of ``samples``, as they are finished; stored where the worker could not do so."""
     distributed = import_distributed()
-    payload, name = distributed.protocol.pickle.dumps(job), uuid.uuid4().hex  # pickled once, not for every task
-    futures = {
-        client.submit(_evaluate_sample, name, payload, samples[index], known, pure=False): index
-        for index, known in todo.items()
-    }
+    futures = {client.submit(_evaluate_sample, work, s, job.stored(s), pure=False): i for i, s in samples.items()}
     try:
         for future in distributed.as_completed(list(futures), loop=client.loop):
             index = futures[future]
             try:
-                records, new = future.result()
+                records = future.result()
             except distributed.scheduler.KilledWorker as error:
                 error.add_note(f"while evaluating sample {samples[index].id}: have the workers memory enough for it?")
                 raise
-            for key, record in new.items():  # of a worker that cannot reach the store
-                store.put(key, record)
+            for record in records:
+                job.keep(record, job.store.get(record["key"]))
             del futures[future]
             yield index, records
     finally:
-        if futures:  # an error or an interrupt: what has not begun need not run
+        if futures:  # an error or an interrupt: tasks that have not begun need not run
             client.cancel(list(futures))
-
-
-@contextmanager
-def _probe(store: Store) -> Iterator[Path]:
-    """Leave a file where only who can reach the store will see it."""
-    store.parts.mkdir(parents=True, exist_ok=True)
-    path = store.parts.resolve() / f".{uuid.uuid4().hex}.tmp.probe"  # compaction sweeps such names up, should we die
-    path.touch()
-    try:
-        yield path
-    finally:
-        path.unlink(missing_ok=True)
 
 
 # --- a worker
 
 _LOCK = threading.Lock()
-_HELD: dict[str, tuple] = {}  # of this process: "job" -> (its name, job, recorder, store), "model" -> (its hash, model)
+_HELD: dict[str, Any] = {}  # by this process: a model, how it was made, the work that it is used for, its recorder
 
 
-def _evaluate_sample(
-    name: str, payload: bytes, sample: Sample, known: dict[str, Record]
-) -> tuple[list[Record], dict[str, Record]]:
-    """Records of one sample, and those of them by key that the caller has to store."""
+def _evaluate_sample(work: _Work, sample: Sample, known: dict[str, Record]) -> list[Record]:
+    """Records of one sample; ``known`` are those that the caller's store holds of it."""
     with _LOCK:
-        job, recorder, reached = _prepared(name, payload)
-        carried = _Carried(known) if job.store is not None and reached is None else None
-        store = reached if carried is None else carried
-        records = [recorder.resume(store, *pair, sample, job.needs_curve) for pair in job.methods.items()]
-        return records, {} if carried is None else carried.new
+        store = None if work.store is None else Store(work.store)
+        reached = store is not None and store.parts.is_dir()
+        job = Job(_recorder(work), work.methods, store if reached else Memory(known), work.needs_curve)
+        return job.run(sample, tqdm(disable=True))
 
 
-def _prepared(name: str, payload: bytes) -> tuple[_Job, Recorder, Store | None]:
-    """Job, recorder and store (None where it is out of reach), made by the first task of a job on this process."""
-    if _HELD.get("job", (None,))[0] != name:
-        from distributed.protocol import pickle
-
-        job: _Job = pickle.loads(payload)
-        if job.threads is not None:
-            torch.set_num_threads(job.threads)
-        if code_fingerprint() != job.code:
-            raise ValueError("this worker runs other code of flashtrace_lib than the caller: restart it from the same")
-        model = _model(job)
-        recorder = Recorder(model, Scorer.from_settings(model, job.scorer), job.steps)
-        _HELD["job"] = (name, job, recorder, Store(job.store) if job.probe is not None and job.probe.exists() else None)
-    return _HELD["job"][1:]
-
-
-def _model(job: _Job) -> torch.nn.Module:
-    """The model of ``job``, kept from an earlier job where that had the same; ValueError where it is another."""
-    from distributed.protocol import pickle
-
-    digest = hashlib.sha256(pickle.dumps((job.recipe, job.model_key))).hexdigest()
-    if _HELD.get("model", (None,))[0] != digest:
+def _recorder(work: _Work) -> Recorder:
+    """The recorder of ``work``, made by its first task on this process; ValueError where code or model are others."""
+    if _HELD.get("work") == work.name:
+        return _HELD["recorder"]
+    if code_fingerprint() != work.code:
+        raise ValueError("this worker runs other code of flashtrace_lib than the caller: restart it from the same")
+    made_by = import_distributed().protocol.pickle.dumps((work.recipe, work.model_key))
+    if _HELD.get("made_by") != made_by:
         _HELD.clear()  # one model at a time fits a device
-        made = job.recipe()
-        _HELD["model"] = (digest, made[0] if isinstance(made, tuple) else made)
-    model = _HELD["model"][1]
+        made = work.recipe()
+        _HELD.update(made_by=made_by, model=made[0] if isinstance(made, tuple) else made)
+    model = _HELD["model"]
     seen = model_fingerprint(model)
-    if seen != job.model_key:
+    if seen != work.model_key:
         _HELD.clear()
         raise ValueError(
-            f"the worker's model ({seen}) is another one than the caller's ({job.model_key}): pass a recipe= that "
+            f"the worker's model ({seen}) is another one than the caller's ({work.model_key}): pass a recipe= that "
             "makes the same weights in the same dtype, adapters and changes in place included"
         )
-    return model
+    _HELD.update(work=work.name, recorder=Recorder(model, Scorer(model, **work.scorer), work.steps))
+    return _HELD["recorder"]
+
+
+# --- the workers
+
+
+@contextmanager
+def connected(executor: Any, n_tasks: int) -> Iterator[Any]:
+    """A client with at least one worker; closed in the end unless it was given."""
+    distributed = import_distributed()
+    with ExitStack() as stack:
+        client = executor
+        if isinstance(executor, int):
+            executor = stack.enter_context(_local_workers(min(executor, n_tasks)))
+        try:
+            if not isinstance(executor, distributed.Client):
+                client = distributed.Client(executor, timeout=CONNECT_SECONDS, set_as_default=False)
+                stack.enter_context(client)
+            client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise ValueError(
+                f"no scheduler with a worker answers at {executor}: start `dask scheduler` and `dask worker ADDRESS`, "
+                "or give a number of local processes"
+            ) from error
+        yield client
+
+
+@contextmanager
+def _local_workers(n_workers: int) -> Iterator[Any]:
+    """Worker processes of this machine, restarted should they die, each with its share of the threads and GPUs."""
+    import dask
+
+    distributed = import_distributed()
+    # the default port of the dashboard may be somebody else's
+    quiet = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    options = {**quiet, "nthreads": 1, "memory_limit": 0}
+    workers = {
+        i: {"cls": distributed.Nanny, "options": {**options, "env": share}}
+        for i, share in enumerate(gpu_shares(n_workers))
+    }
+    environment = KEEP_PAGES | {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // n_workers))}
+    before = dict(os.environ)
+    try:
+        with (
+            dask.config.set({"distributed.nanny.pre-spawn-environ": environment}),
+            distributed.SpecCluster(workers, {"cls": distributed.Scheduler, "options": quiet}) as cluster,
+        ):
+            yield cluster
+    finally:
+        for name in (*environment, "PYTHONHASHSEED", "__DASK_PARENT_PID"):  # set here for the workers to inherit
+            os.environ.pop(name, None)
+            os.environ.update({name: before[name]} if name in before else {})
+
+
+def gpu_shares(n_workers: int) -> list[dict[str, str]]:
+    """Environment of each worker process: an equal part of the visible GPUs, or one of them in turn; empty without."""
+    count = torch.cuda.device_count()
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = named.split(",")[:count] if named else [str(i) for i in range(count)]
+    if not gpus:
+        return [{}] * n_workers
+    each = max(1, len(gpus) // n_workers)
+    parts = [gpus[i * each : (i + 1) * each] or [gpus[i % len(gpus)]] for i in range(n_workers)]
+    return [{"CUDA_VISIBLE_DEVICES": ",".join(part)} for part in parts]

@@ -15,14 +15,13 @@ from ..attribution import Attribution, Method
 from ..fingerprints import code_fingerprint, fingerprint, model_fingerprint, sample_fingerprint
 from ..metrics.deletion import Scorer
 from ..sample import Sample
-from ..store import Store
-from .results_table import Record, has_curve
+from .results_table import Record
 
 RECORD_VERSION = 1  # raise when what a record's raw columns mean changes; definitions of metrics do not matter
 
 
 class Recorder:
-    """What all records of one run share: the model, the scorer, the grid and the provenance."""
+    """What all records of one run share: the model, the scorer, the number of steps and the provenance."""
 
     def __init__(self, model, scorer: Scorer | None, steps: int):
         if scorer is not None and scorer.model is not model:
@@ -43,25 +42,6 @@ class Recorder:
     def key(self, method: Method, sample: Sample) -> str:
         """Key of everything that shapes the record."""
         return record_key(self.model_key, sample_fingerprint(sample), method, self.steps, self.scorer.precision)
-
-    def resume(self, store: Store | None, label: str, method: Method, sample: Sample, needs_curve: bool) -> Record:
-        """The stored record, or a new one, or the stored one with the curve it lacked; what is new is stored."""
-        key = self.key(method, sample)
-        stored = store.get(key) if store is not None else None
-        record = stored
-        try:
-            if record is None:
-                record = self.attribution(method, sample)
-            if needs_curve and not has_curve(record):
-                record = record | self.curve(sample, record["scores"])
-        except Exception as error:
-            error.add_note(f"while evaluating {label} on sample {sample.id}")
-            raise
-        # The key knows nothing of names: a renamed method or cell finds its record and shows under the new name.
-        record = record | labels(sample) | {"method": label, "key": key}
-        if store is not None and (stored is None or has_curve(stored) != has_curve(record)):
-            store.put(key, record)
-        return record
 
     def attribution(self, method: Method, sample: Sample) -> Record:
         """Attribute, and return the raw columns that need no deletion curve."""

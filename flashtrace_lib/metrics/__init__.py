@@ -35,7 +35,7 @@ from .curve import (
     rise,
     sharpen,
 )
-from .deletion import DeletionCurve, Scorer, deletion_curve
+from .deletion import DeletionCurve, Scorer, choose_dtype, deletion_curve
 from .intervals import mean_interval
 from .recovery import r_precision, recovery_cap, recovery_rate, top_count
 
@@ -47,6 +47,7 @@ __all__ = [
     "HIGHER_IS_BETTER",
     "DeletionCurve",
     "Scorer",
+    "choose_dtype",
     "cumulative",
     "deletion_curve",
     "density",

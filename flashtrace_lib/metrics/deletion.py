@@ -1,14 +1,13 @@
-"""The deletion curve: what the model still says as the most important input tokens are masked (appendix F.2).
+"""The deletion curve: the response's likelihood as the most important input tokens are masked (appendix F.2).
 
-`schedule` says which tokens are masked at step k; `scoring_model` runs the forward passes.
+`curve` says which tokens are masked at step k; `batched_forward` runs the forward passes.
 """
 
 from __future__ import annotations
 
 import copy
 import hashlib
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -16,7 +15,7 @@ from torch import nn
 from ..model.batched_forward import log_prob_of, score_rows
 from ..model.state import check_budget
 from ..sample import Sample, seeded_generator
-from .curve import cumulative, masked_counts, ranking, ranks_nothing
+from .curve import cumulative, is_flagged, masked_counts, normalise_response, ranking, ranks_nothing, rise
 
 
 @dataclass
@@ -80,92 +79,71 @@ def deletion_curve(model, sample: Sample, scores, steps: int = 20, max_batch_byt
     return Scorer(model, max_batch_bytes=max_batch_bytes).curve(sample, scores, steps)
 
 
+@dataclass(eq=False)
 class Scorer:
-    """Computes deletion curves with one model; methods that share a sample share its s_0 and s_K.
+    """Computes deletion curves with one model in one arithmetic; methods that share a sample share its s_0 and s_K.
 
     Parameters
     ----------
     model : transformers.PreTrainedModel
         Must not change while the scorer is in use.
     precision : {"model", "auto"}
-        ``"auto"`` makes a bfloat16 copy of a float32 model where the CPU computes in bfloat16 natively. The copy
-        is used only if RISE of its first curve stays within ``tolerance`` of RISE in float32; ``dtype`` and ``note``
-        say what was decided.
+        ``"auto"`` allows an evaluation that is given this scorer to use one in bfloat16 instead (`choose_dtype`). The
+        scorer itself never changes its arithmetic.
     max_batch_bytes : int, optional
         See `deletion_curve`.
     tolerance : float
-        Largest accepted change of RISE on the sample that decides; on others it may be larger.
+        Largest change of RISE that `choose_dtype` accepts.
+    dtype : str, optional
+        Arithmetic of the curves: the dtype of the model, or ``"bfloat16"``, for which the model is copied. Default: the
+        dtype of the model; ``precision="auto"`` sets it where bfloat16 is no option.
+    note : str
+        Why the curves are computed in this arithmetic; stored with each of them.
 
     Attributes
     ----------
-    dtype : str
-        Arithmetic in use.
-    note : str
-        Why.
     n_contexts : int
         Contexts scored so far.
+
+    Raises
+    ------
+    ValueError
+        If ``precision``, ``dtype`` or ``max_batch_bytes`` is none of these.
     """
 
-    def __init__(self, model, precision: str = "model", max_batch_bytes: int | None = None, tolerance: float = 0.01):
-        if precision not in ("model", "auto"):
-            raise ValueError(f'precision is "model" or "auto", got {precision!r}')
-        check_budget(max_batch_bytes)
-        self.model = model
-        self.precision = precision
-        self.max_batch_bytes = max_batch_bytes
-        self.tolerance = tolerance
-        self.note = "the model's own dtype"
-        self.n_contexts = 0
-        self._reduced: nn.Module | None = None
-        self._in_dtype: dict[str, Scorer] = {}
-        self._undecided = precision == "auto"
-        self._ends: dict[tuple[str, int, str], float] = {}  # (context, tokens masked, dtype) -> log-probability
+    model: nn.Module = field(repr=False)
+    precision: str = "model"
+    max_batch_bytes: int | None = None
+    tolerance: float = 0.01
+    dtype: str | None = None
+    note: str = "the model's own dtype"
+    n_contexts: int = field(default=0, init=False)
+
+    def __post_init__(self):
+        if self.precision not in ("model", "auto"):
+            raise ValueError(f'precision is "model" or "auto", got {self.precision!r}')
+        own = _dtype_name(self.model)
+        if self.dtype not in (None, own, "bfloat16"):
+            raise ValueError(f'dtype is "bfloat16" or that of the model, {own!r}, got {self.dtype!r}')
+        check_budget(self.max_batch_bytes)
+        if self.is_open and (reason := _no_choice(self.model)):
+            self.dtype, self.note = own, reason
+        self._network = _bfloat16_copy(self.model) if self.dtype == "bfloat16" != own else self.model
+        self._ends: dict[str, dict[int, float]] = {}  # context -> tokens masked -> log-probability
 
     @property
-    def dtype(self) -> str:
-        """Arithmetic in use, for example ``"float32"``."""
-        return _dtype_name(self._reduced if self._reduced is not None else self.model)
-
-    def settled(self) -> bool:
-        """Whether the arithmetic is decided; False where it takes the first curve that can tell."""
-        if self._undecided and (reason := _no_choice(self.model)):
-            self._undecided, self.note = False, reason
-        return not self._undecided
-
-    def settings(self) -> dict[str, Any]:
-        """All that `from_settings` needs to score as this one does: small, and can be sent to another process."""
-        names = ("precision", "max_batch_bytes", "tolerance", "note", "_undecided")
-        return {name: getattr(self, name) for name in names} | {"reduced": self._reduced is not None}
-
-    @classmethod
-    def from_settings(cls, model, settings: dict[str, Any]) -> Scorer:
-        """Scorer of another copy of the model, with the arithmetic that was decided on the first."""
-        scorer = cls(model, settings["precision"], settings["max_batch_bytes"], settings["tolerance"])
-        scorer.note, scorer._undecided = settings["note"], settings["_undecided"]
-        if settings["reduced"]:
-            scorer._reduced = _bfloat16_copy(model)
-        return scorer
-
-    def in_dtype(self, dtype: str) -> Scorer:
-        """A scorer of this precision that has decided for ``dtype``: to compute a stored curve again as it was."""
-        if dtype not in self._in_dtype:
-            reduced = dtype == "bfloat16" and self.precision == "auto" and _cpu_float32(self.model)
-            note = f"{dtype}: as stored"
-            settings = self.settings() | {"note": note, "_undecided": False, "reduced": reduced}
-            self._in_dtype[dtype] = Scorer.from_settings(self.model, settings)
-        return self._in_dtype[dtype]
+    def is_open(self) -> bool:
+        """Whether `choose_dtype` may still choose another arithmetic."""
+        return self.precision == "auto" and self.dtype is None
 
     def curve(self, sample: Sample, scores, steps: int = 20) -> DeletionCurve:
         """Deletion curve of ``scores`` on ``sample``; see `deletion_curve`."""
         order = self._check(sample, scores)
         counts = masked_counts(len(order), steps)
-        if not self.settled():
-            self._decide(sample, order, counts)
-        model = self.model if self._reduced is None else self._reduced
-        log_probs = self._log_probs(model, sample, order, counts)
         return DeletionCurve(
-            log_probs, cumulative(scores, steps), counts, int(sample.mask_token_id), self.dtype, self.note
-        )
+            self._log_probs(sample, order, counts), cumulative(scores, steps), counts, int(sample.mask_token_id),
+            _dtype_name(self._network), self.note,
+        )  # fmt: skip
 
     def _check(self, sample: Sample, scores) -> torch.Tensor:
         """Validate the input and return the ranking, shape [|I|]."""
@@ -184,31 +162,10 @@ class Scorer:
             return torch.randperm(len(order), generator=seeded_generator("no ranking", sample))
         return order
 
-    def _decide(self, sample: Sample, order: torch.Tensor, counts: torch.Tensor) -> None:
-        """Settle on bfloat16 or stay with float32, and say why."""
-        from .curve import (
-            is_flagged,  # here, since metrics offers deletion_curve
-            normalise_response,
-            rise,
-        )
-
-        self._undecided = False
-        reduced = _bfloat16_copy(self.model)
-        curves = [self._log_probs(model, sample, order, counts) for model in (self.model, reduced)]
-        if is_flagged(curves[0]):  # RISE is 1 whatever the arithmetic: this sample cannot decide
-            self._undecided, self.note = True, "float32: not yet compared with bfloat16"
-            return
-        exact, rounded = (rise(normalise_response(curve)) for curve in curves)
-        if abs(exact - rounded) <= self.tolerance:
-            self._reduced = reduced
-        outcome = "bfloat16" if self._reduced is not None else "float32"
-        self.note = f"{outcome}: bfloat16 changes RISE by {rounded - exact:+.4f} (limit {self.tolerance:.4f})"
-
-    def _log_probs(self, model, sample: Sample, order: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    def _log_probs(self, sample: Sample, order: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         """s_k for each of ``counts``, float64 [steps + 1]; equal contexts are scored once."""
         context = _context_key(sample)
-        known = {n: self._ends.get((context, n, _dtype_name(model))) for n in (0, len(order))}
-        known = {n: value for n, value in known.items() if value is not None}
+        known = dict(self._ends.get(context, {}))
         todo = [n for n in counts.unique().tolist() if n not in known]
         start, stop = sample.response
         rows = sample.input_ids[: stop - 1].cpu().repeat(len(todo), 1)  # [B, L]: the last token predicts nothing
@@ -216,12 +173,58 @@ class Scorer:
             row[sample.segments.prompt[0] + order[:n]] = sample.mask_token_id
         if todo:
             measure = log_prob_of(sample.input_ids[start:stop])
-            picked = score_rows(model, rows, stop - start, measure, max_batch_bytes=self.max_batch_bytes)  # [B, R]
+            picked = score_rows(
+                self._network, rows, stop - start, measure, max_batch_bytes=self.max_batch_bytes
+            )  # [B, R]
             known.update(zip(todo, picked.double().sum(1).tolist(), strict=True))
             self.n_contexts += len(rows)
-        for n in (0, len(order)):
-            self._ends[context, n, _dtype_name(model)] = known[n]
+        self._ends[context] = {n: known[n] for n in (0, len(order))}
         return torch.tensor([known[n] for n in counts.tolist()], dtype=torch.float64)
+
+
+# How the note of a choice begins, after the arithmetic that was chosen.
+COMPARED = "bfloat16 changes RISE by"
+
+
+def choose_dtype(scorer: Scorer, sample: Sample, scores, steps: int = 20) -> Scorer:
+    """Scorer that an evaluation should work with: in bfloat16 where this is faster and changes RISE little.
+
+    A CPU that multiplies bfloat16 in hardware computes a curve faster in it than in float32, but rounds more. The curve
+    of ``scores`` is therefore computed in both, and bfloat16 is chosen where
+
+        | RISE in bfloat16 - RISE in float32 | <= ``scorer.tolerance``.
+
+    One sample decides for a whole evaluation, so that its methods are compared in one arithmetic; on other samples RISE
+    may change by more.
+
+    Parameters
+    ----------
+    scorer : Scorer
+        Returned as it is where its arithmetic is fixed: with ``precision="model"`` or a ``dtype``.
+    sample, scores, steps
+        The deciding curve, see `deletion_curve`.
+
+    Returns
+    -------
+    Scorer
+        With the chosen ``dtype`` and the reason as its ``note``; without a ``dtype`` where the sample cannot decide: if
+        full masking does not lower the likelihood, RISE is 1 in any arithmetic (`is_flagged`).
+    """
+    if not scorer.is_open:
+        return scorer
+    exact = replace(scorer, dtype="float32")
+    curve = exact.curve(sample, scores, steps).log_probs
+    if is_flagged(curve):
+        return replace(scorer, note="float32: not yet compared with bfloat16")
+    rounded = replace(scorer, dtype="bfloat16")
+    change = _rise(rounded.curve(sample, scores, steps).log_probs) - _rise(curve)
+    chosen = rounded if abs(change) <= scorer.tolerance else exact
+    chosen.note = f"{chosen.dtype}: {COMPARED} {change:+.4f} (limit {scorer.tolerance:.4f})"
+    return chosen
+
+
+def _rise(log_probs: torch.Tensor) -> float:
+    return rise(normalise_response(log_probs))
 
 
 def _bfloat16_copy(model: nn.Module) -> nn.Module:
@@ -232,7 +235,7 @@ def _bfloat16_copy(model: nn.Module) -> nn.Module:
 
 
 def _no_choice(model: nn.Module) -> str:
-    """Why bfloat16 is no option, empty where it is one."""
+    """Reason why bfloat16 is no option; empty where it is one."""
     if not _cpu_float32(model):
         return "the model's own dtype: not a float32 model on a CPU"
     return "" if _native_bfloat16() else "float32: this CPU has no bfloat16 arithmetic"
@@ -253,7 +256,7 @@ def _dtype_name(model: nn.Module) -> str:
 
 
 def _context_key(sample: Sample) -> str:
-    """What s_0 and s_K depend on, beside the model."""
+    """Hash of all that s_0 and s_K depend on, beside the model."""
     digest = hashlib.sha256(sample.input_ids.cpu().numpy().tobytes())
     digest.update(repr((sample.segments.prompt, sample.response, sample.mask_token_id)).encode())
     return digest.hexdigest()

@@ -13,6 +13,7 @@ from flashtrace_book.experiments import ablations, cancellation
 from flashtrace_book.figures import ablation_plots
 from flashtrace_lib import FlashTrace
 from flashtrace_lib.attribution import Attribution, Hop
+from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.evaluation.recorder import Recorder
 from flashtrace_lib.methods import LastToken, Positional
 from flashtrace_lib.metrics.intervals import rank_correlation_interval
@@ -157,7 +158,7 @@ def test_stored_results_of_the_default_are_found_under_every_label(tmp_path):
     """Table 7's one hop is Table 2's FlashTrace: computed once."""
     model, sample, store = tiny_model(), tiny_sample(), Store(tmp_path / "s")
     recorder = Recorder(model, None, 5)
-    recorder.resume(store, "flashtrace", FlashTrace(hops=1), sample, False)
+    evaluate([FlashTrace(hops=1)], [sample], model, store=store, metrics=("recovery",), steps=5, progress=False)
     run = output.start("smoke")
     assert recorder.key(ablations.hop_methods(run)["flashtrace_k1"], sample) in store
     assert recorder.key(ablations.target_methods(run)["flashtrace"], sample) in store

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -16,49 +15,15 @@ import pytest
 import torch
 
 from flashtrace_lib import evaluation, metrics
-from flashtrace_lib.attribution import Attribution, Hop, Method
+from flashtrace_lib.attribution import Attribution, Method
 from flashtrace_lib.evaluation import audit, evaluate, frame_from_records, summarise
 from flashtrace_lib.evaluation.results_table import record_of
 from flashtrace_lib.metrics import mean_interval
 from flashtrace_lib.metrics.deletion import Scorer, deletion_curve
 from flashtrace_lib.store import Store
 from tests.environment import ROOT
+from tests.oracles.embedding import CALLS, METHODS, Embedding
 from tests.oracles.tiny import tiny_model, tiny_sample
-
-CALLS = []
-
-
-@dataclass
-class Embedding(Method):
-    """Scores a token by the size of its embedding: fast, and a function of model and sample."""
-
-    power: float = 1.0
-    name = "embedding"
-
-    def _attribute(self, model, sample):
-        CALLS.append((self.power, sample.id))
-        size = model.get_input_embeddings().weight.detach()[sample.input_ids].norm(dim=-1) ** self.power
-        scores = size[slice(*sample.segments.prompt)]
-        hop = Hop(size / size.sum(), sample.segments.output, torch.ones(3))
-        return Attribution(scores, self.name, hops=[hop, hop], flow=[0.5, 0.25], metadata={"passes": 1})
-
-
-@pytest.fixture(scope="module")
-def model():
-    return tiny_model("llama")
-
-
-@pytest.fixture
-def samples():
-    CALLS.clear()
-    shape = dict(n=60, prompt=(2, 42), reasoning=(44, 50), output=(52, 58))
-    made = [tiny_sample(**shape, seed=seed) for seed in range(3)]
-    made[2].gold = None
-    made[2].metadata["cell"] = "no_gold"
-    return made
-
-
-METHODS = {"a": Embedding(), "b": Embedding(power=-1.0)}
 
 
 def run(methods, samples, model, **options):
@@ -294,6 +259,24 @@ def test_audit_without_stored_results_says_so(model, samples, tmp_path):
         audit(METHODS, samples, model, Store(tmp_path / "x"))
 
 
+# --- who runs the tasks
+
+
+def test_a_callable_runs_the_tasks(model, samples):
+    def backwards(job, samples, bar):
+        return [job.run(sample, bar) for sample in reversed(samples)][::-1]
+
+    frame = run(METHODS, samples, model, executor=backwards)
+    assert [sample for _, sample in CALLS] == [f"tiny-{i}" for i in (2, 2, 1, 1, 0, 0)]
+    again = run(METHODS, samples, model)
+    pd.testing.assert_frame_equal(frame.drop(columns="seconds"), again.drop(columns="seconds"))
+
+
+def test_evaluation_does_not_load_dask():
+    code = "import sys, flashtrace_lib.evaluation; sys.exit('distributed' in sys.modules or 'dask' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
+
+
 # --- a killed run
 
 KILLED = """
@@ -383,23 +366,11 @@ def test_bad_input_is_named(model, samples):
         evaluate([Embedding()], samples, model, scorer=Scorer(tiny_model("qwen3")))
     with pytest.raises(ValueError, match="include"):
         summarise(frame_from_records([]), flagged="drop")
+    odd = tiny_sample()
+    odd.metadata["bad"] = torch.ones(1)
+    with pytest.raises(ValueError, match="metadata of sample tiny-0 is not JSON-ready"):
+        run([Embedding()], [odd], model)
     samples[0].mask_token_id = None
     with pytest.raises(ValueError, match="mask_token_id") as caught:
         run([Embedding()], samples, model)
     assert "while evaluating embedding on sample tiny-0" in caught.value.__notes__
-
-
-def test_an_audit_computes_curves_in_the_arithmetic_they_are_stored_in(tmp_path, monkeypatch):
-    """The first curve decides between float32 and bfloat16, and an audit's first curve is another one."""
-    monkeypatch.setattr("flashtrace_lib.metrics.deletion._native_bfloat16", lambda: True)
-    model, samples = tiny_model(), [tiny_sample(seed=seed) for seed in range(3)]
-    for tolerance, dtype in ((-1.0, "float32"), (9.0, "bfloat16")):
-        store = Store(tmp_path / dtype)
-        scorer = Scorer(model, precision="auto", tolerance=tolerance)
-        evaluate([Embedding()], samples, model, store=store, steps=4, scorer=scorer, progress=False)
-        assert dtype in set(store.records()["curve_dtype"])  # curves before the one that decides are float32
-        for opposite in (-1.0, 9.0):
-            again = Scorer(model, precision="auto", tolerance=opposite)
-            checked = audit([Embedding()], samples, model, store, k=3, steps=4, scorer=again)
-            gaps = checked[checked["quantity"] == "log_probs"]
-            assert len(gaps) == 3 and checked["agrees"].all() and (gaps["difference"] < 1e-6).all()

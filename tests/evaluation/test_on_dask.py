@@ -6,8 +6,7 @@ import pickle
 import signal
 import sys
 from collections import Counter
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import torch
 
 from flashtrace_lib import FlashTrace, load_model
 from flashtrace_lib.attribution import Attribution, Method
-from flashtrace_lib.evaluation import evaluate, executors, on_dask
+from flashtrace_lib.evaluation import evaluate, on_dask
 from flashtrace_lib.fingerprints import model_fingerprint
 from flashtrace_lib.load import recipe_of
 from flashtrace_lib.metrics import Scorer, deletion
@@ -54,7 +53,7 @@ class Logged(Method):
 
 @pytest.fixture(scope="module")
 def client():
-    with executors.connected(2, 2) as (made, _):
+    with on_dask.connected(2, 2) as made:
         yield made
 
 
@@ -91,11 +90,6 @@ def assert_same(one, other):
     pd.testing.assert_frame_equal(one.drop(columns="seconds"), other.drop(columns="seconds"))
 
 
-@contextmanager
-def out_of_reach(store):
-    yield store.parts / "not-there"
-
-
 # --- the frame
 
 
@@ -113,14 +107,16 @@ def test_two_workers_give_the_serial_frame_and_write_the_store(client, model, tm
     assert [path.name for path in store.parts.iterdir() if path.name.startswith(".")] == [".lock"]
 
 
-def test_caller_decides_the_arithmetic_for_all(client, model, monkeypatch):
+def test_caller_decides_the_arithmetic_for_all(client, model, monkeypatch, tmp_path):
     monkeypatch.setattr(deletion, "_native_bfloat16", lambda: True)  # here; the workers have their own idea
     samples = some_samples(4)
-    scorers = [Scorer(model, precision="auto", tolerance=10.0) for _ in range(2)]
-    serial = run([FlashTrace()], samples, model, scorer=scorers[0])
-    parallel = run([FlashTrace()], samples, model, scorer=scorers[1], executor=client)
+    scorer = Scorer(model, precision="auto", tolerance=10.0)
+    stores = Store(tmp_path / "serial"), Store(tmp_path / "parallel")
+    serial = run([FlashTrace()], samples, model, scorer=scorer, store=stores[0])
+    parallel = run([FlashTrace()], samples, model, scorer=scorer, store=stores[1], executor=client)
     assert_same(serial, parallel)
-    assert parallel["curve_dtype"].iloc[-1] == "bfloat16" and scorers[0].note == scorers[1].note
+    notes = [store.records()["curve_note"].unique().tolist() for store in stores]
+    assert (parallel["curve_dtype"] == "bfloat16").all() and notes[0] == notes[1] and len(notes[0]) == 1
 
 
 def test_scheduler_is_found_by_its_address(client, methods, model, log):
@@ -138,12 +134,13 @@ def test_own_workers_come_and_go(methods, model, log):
 
 
 def test_store_out_of_reach_is_written_by_the_caller(client, methods, model, log, tmp_path, monkeypatch):
-    monkeypatch.setattr(on_dask, "_probe", out_of_reach)
+    elsewhere, work = tmp_path / "elsewhere" / "x.parquet", on_dask._work
+    monkeypatch.setattr(on_dask, "_work", lambda *args: replace(work(*args), store=elsewhere))
     store, samples = Store(tmp_path / "x"), some_samples(3)
     run(methods, samples[:1], model, store=store, metrics=("recovery",))  # one sample lacks its curves alone
     frame = run(methods, samples, model, executor=client, store=store)
     assert set(calls(log).values()) == {1} and len(calls(log)) == 6
-    assert len(store) == 6 and store.records()["log_probs"].notna().all()
+    assert len(store) == 6 and store.records()["log_probs"].notna().all() and not elsewhere.parent.exists()
     assert_same(frame, run(methods, samples, model))
 
 
@@ -199,7 +196,7 @@ def test_bad_executor_is_named(methods, model, monkeypatch):
     for executor in (0, True, 2.5, object()):
         with pytest.raises(ValueError, match="executor is a number of worker processes, the address"):
             run(methods, some_samples(1), model, executor=executor)
-    monkeypatch.setattr(executors, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(on_dask, "CONNECT_SECONDS", 0.2)
     with pytest.raises(ValueError, match="no scheduler with a worker answers at tcp://127.0.0.1:9"):
         run(methods, some_samples(1), model, executor="tcp://127.0.0.1:9")
     monkeypatch.setitem(sys.modules, "distributed", None)
@@ -234,4 +231,4 @@ def test_gpus_are_shared_out(visible, count, workers, shares, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert [share.get("CUDA_VISIBLE_DEVICES") for share in executors.gpu_shares(workers)] == shares
+    assert [share.get("CUDA_VISIBLE_DEVICES") for share in on_dask.gpu_shares(workers)] == shares

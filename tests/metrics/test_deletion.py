@@ -5,7 +5,7 @@ import torch
 
 from flashtrace_lib import metrics
 from flashtrace_lib.metrics import deletion
-from flashtrace_lib.metrics.deletion import Scorer, deletion_curve
+from flashtrace_lib.metrics.deletion import Scorer, choose_dtype, deletion_curve
 from flashtrace_lib.model import batched_forward
 from flashtrace_lib.sample import seeded_generator
 from tests.oracles.tiny import FAMILIES, tiny_model, tiny_sample
@@ -117,13 +117,14 @@ def test_methods_share_both_ends_of_the_curve(model):
     assert scorer.n_contexts == 21 + 19 + 21
 
 
-def test_model_is_left_as_it_was(model):
+def test_model_is_left_as_it_was(model, monkeypatch):
+    monkeypatch.setattr(deletion, "_native_bfloat16", lambda: True)
     sample = tiny_sample(**LONG)
     model.train()
     model.model.layers[0].eval()
     flags = [module.training for module in model.modules()]
     before = {name: p.clone() for name, p in model.named_parameters()}
-    Scorer(model, precision="auto").curve(sample, random_scores(sample))
+    choose_dtype(Scorer(model, precision="auto"), sample, random_scores(sample))
     assert flags == [module.training for module in model.modules()]
     assert all(torch.equal(before[name], p) and p.dtype == torch.float32 for name, p in model.named_parameters())
     model.eval()
@@ -138,12 +139,14 @@ def test_bfloat16_is_used_only_where_it_agrees(model, monkeypatch):
     sample = next(s for s in samples if not metrics.is_flagged(deletion_curve(model, s, random_scores(s)).log_probs))
     scores = random_scores(sample)
     exact = deletion_curve(model, sample, scores).log_probs
-    accepted = Scorer(model, precision="auto", tolerance=10.0)
+    scorer = Scorer(model, precision="auto", tolerance=10.0)
+    accepted = choose_dtype(scorer, sample, scores)
     curve = accepted.curve(sample, scores)
     assert accepted.dtype == curve.dtype == "bfloat16" and "bfloat16" in curve.note
     assert not torch.equal(curve.log_probs, exact)
-    assert next(accepted._reduced.parameters()).dtype == torch.bfloat16
-    refused = Scorer(model, precision="auto", tolerance=0.0)
+    assert torch.equal(scorer.curve(sample, scores).log_probs, exact)  # the one that was given is what it was
+    assert scorer.is_open and not accepted.is_open and accepted.precision == "auto"
+    refused = choose_dtype(Scorer(model, precision="auto", tolerance=0.0), sample, scores)
     curve = refused.curve(sample, scores)
     assert refused.dtype == curve.dtype == "float32"
     assert "changes RISE by" in curve.note
@@ -155,8 +158,9 @@ def test_default_tolerance_keeps_rise_within_one_percent(model, monkeypatch):
     for seed in range(4):
         sample = tiny_sample(**LONG, seed=seed)
         scores = random_scores(sample)
+        chosen = choose_dtype(Scorer(model, precision="auto"), sample, scores)
         exact, curve = (metrics.rise(metrics.normalise_response(c.log_probs)) for c in (
-            deletion_curve(model, sample, scores), Scorer(model, precision="auto").curve(sample, scores)))  # fmt: skip
+            deletion_curve(model, sample, scores), chosen.curve(sample, scores)))  # fmt: skip
         assert abs(exact - curve) <= 0.0101
 
 
@@ -165,10 +169,29 @@ def test_a_sample_that_masking_does_not_hurt_decides_nothing(model, monkeypatch)
     scorer = Scorer(model, precision="auto", tolerance=10.0)
     flagged, plain = tiny_sample(**LONG), tiny_sample(**LONG, seed=1)
     monkeypatch.setattr(deletion, "is_flagged", lambda curve: True)
-    curve = scorer.curve(flagged, random_scores(flagged))
-    assert curve.dtype == "float32" and "not yet" in curve.note
+    undecided = choose_dtype(scorer, flagged, random_scores(flagged))
+    curve = undecided.curve(flagged, random_scores(flagged))
+    assert undecided.is_open and curve.dtype == "float32" and "not yet" in curve.note
     monkeypatch.setattr(deletion, "is_flagged", lambda curve: False)
-    assert scorer.curve(plain, random_scores(plain)).dtype == "bfloat16"
+    assert choose_dtype(undecided, plain, random_scores(plain)).curve(plain, random_scores(plain)).dtype == "bfloat16"
+
+
+def test_the_result_of_a_curve_does_not_depend_on_the_curves_before_it(model, monkeypatch):
+    monkeypatch.setattr(deletion, "_native_bfloat16", lambda: True)
+    one, other = tiny_sample(**LONG), tiny_sample(**LONG, seed=1)
+    for dtype in (None, "bfloat16"):
+        first, second = (Scorer(model, "auto", tolerance=10.0, dtype=dtype) for _ in range(2))
+        first.curve(other, random_scores(other))
+        curves = [scorer.curve(one, random_scores(one)) for scorer in (first, second)]
+        assert torch.equal(curves[0].log_probs, curves[1].log_probs)
+        assert curves[0].dtype == curves[1].dtype == (dtype or "float32")
+
+
+def test_a_scorer_whose_arithmetic_is_fixed_is_not_compared(model, monkeypatch):
+    monkeypatch.setattr(deletion, "_native_bfloat16", lambda: True)
+    sample = tiny_sample(**LONG)
+    for scorer in (Scorer(model), Scorer(model, "auto", dtype="float32"), Scorer(model, "auto", dtype="bfloat16")):
+        assert choose_dtype(scorer, sample, random_scores(sample)) is scorer and scorer.n_contexts == 0
 
 
 def test_no_bfloat16_without_the_hardware_or_a_float32_model(model, monkeypatch):
@@ -205,6 +228,8 @@ def test_bad_input_is_named(model):
         deletion_curve(model, sample, torch.ones(7))
     with pytest.raises(ValueError, match="precision"):
         Scorer(model, precision="bfloat16")
+    with pytest.raises(ValueError, match="dtype is .bfloat16. or that of the model"):
+        Scorer(model, dtype="float16")
     with pytest.raises(ValueError, match="positive"):
         Scorer(model, max_batch_bytes=0)
 
