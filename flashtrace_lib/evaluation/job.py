@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-import pandas as pd
 from tqdm import tqdm
 
 from ..attribution import Method
@@ -21,10 +20,6 @@ class Memory(dict):
     """Records by key that last as long as the evaluation; takes the place of a store."""
 
     put = dict.__setitem__
-
-    def records(self) -> pd.DataFrame:
-        """All records, one row a key."""
-        return pd.DataFrame(list(self.values()))
 
 
 @dataclass
@@ -112,6 +107,8 @@ def choose_scorer(job: Job, samples: Sequence[Sample]) -> Scorer:
 
 def _as_stored(job: Job) -> Scorer | None:
     """Scorer in the arithmetic that was chosen for most stored curves of this model; None where it never was."""
+    if isinstance(job.store, Memory):
+        return None
     records = job.store.records().reindex(columns=["model_key", "curve_dtype", "curve_note"])
     compared = records["curve_note"].astype(str).str.contains(COMPARED, regex=False)
     chosen = records[compared & (records["model_key"] == job.recorder.model_key)]

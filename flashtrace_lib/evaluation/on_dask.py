@@ -20,7 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dask
+import distributed
 import torch
+from distributed.protocol import pickle
+from distributed.scheduler import KilledWorker
 from tqdm import tqdm
 
 from ..attribution import Method
@@ -61,10 +65,9 @@ def dask_runner(executor: Any, recipe: Callable[[], Any] | None, model: torch.nn
     Raises
     ------
     ValueError
-        If Dask is missing, the executor is none, or it is not known how to make the model on a worker. The runner
-        raises it if the scheduler cannot be reached, or a worker has another model or other code than the caller.
+        If the executor is none of those, or it is not known how to make the model on a worker. The runner raises it if
+        the scheduler cannot be reached, or a worker has another model or other code than the caller.
     """
-    distributed = import_distributed()
     whole = isinstance(executor, int) and not isinstance(executor, bool) and executor > 0
     client = isinstance(executor, distributed.Client) and not executor.asynchronous
     if not (whole or client or isinstance(executor, str)):
@@ -79,15 +82,6 @@ def dask_runner(executor: Any, recipe: Callable[[], Any] | None, model: torch.nn
             "that makes it, for example functools.partial(load_model, 'Qwen/Qwen3-8B', dtype='bfloat16')"
         )
     return partial(_run, executor, recipe)
-
-
-def import_distributed():
-    """The module `distributed`; ValueError where it is not installed."""
-    try:
-        import distributed
-    except ImportError as error:
-        raise ValueError("executor needs Dask: `pip install -e .[cluster]`, or leave executor out") from error
-    return distributed
 
 
 def _run(executor: Any, recipe: Callable, job: Job, samples: Sequence[Sample], bar: tqdm) -> list[list[Record]]:
@@ -118,14 +112,13 @@ def _work(job: Job, recipe: Callable[[], Any]) -> _Work:
 
 def _results(client, work: _Work, job: Job, samples: dict[int, Sample]) -> Iterator[tuple[int, list[Record]]]:
     """Index and records of each of ``samples``, as they are finished; stored where the worker could not do so."""
-    distributed = import_distributed()
     futures = {client.submit(_evaluate_sample, work, s, job.stored(s), pure=False): i for i, s in samples.items()}
     try:
         for future in distributed.as_completed(list(futures), loop=client.loop):
             index = futures[future]
             try:
                 records = future.result()
-            except distributed.scheduler.KilledWorker as error:
+            except KilledWorker as error:
                 error.add_note(f"while evaluating sample {samples[index].id}: have the workers memory enough for it?")
                 raise
             for record in records:
@@ -158,7 +151,7 @@ def _recorder(work: _Work) -> Recorder:
         return _HELD["recorder"]
     if code_fingerprint() != work.code:
         raise ValueError("this worker runs other code of flashtrace_lib than the caller: restart it from the same")
-    made_by = import_distributed().protocol.pickle.dumps((work.recipe, work.model_key))
+    made_by = pickle.dumps((work.recipe, work.model_key))
     if _HELD.get("made_by") != made_by:
         _HELD.clear()  # one model at a time fits a device
         made = work.recipe()
@@ -181,30 +174,25 @@ def _recorder(work: _Work) -> Recorder:
 @contextmanager
 def connected(executor: Any, n_tasks: int) -> Iterator[Any]:
     """A client with at least one worker; closed in the end unless it was given."""
-    distributed = import_distributed()
     with ExitStack() as stack:
-        client = executor
         if isinstance(executor, int):
             executor = stack.enter_context(_local_workers(min(executor, n_tasks)))
         try:
             if not isinstance(executor, distributed.Client):
                 client = distributed.Client(executor, timeout=CONNECT_SECONDS, set_as_default=False)
-                stack.enter_context(client)
-            client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+                executor = stack.enter_context(client)
+            executor.wait_for_workers(1, timeout=CONNECT_SECONDS)
         except (OSError, TimeoutError, ValueError) as error:
             raise ValueError(
                 f"no scheduler with a worker answers at {executor}: start `dask scheduler` and `dask worker ADDRESS`, "
                 "or give a number of local processes"
             ) from error
-        yield client
+        yield executor
 
 
 @contextmanager
 def _local_workers(n_workers: int) -> Iterator[Any]:
     """Worker processes of this machine, restarted should they die, each with its share of the threads and GPUs."""
-    import dask
-
-    distributed = import_distributed()
     # the default port of the dashboard may be somebody else's
     quiet = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
     options = {**quiet, "nthreads": 1, "memory_limit": 0}

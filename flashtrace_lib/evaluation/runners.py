@@ -18,11 +18,13 @@ def in_this_process(job: Job, samples: Sequence[Sample], bar: tqdm) -> list[list
 
 
 def runner_of(executor: Any, recipe: Callable[[], Any] | None, model) -> Runner:
-    """Runner for the ``executor`` and ``recipe`` of `evaluate`; ValueError where it is none."""
+    """Runner for the ``executor`` and ``recipe`` of `evaluate`; ValueError where they give none."""
     if executor is None:
         return in_this_process
     if callable(executor):
         return executor
-    from .on_dask import dask_runner  # here, since Dask is an optional part
-
+    try:
+        from .on_dask import dask_runner  # here, since Dask is an optional part
+    except ImportError as error:
+        raise ValueError("executor needs Dask: `pip install -e .[cluster]`, or leave executor out") from error
     return dask_runner(executor, recipe, model)

@@ -200,6 +200,7 @@ def test_bad_executor_is_named(methods, model, monkeypatch):
     with pytest.raises(ValueError, match="no scheduler with a worker answers at tcp://127.0.0.1:9"):
         run(methods, some_samples(1), model, executor="tcp://127.0.0.1:9")
     monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.delitem(sys.modules, on_dask.__name__)
     with pytest.raises(ValueError, match=r"pip install -e \.\[cluster\]"):
         run(methods, some_samples(1), model, executor=2)
 
