@@ -141,7 +141,7 @@ def _fitting(value: Any, kind: Any, name: str, choices: tuple | None = None, **r
     if issubclass(kind, Settings):
         return value if isinstance(value, kind) else read(kind, _of_type(value, name, dict))
     if kind is int:
-        return _whole_number(value, name, **rules)
+        return whole_number(value, name, **rules)
     return _number(value, name, **rules) if kind is float else _of_type(value, name, kind)
 
 
@@ -158,7 +158,8 @@ def _of_type(value: Any, name: str, kind: type) -> Any:
     return value
 
 
-def _whole_number(value: Any, name: str, least: int = 1) -> int:
+def whole_number(value: Any, name: str, least: int = 1) -> int:
+    """The value; ValueError, naming it, unless it is a whole number of at least ``least``."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
     return value
@@ -185,7 +186,7 @@ def _ascending(value: Any, name: str) -> tuple[int, ...]:
     if not isinstance(value, list | tuple) or not value:
         raise ValueError(f"{name} must be a list of one or more whole numbers, got {value!r}")
     for number in value:
-        _whole_number(number, f"a number of {name}")
+        whole_number(number, f"a number of {name}")
     if list(value) != sorted(set(value)):
         raise ValueError(f"{name} must ascend, got {list(value)}")
     return tuple(value)

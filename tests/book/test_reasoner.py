@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from flashtrace_book.figures import training_plots
-from flashtrace_book.reasoner import accuracy
+from flashtrace_book.reasoner import accuracy, answers
 from flashtrace_book.reasoner.accuracy import COLUMNS, accuracy_table, audit_answers, evaluate_reasoner, stored_answers
-from flashtrace_book.reasoner.batches import lesson
+from flashtrace_book.reasoner.batches import training_example
 from flashtrace_book.reasoner.curriculum import EVAL_LENGTHS, TASKS, Curriculum, problems
 from flashtrace_book.reasoner.modes import final_answer, prompt_text, true_response
 from flashtrace_lib.model.embedded import use_reasoner_template
@@ -53,7 +53,7 @@ def test_what_is_taught_makes_a_sample(tokenizer, mode):
     sample = build_sample(tokenizer, example.prompt, true_response(example, mode), evidence=example.evidence,
                           template_kwargs={"enable_thinking": mode == "thinking"})  # fmt: skip
     assert sample.segments.has_reasoning == (mode == "thinking")
-    taught = lesson(tokenizer, example, mode)
+    taught = training_example(tokenizer, example, mode)
     assert taught.ids == sample.input_ids.tolist() and taught.n_prompt == sample.response[0]
 
 
@@ -103,17 +103,17 @@ def test_lengths_are_held_out(tokenizer):
 
 
 @pytest.mark.parametrize("progress", (0.0, 0.25, 1.0))
-def test_every_draw_makes_a_lesson(tokenizer, progress):
+def test_every_draw_makes_a_training_example(tokenizer, progress):
     curriculum = Curriculum()
     drawn = [curriculum.draw(tokenizer, f"k{i}", progress) for i in range(60)]
-    lessons = [lesson(tokenizer, *pair) for pair in drawn]
+    examples = [training_example(tokenizer, *pair) for pair in drawn]
     ruler = [e.metadata for e, _ in drawn if e.task == "ruler"]
     lengths = [m["length"] for m in ruler]
     assert all(min(abs(n - held) for held in EVAL_LENGTHS) > 8 for n in lengths)
     assert all(m["tokens"] <= m["length"] for m in ruler)
     assert 0 < sum(mode == "direct" for _, mode in drawn) < 30
     if progress == 1.0:
-        assert max(lengths) > 800 and max(len(item.ids) for item in lessons) < 1500
+        assert max(lengths) > 800 and max(len(item.ids) for item in examples) < 1500
         assert {m["chains"] for m in ruler} == {1, 2, 3} and max(m["hops"] for m in ruler) > 5
     if progress == 0.0:
         assert max(lengths) < 400 and max(m["hops"] for m in ruler) == 1
@@ -135,7 +135,7 @@ def answer_truly(monkeypatch, tasks, n, mode, spoil=""):
         said = [tokenizer(truth[text] + spoil, add_special_tokens=False).input_ids for text in texts]
         return [ids + [tokenizer.eos_token_id] for ids in said]
 
-    monkeypatch.setattr(accuracy, "generate", told)
+    monkeypatch.setattr(answers, "generate", told)
     return calls
 
 
@@ -154,7 +154,7 @@ def test_tracking_is_scored_strictly_and_unfinished_is_wrong(monkeypatch, tokeni
     frame = evaluate_reasoner(tiny(), tokenizer, ["h4_c1"], 2, length=256)
     assert not frame["correct"].any()  # a variable too many
     cut = [tokenizer("<think>\nVAR", add_special_tokens=False).input_ids] * 2
-    monkeypatch.setattr(accuracy, "generate", lambda *_: cut)
+    monkeypatch.setattr(answers, "generate", lambda *_: cut)
     frame = evaluate_reasoner(tiny(), tokenizer, ["h4_c1"], 2, length=256, max_new_tokens=len(cut[0]))
     assert not frame["finished"].any() and not frame["correct"].any()
 
