@@ -1,4 +1,4 @@
-"""What the embedded model is taught and tested on: modes, problems, held-out accuracy."""
+"""Problems and modes that the embedded model is trained and tested on, and its held-out accuracy."""
 
 from dataclasses import replace
 
@@ -83,8 +83,10 @@ def test_ruler_splits_share_no_name_key_or_number(tokenizer):
     for split, length in (("train", 400), ("eval", 512)):
         for task in ("h2_c3", "mq_q4", "mv_v4"):
             for example in problems(task, 4, tokenizer=tokenizer, split=split, length=length):
-                said = example.reasoning.replace("-", "_").replace(".", " ").replace(",", " ").replace(":", " ").split()
-                marks = {w for w in said if w.isdigit() or "_" in w or (w.isupper() and len(w) == 5)}
+                words = (
+                    example.reasoning.replace("-", "_").replace(".", " ").replace(",", " ").replace(":", " ").split()
+                )
+                marks = {w for w in words if w.isdigit() or "_" in w or (w.isupper() and len(w) == 5)}
                 assert len(marks) >= 5 and all(in_split(w.replace("_", "-"), split) for w in marks)
                 seen[split] |= marks
     assert seen["train"].isdisjoint(seen["eval"])
@@ -127,15 +129,15 @@ def answer_truly(monkeypatch, tasks, n, mode, spoil=""):
     """Let the model give the true responses, as ids that end."""
     truth, calls = {}, []
 
-    def told(model, tokenizer, texts, max_new_tokens):
+    def generate_truth(model, tokenizer, texts, max_new_tokens):
         for task in tasks:
             for example in problems(task, n, 0, "eval", tokenizer, 256):
                 truth[prompt_text(tokenizer, example, mode).text] = true_response(example, mode)
         calls.append(len(texts))
-        said = [tokenizer(truth[text] + spoil, add_special_tokens=False).input_ids for text in texts]
-        return [ids + [tokenizer.eos_token_id] for ids in said]
+        responses = [tokenizer(truth[text] + spoil, add_special_tokens=False).input_ids for text in texts]
+        return [ids + [tokenizer.eos_token_id] for ids in responses]
 
-    monkeypatch.setattr(answers, "generate", told)
+    monkeypatch.setattr(answers, "generate", generate_truth)
     return calls
 
 
@@ -175,9 +177,9 @@ def test_the_table_of_all_stored_answers(monkeypatch, tokenizer, tmp_path):
     for mode, tasks, n in (("thinking", ["morehopqa", "h4_c1"], 4), ("direct", ["gsm8k"], 3)):
         answer_truly(monkeypatch, tasks, n, mode)
         frames.append(evaluate_reasoner(model, tokenizer, tasks, n, mode=mode, length=256, batch_size=3, store=store))
-    found = stored_answers(model, tokenizer, store)
-    assert list(dict.fromkeys(found["task"])) == ["gsm8k", "h4_c1", "morehopqa"] and len(found) == 11
-    alike = [f.astype({"length": float}).set_index(["task", "mode", "id"]).sort_index() for f in (found, *frames)]
+    stored = stored_answers(model, tokenizer, store)
+    assert list(dict.fromkeys(stored["task"])) == ["gsm8k", "h4_c1", "morehopqa"] and len(stored) == 11
+    alike = [f.astype({"length": float}).set_index(["task", "mode", "id"]).sort_index() for f in (stored, *frames)]
     pd.testing.assert_frame_equal(alike[0], pd.concat(alike[1:]).sort_index())
 
 

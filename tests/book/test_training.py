@@ -137,10 +137,10 @@ def test_a_killed_run_goes_on_bit_for_bit(build, tokenizer, monkeypatch):
     monkeypatch.setattr(Trainer, "take_step", counted)
     resumed = train.train(TrainingConfig("run", **SMALL), tiny(), tokenizer)
     assert taken == [4, 5]  # checkpoint_every=2: step 4, done when the process died, is all that was lost
-    whole = train.train(TrainingConfig("whole", **SMALL), tiny(), tokenizer)
-    # The name of a run is part of its settings, and of nothing that is computed.
-    assert weights(resumed) == weights(whole)
-    logs = [pd.read_csv(folder / train.LOG).drop(columns="seconds") for folder in (resumed, whole)]
+    uninterrupted = train.train(TrainingConfig("whole", **SMALL), tiny(), tokenizer)
+    # The name of a run is one of its settings, and shapes no result.
+    assert weights(resumed) == weights(uninterrupted)
+    logs = [pd.read_csv(folder / train.LOG).drop(columns="seconds") for folder in (resumed, uninterrupted)]
     pd.testing.assert_frame_equal(*logs)
 
 
@@ -209,11 +209,11 @@ def test_bad_adapters_are_refused(trained, tmp_path):
         embedded.merge_adapter(other, folder)
     assert model_fingerprint(other) == before
     config = folder / embedded.CONFIG
-    whole = config.read_text()
-    config.write_text(whole.replace('"bias"', '"use_dora": true,\n "bias"'))
+    text = config.read_text()
+    config.write_text(text.replace('"bias"', '"use_dora": true,\n "bias"'))
     with pytest.raises(ValueError, match="use_dora"):
         embedded.merge_adapter(tiny(), folder)
-    config.write_text(whole)
+    config.write_text(text)
     (folder / embedded.WEIGHTS).write_bytes(weights(folder)[:100])
     with pytest.raises(ValueError, match="damaged"):
         embedded.merge_adapter(tiny(), folder)

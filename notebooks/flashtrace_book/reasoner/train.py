@@ -111,10 +111,10 @@ def _run_steps(trainer: Trainer, checkpoint: Path) -> None:
         for examples in bar:
             loss, exact = trainer.take_step(examples)
             bar.set_postfix(loss=f"{loss:.3f}", exact=f"{exact:.2f}", refresh=False)
-            last = trainer.step == config.steps
-            if held_out and (last or trainer.step % config.eval_every == 0):
+            is_last = trainer.step == config.steps
+            if held_out and (is_last or trainer.step % config.eval_every == 0):
                 trainer.evaluate(held_out)
-            if last or trainer.step % config.checkpoint_every == 0:
+            if is_last or trainer.step % config.checkpoint_every == 0:
                 _save_checkpoint(trainer, checkpoint)
 
 

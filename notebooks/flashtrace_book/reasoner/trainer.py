@@ -142,10 +142,14 @@ class Trainer:
 
     def _log(self, split: str, results: Rows, **measured: float) -> None:
         """Add a row to the log for each task and mode."""
-        table = pd.DataFrame(results).groupby(["task", "mode"], as_index=False).agg(
-            n=("exact", "size"), exact=("exact", "mean"), tokens=("tokens", "sum"), loss=("loss", "sum"),
+        groups = pd.DataFrame(results).groupby(["task", "mode"], as_index=False)
+        table = groups.agg(
+            n=("exact", "size"),
+            exact=("exact", "mean"),
+            tokens=("tokens", "sum"),
+            loss=("loss", "sum"),
             hits=("hits", "sum"),
-        )  # fmt: skip
+        )
         table["loss"] /= table["tokens"]
         table["token_accuracy"] = table.pop("hits") / table["tokens"]
         rows = table.assign(**measured).to_dict("records")
