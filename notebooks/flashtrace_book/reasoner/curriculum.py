@@ -109,19 +109,16 @@ class Curriculum:
             raise ValueError(f"ramp must lie in (0, 1] and direct in [0, 1], got {self.ramp} and {self.direct}")
 
     def draw(self, tokenizer: Any, key: str, progress: float) -> tuple[Example, str]:
-        """The problem of ``key``, and its mode.
+        """Draw a problem and its mode, ``"thinking"`` or ``"direct"``.
 
         Parameters
         ----------
         tokenizer : transformers.PreTrainedTokenizerBase
+            Counts the tokens of RULER's prompts.
         key : str
-            Decides every draw: the same key gives the same problem.
+            Seed of every choice: the same key gives the same problem.
         progress : float
             Share of the training that is done, 0 to 1.
-
-        Returns
-        -------
-        (Example, {"thinking", "direct"})
         """
         rng = random.Random(key)
         mode = "direct" if rng.random() < self.direct else "thinking"
@@ -129,24 +126,24 @@ class Curriculum:
         seed = rng.randrange(2**31)
         if family in DATA_SETS:
             return synthetic_examples(family, 1, seed, "train")[0], mode
-        share = min(1.0, progress / self.ramp)  # of the full difficulty
-        cell = _vt_cell(rng, share) if family == "vt" else _niah_cell(rng, share)
-        longest = SHORTEST + 128 + round(share * max(0, self.max_length - SHORTEST - 128))
+        difficulty = min(1.0, progress / self.ramp)
+        cell = _vt_cell(rng, difficulty) if family == "vt" else _niah_cell(rng, difficulty)
+        longest = SHORTEST + 128 + round(difficulty * max(0, self.max_length - SHORTEST - 128))
         least = _least_length(cell)
         length = _train_length(rng, least, max(least, min(longest, self.max_length)))
         return _ruler_problems(cell, 1, seed, "train", tokenizer, length)[0], mode
 
 
-def _vt_cell(rng: random.Random, share: float) -> RulerCell:
+def _vt_cell(rng: random.Random, difficulty: float) -> RulerCell:
     """One chain or several, mostly several, the hard case; one hop each at first, up to ten in the end."""
     chains = rng.choices((1, 2, 3), (0.35, 0.25, 0.4))[0]
     hardest = {1: 10, 2: 4, 3: 3}[chains]
-    return RulerCell("vt", hops=rng.randint(1, 1 + round(share * (hardest - 1))), chains=chains)
+    return RulerCell("vt", hops=rng.randint(1, 1 + round(difficulty * (hardest - 1))), chains=chains)
 
 
-def _niah_cell(rng: random.Random, share: float) -> RulerCell:
+def _niah_cell(rng: random.Random, difficulty: float) -> RulerCell:
     """One to eight needles, all of one key or each of its own."""
-    count = rng.randint(1, 2 + round(share * 6))
+    count = rng.randint(1, 2 + round(difficulty * 6))
     return RulerCell("niah", **{rng.choice(("queries", "values")): count})
 
 
