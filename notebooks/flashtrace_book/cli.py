@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import yaml
@@ -13,26 +14,25 @@ from flashtrace_lib._version import __version__
 
 from .profiles import profile_names
 
+# Commands that another module's `main` parses and runs; each is imported on demand, since it takes a second.
+FORWARDED = {
+    "trace": "flashtrace_lib.cli",
+    "bench": "flashtrace_lib.bench.measure",
+    "efficiency": "flashtrace_book.efficiency.sweep",
+    "estimate": "flashtrace_book.efficiency.estimate",
+}
+
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one subcommand.
-
-    Parameters
-    ----------
-    argv : list of str, optional
-        Arguments without the program's name; those of the process by default.
-
-    Returns
-    -------
-    int
-        Exit code: 0, 1 where a notebook failed or an audit disagrees, 2 for bad input.
-    """
+    """Run one subcommand; exit code 1 where a notebook failed or an audit disagrees, 2 for bad input."""
     parser = _parser()
     arguments, rest = parser.parse_known_args(argv)
-    if rest and arguments.command not in ("trace", "bench", "efficiency", "estimate"):
+    if rest and arguments.command not in FORWARDED:
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     try:
-        return arguments.run(arguments, rest)
+        if arguments.command in FORWARDED:
+            return import_module(FORWARDED[arguments.command]).main(rest) or 0
+        return arguments.run(arguments)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -58,8 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     notebooks.add_argument("names", nargs="*", metavar="NOTEBOOK", help="name or number, such as 05; default: all")
     notebooks.set_defaults(run=_notebooks)
 
-    explain = commands.add_parser("trace", add_help=False, help="explain what a model's answer to your text rests on")
-    explain.set_defaults(run=_trace)
+    commands.add_parser("trace", add_help=False, help="explain what a model's answer to your text rests on")
 
     audit = commands.add_parser("audit", help="check figures against the manifest, and compute stored results again")
     audit.add_argument("--profile", default="laptop", help="name or .yaml file (default: laptop)")
@@ -67,26 +66,21 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument("--seed", type=int, default=0, help="chooses the rows (default: 0)")
     audit.set_defaults(run=_audit)
 
-    unused = commands.add_parser("stale", help="list stored records that no notebook of a profile uses")
-    unused.add_argument("--profile", default="laptop", help="name or .yaml file (default: laptop)")
-    unused.add_argument("--remove", action="store_true", help="and remove them")
-    unused.set_defaults(run=_stale)
+    stale = commands.add_parser("stale", help="list stored records that no notebook of a profile uses")
+    stale.add_argument("--profile", default="laptop", help="name or .yaml file (default: laptop)")
+    stale.add_argument("--remove", action="store_true", help="and remove them")
+    stale.set_defaults(run=_stale)
 
-    claimed = commands.add_parser("claims", help="judge the paper's claims by the stored results; writes the page")
-    claimed.set_defaults(run=_claims)
+    claims = commands.add_parser("claims", help="judge the paper's claims by the stored results; writes the page")
+    claims.set_defaults(run=_claims)
 
-    measure = commands.add_parser("bench", add_help=False, help="measure time and memory against a forward pass")
-    measure.set_defaults(run=_bench)
-
-    sweep = commands.add_parser("efficiency", add_help=False, help="measure time and memory of every method by length")
-    sweep.set_defaults(run=_efficiency)
-
-    cost = commands.add_parser("estimate", add_help=False, help="passes and hours that a profile would take")
-    cost.set_defaults(run=_estimate)
+    commands.add_parser("bench", add_help=False, help="measure time and memory against a forward pass")
+    commands.add_parser("efficiency", add_help=False, help="measure time and memory of every method by length")
+    commands.add_parser("estimate", add_help=False, help="passes and hours that a profile would take")
     return parser
 
 
-def _book(arguments: argparse.Namespace, rest: list[str]) -> int:
+def _book(arguments: argparse.Namespace) -> int:
     from .runner import run_book  # here, because papermill takes a second to import
 
     parameters = dict(_assignment(text) for text in arguments.set)
@@ -99,7 +93,7 @@ def _book(arguments: argparse.Namespace, rest: list[str]) -> int:
     return result.exit_code
 
 
-def _notebooks(arguments: argparse.Namespace, rest: list[str]) -> int:
+def _notebooks(arguments: argparse.Namespace) -> int:
     from .notebooks import refresh_notebooks
 
     failed = refresh_notebooks(arguments.names or None)
@@ -108,13 +102,7 @@ def _notebooks(arguments: argparse.Namespace, rest: list[str]) -> int:
     return int(bool(failed))
 
 
-def _trace(arguments: argparse.Namespace, rest: list[str]) -> int:
-    from flashtrace_lib import cli
-
-    return cli.main(rest)
-
-
-def _audit(arguments: argparse.Namespace, rest: list[str]) -> int:
+def _audit(arguments: argparse.Namespace) -> int:
     from flashtrace_lib.load import load_model
 
     from . import audit  # here, because it imports every part of the book
@@ -132,19 +120,19 @@ def _audit(arguments: argparse.Namespace, rest: list[str]) -> int:
     return int(not all(check.agrees for check in checks))
 
 
-def _stale(arguments: argparse.Namespace, rest: list[str]) -> int:
+def _stale(arguments: argparse.Namespace) -> int:
     from . import stale
     from .profiles import load_profile
 
     profile = load_profile(arguments.profile)
-    found = stale.remove(profile) if arguments.remove else stale.unused(profile)
-    for name, keys in found.items():
+    unused = stale.remove(profile) if arguments.remove else stale.unused(profile)
+    for name, keys in unused.items():
         print(f"{name}: {len(keys)} records that no notebook uses{', removed' if arguments.remove else ''}")
-    print("nothing stale" if not found else f"{sum(map(len, found.values()))} records in all")
-    return int(bool(found) and not arguments.remove)
+    print("nothing stale" if not unused else f"{sum(map(len, unused.values()))} records in all")
+    return int(bool(unused) and not arguments.remove)
 
 
-def _claims(arguments: argparse.Namespace, rest: list[str]) -> int:
+def _claims(arguments: argparse.Namespace) -> int:
     from .claims import badges, judge, readme
 
     judged = judge.judge_all()
@@ -154,27 +142,9 @@ def _claims(arguments: argparse.Namespace, rest: list[str]) -> int:
     return 0
 
 
-def _bench(arguments: argparse.Namespace, rest: list[str]) -> int:
-    from flashtrace_lib.bench import measure
-
-    return measure.main(rest) or 0
-
-
-def _efficiency(arguments: argparse.Namespace, rest: list[str]) -> int:
-    from .efficiency.sweep import main
-
-    return main(rest)
-
-
-def _estimate(arguments: argparse.Namespace, rest: list[str]) -> int:
-    from .efficiency import estimate
-
-    return estimate.main(rest)
-
-
 def _assignment(text: str) -> tuple[str, Any]:
     """Split ``NAME=VALUE`` and read the value as YAML, so that numbers are numbers."""
-    name, mark, value = text.partition("=")
-    if not mark or not name.isidentifier():
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
         raise ValueError(f"--set {text!r} is not NAME=VALUE")
     return name, yaml.safe_load(value)

@@ -21,6 +21,11 @@ from flashtrace_lib.bench.memory import KEEP_PAGES
 from . import paths
 
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+_NEW_CELL = {
+    "markdown": nbformat.v4.new_markdown_cell,
+    "code": nbformat.v4.new_code_cell,
+    "raw": nbformat.v4.new_raw_cell,
+}
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -34,8 +39,6 @@ def find_notebooks(folder: Path, names: list[str] | None = None, suffix: str = "
 
     Parameters
     ----------
-    folder : Path
-        Where they stand.
     names : list of str, optional
         Only these: the full name, with or without its suffix, or its number (``"05"``).
     suffix : str
@@ -51,55 +54,53 @@ def find_notebooks(folder: Path, names: list[str] | None = None, suffix: str = "
         raise ValueError(f"no notebook (*{suffix}) in {folder}: run inside the book's checkout")
     if not names:
         return known
-    wanted = set()
+    selected = set()
     for name in names:
         stem = Path(name).name.removesuffix(".ipynb").removesuffix(".py")
         matches = [path for path in known if path.stem == stem or path.stem.split("_")[0] == stem]
         if not matches:
             raise ValueError(f"no notebook {name!r} in {folder}: known are {', '.join(path.stem for path in known)}")
-        wanted.update(matches)
-    return sorted(wanted)
+        selected.update(matches)
+    return sorted(selected)
 
 
 def without_audit(folder: Path | None = None) -> list[str]:
-    """Names of the notebooks that do not end in a code cell tagged ``audit``.
-
-    Parameters
-    ----------
-    folder : Path, optional
-        Folder of the ``.ipynb``. Default: the book's.
-    """
-    lacking = []
+    """Names of the notebooks, of the book or of ``folder``, that do not end in a code cell tagged ``audit``."""
+    names = []
     for path in find_notebooks(notebook_dir() if folder is None else folder):
         cells = nbformat.read(path, as_version=4).cells
-        ends = cells and cells[-1].cell_type == "code" and "audit" in cells[-1].metadata.get("tags", [])
-        lacking += [] if ends else [path.stem]
-    return lacking
+        audited = cells and cells[-1].cell_type == "code" and "audit" in cells[-1].metadata.get("tags", [])
+        if not audited:
+            names.append(path.stem)
+    return names
 
 
 def read_source(path: Path) -> NotebookNode:
     """Notebook without outputs, from its edited half.
 
-    Cell ids follow from the name and the position, and metadata are cut to the kernel and the cells' tags:
-    then two runs of one notebook differ only where their outputs do.
+    Cell ids follow from name and position, and the only metadata are the kernel and the cells' tags: two runs of one
+    notebook differ only where their outputs do.
     """
     notebook = jupytext.read(path, fmt="py:percent")
     cells = []
     for index, cell in enumerate(notebook.cells):
         tags = cell.metadata.get("tags")
         metadata = {"tags": tags} if tags else {}
-        new = {"markdown": nbformat.v4.new_markdown_cell, "code": nbformat.v4.new_code_cell,
-               "raw": nbformat.v4.new_raw_cell}[cell.cell_type]  # fmt: skip
-        cells.append(new(cell.source, id=f"{path.stem}-{index}"[:64], metadata=metadata))
+        new_cell = _NEW_CELL[cell.cell_type]
+        cells.append(new_cell(cell.source, id=f"{path.stem}-{index}"[:64], metadata=metadata))
     return nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": dict(_KERNEL)})
 
 
 def execute(notebook: NotebookNode, folder: Path) -> NotebookNode:
     """Run a notebook in ``folder`` and keep its outputs, without times, widget states or language version."""
     client = NotebookClient(
-        notebook, timeout=None, kernel_name="python3", record_timing=False, store_widget_state=False,
+        notebook,
+        timeout=None,
+        kernel_name="python3",
+        record_timing=False,
+        store_widget_state=False,
         resources={"metadata": {"path": str(folder)}},
-    )  # fmt: skip
+    )
     with kernel_environment(TQDM_DISABLE="1"):  # a progress bar's last state holds a time
         client.execute()
     notebook.metadata = NotebookNode(kernelspec=dict(_KERNEL))
@@ -115,9 +116,9 @@ def refresh_notebooks(names: list[str] | None = None, folder: Path | None = None
     Parameters
     ----------
     names : list of str, optional
-        Which ones; all by default.
+        As for `find_notebooks`. Default: all.
     folder : Path, optional
-        Folder of the ``.ipynb``; the ``.py`` stand in its ``py/``. Default: the book's.
+        Folder of the ``.ipynb``; the ``.py`` lie in its ``py/``. Default: the book's.
 
     Returns
     -------
@@ -134,7 +135,7 @@ def refresh_notebooks(names: list[str] | None = None, folder: Path | None = None
     for source in tqdm(find_notebooks(folder / "py", names, suffix=".py"), desc="notebooks"):
         try:
             notebook = execute(read_source(source), folder)
-        except Exception as error:  # whatever stops one notebook, the next one is run
+        except Exception as error:  # whatever stops one notebook, the next one runs
             report_failure(source.stem, error)
             failed.append(source.stem)
             continue
@@ -143,7 +144,7 @@ def refresh_notebooks(names: list[str] | None = None, folder: Path | None = None
 
 
 def report_failure(name: str, error: BaseException) -> str:
-    """Show why a notebook failed, without colour codes, and return the last line of the message."""
+    """Print the error of a notebook without colour codes, and return its last line."""
     text = _ANSI.sub("", f"{type(error).__name__}: {error}").strip()
     tqdm.write(f"\n{name} failed\n{text}\n", file=sys.stderr)
     return text.splitlines()[-1].strip()
@@ -151,7 +152,7 @@ def report_failure(name: str, error: BaseException) -> str:
 
 @contextmanager
 def kernel_environment(**changes: str) -> Iterator[None]:
-    """Environment for kernels: they import this very checkout, installed or not, keep memory, and see ``changes``."""
+    """Environment in which kernels import this checkout, installed or not, keep memory, and see ``changes``."""
     before = dict(os.environ)
     changes = {name: value for name, value in KEEP_PAGES.items() if name not in before} | changes
     os.environ.update(changes, PYTHONPATH=paths.python_path())

@@ -1,8 +1,8 @@
-"""Where the book reads and writes.
+"""Folders that the book reads and writes.
 
-Everything stands under the checkout unless the environment says otherwise: ``FLASHTRACE_RESULTS_DIR``,
-``FLASHTRACE_FIGURES_DIR`` and ``FLASHTRACE_BUILD_DIR`` move the roots, each of which holds one folder a profile;
-``FLASHTRACE_DATA_DIR`` names a folder of real records; ``FLASHTRACE_ROOT`` names the checkout.
+All lie in the checkout unless the environment names others: ``FLASHTRACE_RESULTS_DIR``, ``FLASHTRACE_FIGURES_DIR`` and
+``FLASHTRACE_BUILD_DIR`` are roots that hold one folder per profile, ``FLASHTRACE_DATA_DIR`` is a folder of real
+records, ``FLASHTRACE_ROOT`` is the checkout. No folder is created here.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from flashtrace_lib.files import build_root, in_checkout, path_from_environment
 
 
 def results_root() -> Path:
-    """Root of stored results, one folder a profile."""
+    """Root of stored results, one folder per profile."""
     return path_from_environment("FLASHTRACE_RESULTS_DIR", "data/results")
 
 
 def figures_root() -> Path:
-    """Root of generated figures and tables, one folder a profile."""
+    """Root of generated figures and tables, one folder per profile."""
     return path_from_environment("FLASHTRACE_FIGURES_DIR", "figures")
 
 
 def results_dir(profile: str) -> Path:
-    """Stored results of a profile. Not created here."""
+    """Stored results of a profile."""
     return results_root() / profile
 
 
 def figures_dir(profile: str) -> Path:
-    """Figures and tables of a profile. Not created here."""
+    """Figures and tables of a profile."""
     return figures_root() / profile
 
 
 def executed_dir(profile: str) -> Path:
-    """Executed copies of the notebooks of a profile. Not created here."""
+    """Executed copies of the notebooks of a profile."""
     return build_root() / "executed" / profile
 
 
@@ -46,7 +46,7 @@ def data_dir(named: str | None = None) -> Path | None:
 
 
 def python_path() -> str:
-    """``PYTHONPATH`` of a process that is to import this very checkout, installed or not; the present one follows."""
+    """``PYTHONPATH`` with which a process imports this checkout, installed or not; it ends with the present one."""
     own = [str(Path(file).resolve().parents[1]) for file in (flashtrace_lib.__file__, __file__)]
     others = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part and part not in own]
     return os.pathsep.join([*own, *others])

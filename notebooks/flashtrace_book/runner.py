@@ -27,17 +27,7 @@ with warnings.catch_warnings():
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one notebook went.
-
-    Parameters
-    ----------
-    name : str
-        Name without suffix.
-    seconds : float
-        Wall-clock time, s.
-    error : str, optional
-        Last line of the error; None where it ran to its end.
-    """
+    """Result of one notebook: its name without suffix, wall-clock seconds, and the last line of its error if any."""
 
     name: str
     seconds: float
@@ -46,7 +36,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class BookResult:
-    """Outcomes of the notebooks, in order, and where the manifest stands."""
+    """Outcomes of the notebooks, in order, and the path of the manifest."""
 
     outcomes: tuple[Outcome, ...]
     manifest: Path
@@ -74,24 +64,20 @@ def run_book(
     profile : str or Path
         Name or path of the profile; each notebook gets it as its parameter ``profile``.
     notebooks : list of str, optional
-        Which ones, by name or number. Default: those of the profile, all of the book where it names none.
+        Notebooks to run, by name or number. Default: those of the profile, all of the book where it names none.
     fresh : bool
-        Use no stored result: results go to ``build/reproduce/<profile>`` and take the place of the stored ones when
-        the whole book has succeeded. An interrupted or failed run is resumed by the next one.
+        Use no stored result: results go to ``build/reproduce/<profile>`` and replace the stored ones when the whole
+        book has succeeded. The next fresh run resumes an interrupted or failed one.
     folder : Path, optional
         Folder of the notebooks. Default: the book's.
     parameters : dict, optional
         Further papermill parameters.
 
-    Returns
-    -------
-    BookResult
-
     Raises
     ------
     ValueError
         If the profile or a notebook is unknown, a notebook does not declare a parameter, or ``fresh`` is asked for
-        a part of the book. Nothing has been run then.
+        a part of the book. No notebook has been run then.
     """
     if fresh and notebooks:
         raise ValueError("a fresh run replaces all stored results, so it takes the whole book: name no notebooks")
@@ -99,16 +85,17 @@ def run_book(
         raise ValueError("the parameter profile follows from the profile that is run: choose that one instead")
     loaded = load_profile(profile)
     folder = notebook_dir() if folder is None else folder
-    whole = find_notebooks(folder, list(loaded.notebooks or ()))
-    found = find_notebooks(folder, notebooks) if notebooks else whole
-    named = str(Path(profile).resolve()) if str(profile).endswith((".yaml", ".yml")) else str(profile)
-    given = {"profile": named, **(parameters or {})}
-    for path in found:
-        check_parameters(path, given)
+    book = find_notebooks(folder, list(loaded.notebooks or ()))
+    selected = find_notebooks(folder, notebooks) if notebooks else book
+    is_file = str(profile).endswith((".yaml", ".yml"))
+    # Kernels run in another folder, so a file is named by its absolute path.
+    parameters = {"profile": str(Path(profile).resolve() if is_file else profile), **(parameters or {})}
+    for path in selected:
+        check_parameters(path, parameters)
 
     results_root = files.build_root() / "reproduce"
     with kernel_environment(FLASHTRACE_RESULTS_DIR=str(results_root)) if fresh else nullcontext():
-        result = _run_all(loaded, found, given, book=[path.stem for path in whole])
+        result = _run_all(loaded, selected, parameters, book=[path.stem for path in book])
     if fresh and result.exit_code == 0:
         manifest = promote(results_root / loaded.name, paths.results_dir(loaded.name)) / result.manifest.name
         return BookResult(result.outcomes, manifest)
@@ -130,7 +117,7 @@ def check_parameters(notebook: Path, parameters: dict[str, Any]) -> None:
 
 
 def promote(new: Path, old: Path) -> Path:
-    """Put folder ``new`` in the place of ``old``, which is gone only once ``new`` stands there; return ``old``."""
+    """Replace folder ``old`` by folder ``new`` and return ``old``; its content is deleted after the replacement."""
     aside = old.with_name(f".{old.name}.replaced")
     shutil.rmtree(aside, ignore_errors=True)
     old.parent.mkdir(parents=True, exist_ok=True)
@@ -141,20 +128,20 @@ def promote(new: Path, old: Path) -> Path:
     return old
 
 
-def _run_all(profile: Profile, found: list[Path], parameters: dict[str, Any], book: list[str]) -> BookResult:
+def _run_all(profile: Profile, notebooks: list[Path], parameters: dict[str, Any], book: list[str]) -> BookResult:
     """Run the notebooks; write the manifest after each, so that an interrupted run leaves a true one."""
     results = paths.results_dir(profile.name)
     from_nothing = not (results.is_dir() and any(results.iterdir()))
     extra = {name: value for name, value in parameters.items() if name != "profile"}
     outcomes, manifest = [], None
-    for path in tqdm(found, desc=f"book ({profile.name})", unit="notebook"):
+    for path in tqdm(notebooks, desc=f"book ({profile.name})", unit="notebook"):
         with stale.noting_use(profile.name, path.stem, book) as finished:
             outcome = _run_one(path, paths.executed_dir(profile.name) / path.name, parameters)
             finished.append(outcome.error is None)
         outcomes.append(outcome)
         record = {
             "seconds": round(outcome.seconds, 1),
-            "from_nothing": from_nothing,  # else stored results may have spared it some work
+            "from_nothing": from_nothing,  # otherwise it may have read stored results
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "error": outcome.error,
             "sha256": files.sha256(path),
@@ -169,10 +156,9 @@ def _run_one(path: Path, executed: Path, parameters: dict[str, Any]) -> Outcome:
     error = None
     try:
         with kernel_environment():
-            papermill.execute_notebook(
-                str(path), str(executed), parameters=parameters, cwd=str(path.parent), kernel_name="python3",
-                progress_bar={"desc": path.stem, "leave": False},
-            )  # fmt: skip
+            bar = {"desc": path.stem, "leave": False}
+            options = {"cwd": str(path.parent), "kernel_name": "python3", "progress_bar": bar}
+            papermill.execute_notebook(str(path), str(executed), parameters=parameters, **options)
     except Exception as failure:  # a dead kernel, a timeout, an error in a cell: the next notebook is run all the same
         error = report_failure(path.stem, failure)
     return Outcome(path.stem, time.perf_counter() - start, error)

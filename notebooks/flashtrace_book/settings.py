@@ -1,14 +1,14 @@
-"""Settings that YAML files give: frozen dataclasses whose fields say which values fit.
+"""Settings in YAML files: frozen dataclasses whose fields define the values that they accept.
 
-A class of settings derives from `Settings` and lists its fields. Their types decide what is accepted:
+A class of settings derives from `Settings` and lists its fields. The type of a field decides which values it accepts:
 
 - ``int``: a whole number of at least 1; ``float``: a finite number of at least 0;
 - ``tuple[str, ...]``: one or more names, none twice; ``tuple[int, ...]``: one or more ascending whole numbers;
 - ``dict[str, X]``, ``X | None``, ``str``, ``bool``, and a class of settings, which takes a mapping: a section.
 
-A field that allows something else says so in its metadata: ``least`` (of an ``int``), ``above`` (what a ``float`` must
-exceed), ``choices`` (the values allowed), ``may_be_empty`` (of names). Rules over several fields stand in the
-``__post_init__`` of their class.
+The metadata of a field change that: ``least`` (the smallest ``int``), ``above`` (a bound that a ``float`` exceeds),
+``choices`` (the only values), ``may_be_empty`` (of names). Rules over several fields stand in the ``__post_init__`` of
+their class.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import yaml
 class Settings:
     """Base of the dataclasses of settings: checks every field when an object is made.
 
-    ``class RulerProfile(Settings, section="ruler")`` has the errors name its fields ``ruler.length`` and so on.
+    With ``class RulerProfile(Settings, section="ruler")`` errors name its fields ``ruler.length`` and so on.
     """
 
     _prefix: ClassVar[str] = ""
@@ -45,19 +45,12 @@ S = TypeVar("S", bound=Settings)
 
 
 def read(kind: type[S], data: dict[str, Any]) -> S:
-    """Make settings from a mapping.
-
-    Parameters
-    ----------
-    kind : type
-        A dataclass that derives from `Settings`.
-    data : dict
-        Values by field, as YAML gives them; a field with a default may be absent.
+    """Make settings of class ``kind`` from values by field, as YAML gives them; a field with a default may be absent.
 
     Raises
     ------
     ValueError
-        If a key is unknown or missing, or a value does not fit; names section and field.
+        If a key is unknown or missing, or a value does not fit. The message names section and field.
     """
     required = {kind._prefix + f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(kind)}
     given = [f"{kind._prefix}{key}" for key in data]
@@ -70,18 +63,16 @@ def read(kind: type[S], data: dict[str, Any]) -> S:
     return kind(**data)
 
 
-def load(kind: type[S], folder: Path, name: str | Path, what: str, /, **changes: Any) -> S:
+def load(kind: type[S], folder: Path, name: str | Path, noun: str, /, **changes: Any) -> S:
     """Read settings from a YAML file.
 
     Parameters
     ----------
-    kind : type
-        A dataclass that derives from `Settings`.
     folder : Path
         Folder of the files that come with the book.
     name : str or Path
         One of `file_names`, or the path of a file of the user's own (it ends in ``.yaml`` or ``.yml``).
-    what : str
+    noun : str
         Word for the file in errors, such as ``"profile"``.
     **changes
         Values that replace the file's.
@@ -89,16 +80,16 @@ def load(kind: type[S], folder: Path, name: str | Path, what: str, /, **changes:
     Raises
     ------
     ValueError
-        If there is no such file, it is no YAML mapping, or `read` refuses it; names the file.
+        If there is no such file, it is no YAML mapping, or `read` refuses it. The message names the file.
     """
-    path = _find(folder, str(name), what)
+    path = _find(folder, str(name), noun)
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict):
             raise ValueError("the file must hold `key: value` lines")
         return read(kind, {**data, **changes})
     except (ValueError, yaml.YAMLError) as error:
-        raise ValueError(f"{what} {path.name}: {error}") from None
+        raise ValueError(f"{noun} {path.name}: {error}") from None
 
 
 def file_names(folder: Path) -> list[str]:
@@ -106,15 +97,15 @@ def file_names(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
-def _find(folder: Path, name: str, what: str) -> Path:
+def _find(folder: Path, name: str, noun: str) -> Path:
     known = file_names(folder)
     if name in known:
         return folder / f"{name}.yaml"
     path = Path(name).expanduser()
     if path.suffix in (".yaml", ".yml") and path.is_file():
         return path
-    own = f"a {what} of your own is named by the path of its .yaml file"
-    raise ValueError(f"no {what} {name!r}: known are {', '.join(known)}; {own}")
+    hint = f"a {noun} of your own is named by the path of its .yaml file"
+    raise ValueError(f"no {noun} {name!r}: known are {', '.join(known)}; {hint}")
 
 
 def check_folder_name(name: str) -> None:
@@ -125,24 +116,27 @@ def check_folder_name(name: str) -> None:
 
 def _fitting(value: Any, kind: Any, name: str, choices: tuple | None = None, **rules: Any) -> Any:
     """The value as a field of this type holds it; ValueError where it does not fit."""
-    kinds = get_args(kind)
-    if NoneType in kinds:  # X | None
+    if NoneType in get_args(kind):  # X | None
         if value is None:
             return None
-        kind = kinds[0]
+        kind = get_args(kind)[0]
     if choices is not None:
         return _chosen(value, name, choices)
     if kind is Any:
         return value
-    if get_origin(kind) is tuple:
-        return _ascending(value, name) if get_args(kind)[0] is int else _names(value, name, **rules)
+    if kind == tuple[int, ...]:
+        return _ascending(value, name)
+    if kind == tuple[str, ...]:
+        return _names(value, name, **rules)
     if get_origin(kind) is dict:
         return _mapping(value, get_args(kind)[1], name)
     if issubclass(kind, Settings):
         return value if isinstance(value, kind) else read(kind, _of_type(value, name, dict))
     if kind is int:
-        return _whole_number(value, name, **rules)
-    return _number(value, name, **rules) if kind is float else _of_type(value, name, kind)
+        return whole_number(value, name, **rules)
+    if kind is float:
+        return _number(value, name, **rules)
+    return _of_type(value, name, kind)
 
 
 def _chosen(value: Any, name: str, choices: tuple) -> Any:
@@ -158,7 +152,8 @@ def _of_type(value: Any, name: str, kind: type) -> Any:
     return value
 
 
-def _whole_number(value: Any, name: str, least: int = 1) -> int:
+def whole_number(value: Any, name: str, least: int = 1) -> int:
+    """The value; ValueError, naming it, unless it is a whole number of at least ``least``."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
     return value
@@ -168,13 +163,14 @@ def _number(value: Any, name: str, above: float | None = None) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not is_number or (value < 0 if above is None else value <= above):
         bound = ">= 0" if above is None else f"> {above}"
-        # YAML reads 1e-3 as a string
+        # The hint is there because YAML reads 1e-3 as a string.
         raise ValueError(f"{name} must be a finite number {bound}, got {value!r} (write 1.0e-3)")
     return value
 
 
 def _names(value: Any, name: str, may_be_empty: bool = False) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not (value or may_be_empty) or not all(isinstance(v, str) for v in value):
+    is_list = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+    if not is_list or not (value or may_be_empty):
         raise ValueError(f"{name} must be a list of {'' if may_be_empty else 'one or more '}names, got {value!r}")
     if len(set(value)) < len(value):
         raise ValueError(f"{name} names something twice: {', '.join(value)}")
@@ -185,14 +181,14 @@ def _ascending(value: Any, name: str) -> tuple[int, ...]:
     if not isinstance(value, list | tuple) or not value:
         raise ValueError(f"{name} must be a list of one or more whole numbers, got {value!r}")
     for number in value:
-        _whole_number(number, f"a number of {name}")
+        whole_number(number, f"a number of {name}")
     if list(value) != sorted(set(value)):
         raise ValueError(f"{name} must ascend, got {list(value)}")
     return tuple(value)
 
 
 def _mapping(value: Any, kind: Any, name: str) -> dict[str, Any]:
-    """A mapping of names to values of one type."""
+    """A mapping of strings to values of one type."""
     for key in _of_type(value, name, dict):
         _of_type(key, f"a key of {name}", str)
     return {key: _fitting(item, kind, f"{name}.{key}") for key, item in value.items()}

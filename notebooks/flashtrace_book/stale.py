@@ -1,14 +1,13 @@
-"""Stored records that no notebook uses any more: found by what the last run of each notebook looked up, and removed.
+"""Stored records that no notebook uses any more: list and remove them.
 
-Settings change, samples are drawn anew, timed code is rewritten: what was stored under the old keys stays behind, and
-whoever reads a store as a whole (the claims, a reader with pandas) would take it for a result. While the book runs,
-every store notes the keys that are read or written; ``used.json`` beside the results keeps them by notebook.
+Settings change, samples are drawn again, timed code is rewritten: the records under the old keys remain, and whoever
+reads a store as a whole (the claims, a reader with pandas) would take them for results. While the book runs, every
+store notes the keys that are read or written; ``used.json`` beside the results keeps them by notebook.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,18 +26,18 @@ Keys = dict[str, list[str]]  # name of a store -> keys, sorted
 
 @contextmanager
 def noting_use(profile: str, notebook: str, book: list[str]) -> Iterator[list[bool]]:
-    """Note what the stores of a profile are asked for inside; kept as the notebook's where it succeeds.
+    """Note which keys of a profile's stores are used inside, and keep them as the notebook's if it succeeds.
 
     Parameters
     ----------
     profile, notebook : str
     book : list of str
-        All notebooks there are: entries of others are dropped.
+        Names of all notebooks: entries of others are dropped.
 
     Yields
     ------
     list of bool
-        Append whether the notebook succeeded; what a failed one used says nothing of what it needs.
+        Append whether the notebook succeeded. A failed one may not have reached all records that it needs.
     """
     succeeded: list[bool] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -54,17 +53,18 @@ def noting_use(profile: str, notebook: str, book: list[str]) -> Iterator[list[bo
 
 
 def _of_profile(profile: str, log: str) -> Keys:
-    """Keys by store, of the stores in the profile's folder alone."""
-    folder, found = paths.results_dir(profile).resolve(), {}
+    """Keys by store in a log of use; stores outside the profile's folder are left out."""
+    folder = paths.results_dir(profile).resolve()
+    used: dict[str, set[str]] = {}
     for line in log.splitlines():
         path, _, key = line.partition("\t")
         if Path(path).parent == folder:
-            found.setdefault(Path(path).stem, set()).add(key)
-    return {name: sorted(keys) for name, keys in sorted(found.items())}
+            used.setdefault(Path(path).stem, set()).add(key)
+    return {name: sorted(keys) for name, keys in sorted(used.items())}
 
 
 def used_keys(profile: str) -> dict[str, Keys]:
-    """What each notebook used when it last succeeded, by notebook; empty where none has run yet."""
+    """Keys that each notebook used when it last succeeded, by notebook; empty where none has run yet."""
     path = paths.results_dir(profile) / USED
     return files.read_json(path) if path.is_file() else {}
 
@@ -81,12 +81,13 @@ def unused(profile: Profile, book: list[str] | None = None) -> Keys:
     Raises
     ------
     ValueError
-        If a notebook of the profile has not been run since use is noted: its records would count as unused.
+        If the keys that a notebook of the profile uses were never noted: its records would count as unused.
     """
     if book is None:
         book = [path.stem for path in find_notebooks(notebook_dir(), list(profile.notebooks or ()))]
     by_notebook = used_keys(profile.name)
-    if missing := [name for name in book if name not in by_notebook]:
+    missing = [name for name in book if name not in by_notebook]
+    if missing:
         raise ValueError(
             f"it is not known which records {', '.join(missing)} uses: run "
             f"`python -m flashtrace_lib book --profile {profile.name}` first"
@@ -95,12 +96,12 @@ def unused(profile: Profile, book: list[str] | None = None) -> Keys:
     for stores in by_notebook.values():
         for name, keys in stores.items():
             used.setdefault(name, set()).update(keys)
-    found = {}
+    unused_keys = {}
     for name in stored(profile.name):
         keys = set(Store(paths.results_dir(profile.name) / name).records()["key"]) - used.get(name, set())
         if keys:
-            found[name] = sorted(keys)
-    return found
+            unused_keys[name] = sorted(keys)
+    return unused_keys
 
 
 def stored(profile: str) -> list[str]:
@@ -111,14 +112,14 @@ def stored(profile: str) -> list[str]:
 
 
 def remove(profile: Profile, book: list[str] | None = None) -> Keys:
-    """Remove what `unused` finds, store by store, each atomically, and return it.
+    """Remove the records that `unused` lists, each store atomically, and return their keys.
 
-    A store that nothing of is used any more goes as a file.
+    A store that becomes empty is deleted.
     """
-    found = unused(profile, book)
-    for name, keys in found.items():
+    removed = unused(profile, book)
+    for name, keys in removed.items():
         store = Store(paths.results_dir(profile.name) / name)
         store.drop(keys)
         if not len(store):
-            os.unlink(store.path)
-    return found
+            store.path.unlink()
+    return removed

@@ -1,4 +1,4 @@
-"""What the embedded model is taught and tested on: modes, problems, held-out accuracy."""
+"""Problems and modes that the embedded model is trained and tested on, and its held-out accuracy."""
 
 from dataclasses import replace
 
@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from flashtrace_book.figures import training_plots
-from flashtrace_book.reasoner import accuracy
+from flashtrace_book.reasoner import accuracy, answers
 from flashtrace_book.reasoner.accuracy import COLUMNS, accuracy_table, audit_answers, evaluate_reasoner, stored_answers
-from flashtrace_book.reasoner.batches import lesson
+from flashtrace_book.reasoner.batches import training_example
 from flashtrace_book.reasoner.curriculum import EVAL_LENGTHS, TASKS, Curriculum, problems
 from flashtrace_book.reasoner.modes import final_answer, prompt_text, true_response
 from flashtrace_lib.model.embedded import use_reasoner_template
@@ -53,7 +53,7 @@ def test_what_is_taught_makes_a_sample(tokenizer, mode):
     sample = build_sample(tokenizer, example.prompt, true_response(example, mode), evidence=example.evidence,
                           template_kwargs={"enable_thinking": mode == "thinking"})  # fmt: skip
     assert sample.segments.has_reasoning == (mode == "thinking")
-    taught = lesson(tokenizer, example, mode)
+    taught = training_example(tokenizer, example, mode)
     assert taught.ids == sample.input_ids.tolist() and taught.n_prompt == sample.response[0]
 
 
@@ -83,8 +83,10 @@ def test_ruler_splits_share_no_name_key_or_number(tokenizer):
     for split, length in (("train", 400), ("eval", 512)):
         for task in ("h2_c3", "mq_q4", "mv_v4"):
             for example in problems(task, 4, tokenizer=tokenizer, split=split, length=length):
-                said = example.reasoning.replace("-", "_").replace(".", " ").replace(",", " ").replace(":", " ").split()
-                marks = {w for w in said if w.isdigit() or "_" in w or (w.isupper() and len(w) == 5)}
+                words = (
+                    example.reasoning.replace("-", "_").replace(".", " ").replace(",", " ").replace(":", " ").split()
+                )
+                marks = {w for w in words if w.isdigit() or "_" in w or (w.isupper() and len(w) == 5)}
                 assert len(marks) >= 5 and all(in_split(w.replace("_", "-"), split) for w in marks)
                 seen[split] |= marks
     assert seen["train"].isdisjoint(seen["eval"])
@@ -103,17 +105,17 @@ def test_lengths_are_held_out(tokenizer):
 
 
 @pytest.mark.parametrize("progress", (0.0, 0.25, 1.0))
-def test_every_draw_makes_a_lesson(tokenizer, progress):
+def test_every_draw_makes_a_training_example(tokenizer, progress):
     curriculum = Curriculum()
     drawn = [curriculum.draw(tokenizer, f"k{i}", progress) for i in range(60)]
-    lessons = [lesson(tokenizer, *pair) for pair in drawn]
+    examples = [training_example(tokenizer, *pair) for pair in drawn]
     ruler = [e.metadata for e, _ in drawn if e.task == "ruler"]
     lengths = [m["length"] for m in ruler]
     assert all(min(abs(n - held) for held in EVAL_LENGTHS) > 8 for n in lengths)
     assert all(m["tokens"] <= m["length"] for m in ruler)
     assert 0 < sum(mode == "direct" for _, mode in drawn) < 30
     if progress == 1.0:
-        assert max(lengths) > 800 and max(len(item.ids) for item in lessons) < 1500
+        assert max(lengths) > 800 and max(len(item.ids) for item in examples) < 1500
         assert {m["chains"] for m in ruler} == {1, 2, 3} and max(m["hops"] for m in ruler) > 5
     if progress == 0.0:
         assert max(lengths) < 400 and max(m["hops"] for m in ruler) == 1
@@ -127,15 +129,15 @@ def answer_truly(monkeypatch, tasks, n, mode, spoil=""):
     """Let the model give the true responses, as ids that end."""
     truth, calls = {}, []
 
-    def told(model, tokenizer, texts, max_new_tokens):
+    def generate_truth(model, tokenizer, texts, max_new_tokens):
         for task in tasks:
             for example in problems(task, n, 0, "eval", tokenizer, 256):
                 truth[prompt_text(tokenizer, example, mode).text] = true_response(example, mode)
         calls.append(len(texts))
-        said = [tokenizer(truth[text] + spoil, add_special_tokens=False).input_ids for text in texts]
-        return [ids + [tokenizer.eos_token_id] for ids in said]
+        responses = [tokenizer(truth[text] + spoil, add_special_tokens=False).input_ids for text in texts]
+        return [ids + [tokenizer.eos_token_id] for ids in responses]
 
-    monkeypatch.setattr(accuracy, "generate", told)
+    monkeypatch.setattr(answers, "generate", generate_truth)
     return calls
 
 
@@ -154,7 +156,7 @@ def test_tracking_is_scored_strictly_and_unfinished_is_wrong(monkeypatch, tokeni
     frame = evaluate_reasoner(tiny(), tokenizer, ["h4_c1"], 2, length=256)
     assert not frame["correct"].any()  # a variable too many
     cut = [tokenizer("<think>\nVAR", add_special_tokens=False).input_ids] * 2
-    monkeypatch.setattr(accuracy, "generate", lambda *_: cut)
+    monkeypatch.setattr(answers, "generate", lambda *_: cut)
     frame = evaluate_reasoner(tiny(), tokenizer, ["h4_c1"], 2, length=256, max_new_tokens=len(cut[0]))
     assert not frame["finished"].any() and not frame["correct"].any()
 
@@ -175,9 +177,9 @@ def test_the_table_of_all_stored_answers(monkeypatch, tokenizer, tmp_path):
     for mode, tasks, n in (("thinking", ["morehopqa", "h4_c1"], 4), ("direct", ["gsm8k"], 3)):
         answer_truly(monkeypatch, tasks, n, mode)
         frames.append(evaluate_reasoner(model, tokenizer, tasks, n, mode=mode, length=256, batch_size=3, store=store))
-    found = stored_answers(model, tokenizer, store)
-    assert list(dict.fromkeys(found["task"])) == ["gsm8k", "h4_c1", "morehopqa"] and len(found) == 11
-    alike = [f.astype({"length": float}).set_index(["task", "mode", "id"]).sort_index() for f in (found, *frames)]
+    stored = stored_answers(model, tokenizer, store)
+    assert list(dict.fromkeys(stored["task"])) == ["gsm8k", "h4_c1", "morehopqa"] and len(stored) == 11
+    alike = [f.astype({"length": float}).set_index(["task", "mode", "id"]).sort_index() for f in (stored, *frames)]
     pd.testing.assert_frame_equal(alike[0], pd.concat(alike[1:]).sort_index())
 
 

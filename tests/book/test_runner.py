@@ -126,18 +126,18 @@ def test_failing_notebook_is_shown_and_stops_no_other(book, capsys, monkeypatch)
     shown = capsys.readouterr().err
     assert "01_bad failed" in shown and "RuntimeError: the well is dry" in shown and "\x1b" not in shown
     assert (old / "count.txt").read_text() == "an old result", "a failed fresh run replaced stored results"
-    kept = book.build / "reproduce" / "smoke"
-    assert (kept / "count.txt").read_text() == "computed at depth 1", "the fresh run did not start from nothing"
-    assert "dry" in json.loads((kept / "manifest.json").read_text())["notebooks"]["01_bad"]["error"]
+    unfinished = book.build / "reproduce" / "smoke"
+    assert (unfinished / "count.txt").read_text() == "computed at depth 1", "the fresh run did not start from nothing"
+    assert "dry" in json.loads((unfinished / "manifest.json").read_text())["notebooks"]["01_bad"]["error"]
 
     # The next fresh run resumes that one and, once it has succeeded, takes the old results' place.
-    (kept / "count.txt").write_text("kept from the failed run")
+    (unfinished / "count.txt").write_text("kept from the failed run")
     monkeypatch.setenv("TEST_MENDED", "1")
     mended = run_book("smoke", fresh=True, folder=book.folder)
     assert mended.exit_code == 0
     assert (old / "count.txt").read_text() == "kept from the failed run"
     assert mended.manifest == old / "manifest.json" and mended.manifest.is_file()
-    assert not kept.exists()
+    assert not unfinished.exists()
     assert os.environ["FLASHTRACE_RESULTS_DIR"] == str(book.results)
 
 
@@ -166,7 +166,10 @@ def test_notebook_without_parameters_cell_is_refused(book):
 
 def test_notebooks_are_found_by_name_and_number_in_reading_order(book, tmp_path):
     book.add("10_later", BAD)
-    stems = lambda names: [path.stem for path in find_notebooks(book.folder, names)]  # noqa: E731
+
+    def stems(names):
+        return [path.stem for path in find_notebooks(book.folder, names)]
+
     assert stems(None) == ["02_good", "10_later"]
     assert stems(["10", "02_good.ipynb", "10_later"]) == ["02_good", "10_later"]
     with pytest.raises(ValueError, match="no notebook .* run inside the book's checkout"):

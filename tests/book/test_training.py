@@ -11,9 +11,10 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from flashtrace_book.reasoner import adapter, train
-from flashtrace_book.reasoner.batches import batches, held_out_lessons, step_lessons
+from flashtrace_book.reasoner.batches import batches, held_out_examples, step_examples
 from flashtrace_book.reasoner.config import TrainingConfig, load_training_config, training_names
 from flashtrace_book.reasoner.curriculum import TASKS
+from flashtrace_book.reasoner.trainer import Trainer
 from flashtrace_lib.fingerprints import model_fingerprint
 from flashtrace_lib.kernel.decomposition import check_decomposition
 from flashtrace_lib.model import embedded
@@ -43,29 +44,29 @@ def weights(folder):
     return (folder / embedded.WEIGHTS).read_bytes()
 
 
-# --- lessons and batches --------------------------------------------------------------------------------------
+# --- training examples and batches ----------------------------------------------------------------------------
 
 
 def test_targets_are_the_response_and_nothing_else(tokenizer):
     config = TrainingConfig("t", **SMALL)
-    lessons = step_lessons(tokenizer, config, config.curriculum(), 0)
-    assert sum(len(item.ids) for item in lessons) >= 300
+    examples = step_examples(tokenizer, config, config.curriculum(), 0)
+    assert sum(len(item.ids) for item in examples) >= 300
     seen = []
-    for batch in batches(lessons, tokenizer.eos_token_id, 250):
-        assert batch.input_ids.numel() <= 250 or len(batch.lessons) == 1
-        for i, item in enumerate(batch.lessons):
+    for batch in batches(examples, tokenizer.eos_token_id, 250):
+        assert batch.input_ids.numel() <= 250 or len(batch.examples) == 1
+        for i, item in enumerate(batch.examples):
             assert batch.targets[batch.rows == i].tolist() == item.ids[item.n_prompt :]
             text = tokenizer.decode(item.ids[item.n_prompt :])
             assert text.endswith("<|im_end|>") and ("</think>" in text) == (item.mode == "thinking")
             seen.append(item)
-    assert sorted(seen, key=lambda item: item.ids) == sorted(lessons, key=lambda item: item.ids)
+    assert sorted(seen, key=lambda item: item.ids) == sorted(examples, key=lambda item: item.ids)
 
 
-def test_held_out_lessons_are_never_trained_on(tokenizer):
+def test_held_out_examples_are_never_trained_on(tokenizer):
     config = TrainingConfig("t", **SMALL)
-    held_out = {tuple(item.ids) for item in held_out_lessons(tokenizer, config)}
+    held_out = {tuple(item.ids) for item in held_out_examples(tokenizer, config)}
     curriculum = config.curriculum()
-    trained = {tuple(item.ids) for step in range(20) for item in step_lessons(tokenizer, config, curriculum, step)}
+    trained = {tuple(item.ids) for step in range(20) for item in step_examples(tokenizer, config, curriculum, step)}
     assert len(held_out) == 2 and held_out.isdisjoint(trained)
 
 
@@ -82,7 +83,7 @@ def test_training_lowers_the_loss_and_leaves_the_model(build, tokenizer):
     log = pd.read_csv(folder / train.LOG)
     loss = log[log["split"] == "train"].groupby("step")["loss"].mean()
     assert list(loss.index) == list(range(1, 31)) and loss[-5:].mean() < loss[:5].mean() - 0.05
-    held_out = log[log["split"] == "eval"].groupby("step")["loss"].mean()  # the same lessons at every test
+    held_out = log[log["split"] == "eval"].groupby("step")["loss"].mean()  # the same examples at every test
     assert list(held_out.index) == [10, 20, 30] and held_out.is_monotonic_decreasing
     assert log["token_accuracy"].between(0, 1).all() and log["exact"].between(0, 1).all()
     card = (folder / adapter.CARD).read_text()
@@ -98,9 +99,9 @@ def test_batches_do_not_shape_the_step(build, tokenizer):
     runs = []
     for name, tokens in (("one", 10_000), ("many", 1)):
         config = TrainingConfig(name, **{**SMALL, "tokens_per_batch": tokens})
-        run = train._Run(config, tiny(), tokenizer)
-        loss, _ = run.take_step(step_lessons(tokenizer, config, run.curriculum, 0))
-        runs.append((loss, run.rows[0]["grad_norm"]))
+        trainer = Trainer(config, tiny(), tokenizer)
+        loss, _ = trainer.take_step(step_examples(tokenizer, config, config.curriculum(), 0))
+        runs.append((loss, trainer.rows[0]["grad_norm"]))
     assert runs[0] == pytest.approx(runs[1], rel=1e-4)
 
 
@@ -111,12 +112,13 @@ from tests.book.test_training import SMALL
 from tests.oracles.tiny_reasoner import load_tokenizer, tiny
 from flashtrace_book.reasoner import train
 from flashtrace_book.reasoner.config import TrainingConfig
-step = train._Run.take_step
-def dying(self, lessons):
+from flashtrace_book.reasoner.trainer import Trainer
+step = Trainer.take_step
+def dying(self, examples):
     if self.step == 5:
         os.kill(os.getpid(), signal.SIGKILL)
-    return step(self, lessons)
-train._Run.take_step = dying
+    return step(self, examples)
+Trainer.take_step = dying
 train.train(TrainingConfig("run", **SMALL), tiny(), load_tokenizer())
 """
 
@@ -126,19 +128,19 @@ def test_a_killed_run_goes_on_bit_for_bit(build, tokenizer, monkeypatch):
     killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert killed.returncode == -9, killed.stderr
     taken = []
-    step = train._Run.take_step
+    step = Trainer.take_step
 
-    def counted(run, lessons):
-        taken.append(run.step)
-        return step(run, lessons)
+    def counted(trainer, examples):
+        taken.append(trainer.step)
+        return step(trainer, examples)
 
-    monkeypatch.setattr(train._Run, "take_step", counted)
+    monkeypatch.setattr(Trainer, "take_step", counted)
     resumed = train.train(TrainingConfig("run", **SMALL), tiny(), tokenizer)
     assert taken == [4, 5]  # checkpoint_every=2: step 4, done when the process died, is all that was lost
-    whole = train.train(TrainingConfig("whole", **SMALL), tiny(), tokenizer)
-    # The name of a run is part of its settings, and of nothing that is computed.
-    assert weights(resumed) == weights(whole)
-    logs = [pd.read_csv(folder / train.LOG).drop(columns="seconds") for folder in (resumed, whole)]
+    uninterrupted = train.train(TrainingConfig("whole", **SMALL), tiny(), tokenizer)
+    # The name of a run is one of its settings, and shapes no result.
+    assert weights(resumed) == weights(uninterrupted)
+    logs = [pd.read_csv(folder / train.LOG).drop(columns="seconds") for folder in (resumed, uninterrupted)]
     pd.testing.assert_frame_equal(*logs)
 
 
@@ -207,11 +209,11 @@ def test_bad_adapters_are_refused(trained, tmp_path):
         embedded.merge_adapter(other, folder)
     assert model_fingerprint(other) == before
     config = folder / embedded.CONFIG
-    whole = config.read_text()
-    config.write_text(whole.replace('"bias"', '"use_dora": true,\n "bias"'))
+    text = config.read_text()
+    config.write_text(text.replace('"bias"', '"use_dora": true,\n "bias"'))
     with pytest.raises(ValueError, match="use_dora"):
         embedded.merge_adapter(tiny(), folder)
-    config.write_text(whole)
+    config.write_text(text)
     (folder / embedded.WEIGHTS).write_bytes(weights(folder)[:100])
     with pytest.raises(ValueError, match="damaged"):
         embedded.merge_adapter(tiny(), folder)

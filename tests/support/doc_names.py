@@ -16,17 +16,12 @@ import tomllib
 from functools import cache
 from types import ModuleType
 
+from flashtrace_book.cli import FORWARDED
 from flashtrace_book.profiles import profile_names
 from tests.environment import ROOT
 
 LIBRARY = ROOT / "flashtrace_lib"
 BOOK = ROOT / "notebooks" / "flashtrace_book"
-SUBCOMMANDS = {  # with a parser of their own
-    "trace": "flashtrace_lib.cli",
-    "bench": "flashtrace_lib.bench.measure",
-    "efficiency": "flashtrace_book.efficiency.sweep",
-    "estimate": "flashtrace_book.efficiency.estimate",
-}
 PACKAGES = ("flashtrace_lib", "flashtrace_book")
 FOREIGN = {"model", "tokenizer"}  # variables of the examples that hold objects of transformers
 SUFFIXES = (".py", ".md", ".rst", ".toml", ".yml", ".yaml", ".txt", ".ipynb", ".json", ".html", ".png")
@@ -171,7 +166,7 @@ def _module(module: str, rest: list[str]) -> list[str]:
     if module == "flashtrace_lib" and rest:
         if rest[0] not in subcommands():
             return [f"command {rest[0]}"]
-        module = SUBCOMMANDS.get(rest[0], "flashtrace_book.cli")
+        module = FORWARDED.get(rest[0], "flashtrace_book.cli")
     return [f"option {word} of {module}" for word in given if word not in options(module)]
 
 

@@ -1,4 +1,4 @@
-"""Profiles: one YAML file each, that says which model, how many samples, how long, how deep.
+"""Profiles: one YAML file each, which names the model, the methods, the samples and their lengths.
 
 ``smoke`` and ``laptop`` need no network. A profile of your own is a file of the same form, named by its path.
 """
@@ -14,9 +14,18 @@ from .experiments import AblationsProfile, EfficiencyProfile, GeneralisationProf
 from .tasks import HotpotProfile, ReasoningProfile, RulerProfile
 
 __all__ = [
-    "AblationsProfile", "EfficiencyProfile", "GeneralisationProfile", "HotpotProfile", "OpenQuestionsProfile",
-    "PilotProfile", "Profile", "ReasoningProfile", "RulerProfile", "load_profile", "profile_names",
-]  # fmt: skip
+    "AblationsProfile",
+    "EfficiencyProfile",
+    "GeneralisationProfile",
+    "HotpotProfile",
+    "OpenQuestionsProfile",
+    "PilotProfile",
+    "Profile",
+    "ReasoningProfile",
+    "RulerProfile",
+    "load_profile",
+    "profile_names",
+]
 
 _FOLDER = Path(__file__).parent
 
@@ -32,42 +41,28 @@ class Profile(Settings):
     description : str
         One line for the reader.
     model : str
-        What ``load_model`` takes: ``"embedded-base"``, a hub id, a path.
+        As ``load_model`` takes it: ``"embedded-base"``, a hub id, a path.
     methods : tuple of str
         Names of the attribution methods to compare.
     method_options : dict of str to dict
-        Options of methods, by name, such as ``{reagent: {runs: 1}}``. Without it methods have their own, but for
-        the profile's ``hops``.
-    ruler : RulerProfile
-        Settings of the RULER cells.
-    pilot : PilotProfile
-        Settings of the pilot study.
-    reasoning : ReasoningProfile
-        Settings of the reasoning tasks.
-    hotpotqa : HotpotProfile
-        Settings of HotpotQA in long contexts.
-    efficiency : EfficiencyProfile
-        Settings of the measurements of time and memory.
-    ablations : AblationsProfile
-        Settings of the ablations.
-    generalisation : GeneralisationProfile
-        Settings of the comparison of two models.
-    open_questions : OpenQuestionsProfile
-        Settings of the experiments beyond the paper.
+        Options by method, such as ``{reagent: {runs: 1}}``. Other options have the methods' own defaults, except
+        ``hops``, which is the profile's.
+    ruler, pilot, reasoning, hotpotqa, efficiency, ablations, generalisation, open_questions
+        Sections, each with a class of its own.
     training : str
-        Training configuration that the notebook of the embedded reasoner runs from nothing.
+        Training configuration that the notebook of the embedded reasoner runs from scratch.
     dtype : {"float32", "bfloat16", "float16"}
         Arithmetic of the model's forward pass.
     device_map : str, optional
-        Where the model lies, as in transformers: ``"cuda"``, ``"auto"``. Default: the CPU.
+        Devices that hold the model, as in transformers: ``"cuda"``, ``"auto"``. Default: the CPU.
     seed : int
-        Seed of everything drawn.
+        Seed of every random choice.
     hops : int
         Recursive hops K of FlashTrace (section 4.3).
     steps : int
         Steps of the deletion curve (appendix F).
     notebooks : tuple of str, optional
-        The notebooks that ``book`` runs under it, by name or number. Default: all.
+        Notebooks that ``book`` runs with this profile, by name or number. Default: all.
     data_dir : str, optional
         Folder of real records, relative to the checkout; ``FLASHTRACE_DATA_DIR`` overrides it.
     """
@@ -104,30 +99,15 @@ class Profile(Settings):
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """The profile as plain, JSON-ready data."""
+        """The profile as plain data that JSON can hold."""
         return asdict(self)
 
 
 def profile_names() -> list[str]:
-    """Names of the profiles that come with the library."""
+    """Names of the profiles that come with the book."""
     return file_names(_FOLDER)
 
 
 def load_profile(name_or_path: str | Path) -> Profile:
-    """Read and check a profile.
-
-    Parameters
-    ----------
-    name_or_path : str or Path
-        The name of a profile of the library, or the path of a YAML file (it ends in ``.yaml`` or ``.yml``).
-
-    Returns
-    -------
-    Profile
-
-    Raises
-    ------
-    ValueError
-        If there is no such profile, a key is unknown or missing, or a value does not fit.
-    """
+    """Read and check a profile: `settings.load` of a name of `profile_names`, or of a file of your own."""
     return load(Profile, _FOLDER, name_or_path, "profile")

@@ -18,11 +18,11 @@ class PilotProfile(Settings, section="pilot"):
     hops : tuple of int
         Assignments to follow; the reasoning grows with them.
     samples : int
-        Samples with a correct response wanted for each number of hops.
+        Correctly answered samples per number of hops.
     compare_hops : int
         Assignments of the problems that are answered with and without reasoning.
     compare_samples : int
-        Of these, samples that are answered correctly in both ways.
+        Samples that are answered correctly both with and without reasoning.
     compare_length : int
         Length of their prompts, tokens: short, since perturbation takes a pass for every sentence.
     methods : tuple of str
@@ -31,13 +31,11 @@ class PilotProfile(Settings, section="pilot"):
         Length of the prompts of growing reasoning, tokens.
     max_new_tokens : int
         Longest response, tokens.
-    cost_input : int
-        Input of the cost measurement, tokens.
-    cost_reasoning : tuple of int
-        Its lengths of the reasoning, tokens, ascending.
+    cost_input, cost_reasoning : int, tuple of int
+        Lengths of input and reasoning in the cost measurement, tokens; the reasoning's ascend.
     cost_limit : int
-        The first length that takes a method longer than this, s, is its last, three at least; longer ones are
-        extrapolated.
+        A method is measured up to the first length that takes it longer than this, s, at least at three lengths;
+        longer ones are extrapolated.
     """
 
     model: str = "embedded"
@@ -61,27 +59,27 @@ class EfficiencyProfile(Settings, section="efficiency"):
     Parameters
     ----------
     model : str
-        What ``load_model`` takes; its weights do not matter, its shape does.
+        As ``load_model`` takes it; its weights do not matter, its shape does.
     inputs : tuple of int
-        Lengths of the input I, tokens, ascending; the generation has ``fixed_generation`` then.
+        Lengths of the input I, tokens, ascending, each with a generation of ``fixed_generation``.
     generations : tuple of int
-        Lengths of the generation T and O, tokens, ascending; the input has ``fixed_input`` then.
+        Lengths of the generation T and O, tokens, ascending, each with an input of ``fixed_input``.
     fixed_input, fixed_generation : int
-        The length that is held, tokens; 100 in the paper.
+        The length that stays fixed, tokens; 100 in the paper.
     methods : tuple of str
         Methods to measure; ``"ifr_one_by_one"`` is IFR with one target row at a time, as the paper runs it.
     runs : int
-        Runs of each size, of which the median counts.
+        Runs of each size; their median is reported.
     time_limit : int
         Longest run, s.
     memory_limit : int
-        Most memory over the loaded model, GiB.
+        Most memory above the loaded model's, GiB.
     attention_inputs : tuple of int
-        Lengths of the input at which the ways to the sums of attention are compared (Table 9), tokens, ascending.
+        Lengths of the input at which implementations of the attention sums are compared (Table 9), tokens, ascending.
     tools : tuple of str
         Published tools to measure beside the methods, of `other_tools.ADAPTERS`; those not installed are left out.
     pareto_input : int
-        Length of the input, one of ``inputs``, whose cost is set against faithfulness (Fig. 4e), tokens.
+        Length of the input, one of ``inputs``, whose cost is plotted against faithfulness (Fig. 4e), tokens.
     """
 
     model: str = "embedded-base"
@@ -90,9 +88,18 @@ class EfficiencyProfile(Settings, section="efficiency"):
     fixed_input: int = 128
     fixed_generation: int = 32
     methods: tuple[str, ...] = (
-        "perturbation", "reagent", "clp", "ifr", "ifr_one_by_one", "attnlrp", "ig", "ig_attn", "cage", "rollout",
+        "perturbation",
+        "reagent",
+        "clp",
+        "ifr",
+        "ifr_one_by_one",
+        "attnlrp",
+        "ig",
+        "ig_attn",
+        "cage",
+        "rollout",
         "flashtrace",
-    )  # fmt: skip
+    )
     runs: int = 3
     time_limit: int = 20
     memory_limit: int = 6
@@ -125,10 +132,10 @@ class AblationsProfile(Settings, section="ablations"):
     hop_samples : int
         Samples of MoreHopQA on which they are compared.
     curve_samples : int
-        Samples of each RULER cell for which ways to aggregate the target are compared by RISE and MAS; by recovery,
-        which costs one pass, all are.
+        Samples of each RULER cell on which target aggregations are compared by RISE and MAS. Recovery, which costs one
+        pass, compares them on all samples.
     worst : int
-        Samples of the lowest recovery that the failure analysis holds against the others.
+        Samples of the lowest recovery that the failure analysis compares with the others.
     """
 
     hops: int = 3
@@ -144,9 +151,9 @@ class GeneralisationProfile(Settings, section="generalisation"):
     Parameters
     ----------
     model : str
-        The second model; what ``load_model`` takes. The first is the profile's.
+        The second model, as ``load_model`` takes it. The first is the profile's.
     cells : tuple of str, optional
-        RULER cells, out of the profile's. Default: all of them.
+        RULER cells, a subset of the profile's. Default: all of them.
     tasks : tuple of str
         Reasoning tasks, see `tasks.datasets`; the paper's "MATH" holds problems of GSM8K.
     methods : tuple of str
@@ -154,7 +161,7 @@ class GeneralisationProfile(Settings, section="generalisation"):
     ruler_samples, task_samples : int
         Samples of a RULER cell and of a task, at most the profile's own.
     max_tries : int
-        Problems that the second model tries to find them.
+        Problems that the second model tries until it has these samples.
     max_new_tokens : int
         Longest response of the second model, tokens.
     """
@@ -182,12 +189,11 @@ class OpenQuestionsProfile(Settings, section="open_questions"):
     ----------
     steps : int
         Steps of the deletion curve.
-    deletion_samples : int
-        Samples of each half, tuning and held-out, whose deletion curves are measured: the shortest.
-    exact_samples : int
-        Samples of each half for the exact rollout, which takes a row for every generated token: the shortest.
+    deletion_samples, exact_samples : int
+        Samples of each half, tuning and held-out, for the deletion curves and for the exact rollout, which takes a row
+        for every generated token: the shortest ones.
     causal_samples : int
-        Samples that are answered again with a sentence masked: the shortest.
+        Samples that are answered again with a sentence masked: the shortest ones.
     """
 
     steps: int = 20

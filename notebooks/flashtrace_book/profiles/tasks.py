@@ -17,23 +17,23 @@ class RulerProfile(Settings, section="ruler"):
     Parameters
     ----------
     cells : tuple of str
-        Table cells, for example ``"mq_q2"``, ``"h4_c1"``; may be empty.
+        Table cells, such as ``"mq_q2"``, ``"h4_c1"``; may be empty.
     length : int
         Length of the whole prompt, tokens.
     lengths : dict of str to int
-        Cells with a length of their own, tokens.
+        Lengths of single cells, tokens, in place of ``length``.
     haystack : {"essay", "essay-prefix", "noise"}, optional
-        What the needles and assignments are hidden in. Default: as the benchmark, essays for needles, noise for
+        Text that hides the needles and assignments. Default: the benchmark's, essays for needles, noise for
         assignments.
     samples : int
-        Samples with a correct response wanted in each cell.
+        Correctly answered samples per cell.
     max_tries : int
-        Examples tried in each cell to find them.
+        Most examples tried per cell to find them.
     max_new_tokens : int
         Longest response, tokens.
     one_shot : bool or "auto"
-        Whether variable tracking starts with a worked example, as the benchmark's does; ``"auto"``: where it leaves
-        room for a haystack.
+        Whether variable tracking starts with a worked example, as the benchmark's does; ``"auto"``: if the length
+        leaves room for it.
     """
 
     cells: tuple[str, ...] = field(metadata={"may_be_empty": True})  # empty where all records are real
@@ -65,11 +65,11 @@ class ReasoningProfile(Settings, section="reasoning"):
     Parameters
     ----------
     source : {"standin", "folder", "hub"}
-        Where the records come from, see `tasks.datasets`.
+        Source of the records, see `tasks.datasets`.
     samples : int
-        Samples with a correct response wanted of each task.
+        Correctly answered samples per task.
     max_tries : int
-        Records tried to find them.
+        Most records tried per task to find them.
     max_new_tokens : int
         Longest response, tokens.
     fallback : {"teacher-forced", "unfiltered", "none"}
@@ -104,9 +104,9 @@ class HotpotProfile(Settings, section="hotpotqa"):
     length : int
         Length of the prompts of Table 1, tokens.
     samples : int
-        Samples with a correct response wanted.
+        Correctly answered samples.
     max_tries : int
-        Records tried to find them.
+        Most records tried to find them.
     max_new_tokens : int
         Longest response, tokens.
     gold : {"sentence", "paragraph"}
@@ -114,9 +114,9 @@ class HotpotProfile(Settings, section="hotpotqa"):
     long_lengths : tuple of int
         Lengths of the prompts of Table 8, tokens, ascending.
     long_samples : int
-        Samples of each of them, right or wrong.
+        Samples per length, right or wrong.
     long_methods : tuple of str
-        Methods compared there.
+        Methods compared at these lengths.
     """
 
     length: int = 1024

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,19 +14,20 @@ import torch
 from tqdm import tqdm
 
 from flashtrace_lib.files import write_text
-from flashtrace_lib.fingerprints import fingerprint, model_fingerprint
+from flashtrace_lib.fingerprints import model_fingerprint
 from flashtrace_lib.load import DTYPES, load_model
 from flashtrace_lib.metrics.intervals import mean_interval, share_interval
 from flashtrace_lib.model import embedded
 from flashtrace_lib.model.embedded import use_reasoner_template
-from flashtrace_lib.model.generate import generate
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.scoring import score
 
+from ..settings import whole_number
 from . import adapter
+from .answers import Record, answer, answer_store, problems_of, records_of, stored_or_new
 from .curriculum import TASKS, problems
-from .modes import final_answer, prompt_text, template_kwargs
+from .modes import final_answer, template_kwargs
 
 COLUMNS = ("task", "mode", "id", "length", "score", "correct", "finished", "tokens", "seconds", "response")
 
@@ -46,7 +46,7 @@ def evaluate_reasoner(
     store: Store | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
-    """Greedy answers to held-out problems, scored.
+    """Answer held-out problems greedily, and score the answers.
 
     Parameters
     ----------
@@ -54,26 +54,22 @@ def evaluate_reasoner(
         The model with its adapter merged; the tokenizer gets the reasoner's template.
     tasks : sequence of str
         Of `curriculum.TASKS`.
-    n : int
-        Problems a task.
-    seed : int
-        Of the problems.
+    n, seed : int
+        Problems per task, and the seed that they are drawn from.
     mode : {"thinking", "direct"}
     length : int
         Tokens of a RULER prompt, one of `curriculum.EVAL_LENGTHS`.
     max_new_tokens : int
-        Longest response; a response that is cut there has no answer. The longest true one takes about 330.
+        Longest response; a response that is cut there has no answer. The longest reference response takes about 330.
     batch_size : int
         Problems answered together.
     store : Store, optional
-        Where answers are kept, batch by batch: an interrupted evaluation goes on where it was.
-    progress : bool
-        Show a progress bar.
+        Keeps the answers, batch by batch: an interrupted evaluation continues where it was.
 
     Returns
     -------
     pandas.DataFrame
-        One row a problem, columns `COLUMNS`. ``score`` is the task's own, from 0 to 1; variable tracking is scored
+        One row per problem, columns `COLUMNS`. ``score`` is the task's own, from 0 to 1; variable tracking is scored
         strictly: all variables and no other. ``correct`` is ``score == 1``.
 
     Raises
@@ -82,71 +78,45 @@ def evaluate_reasoner(
         If a task, the mode or the length is unknown, or a count is not positive.
     """
     template_kwargs(mode)  # checks the mode
-    for name, value in (("n", n), ("batch_size", batch_size)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    whole_number(n, "n")
+    whole_number(batch_size, "batch_size")
     use_reasoner_template(tokenizer)
-    identity = model_fingerprint(model)
+    settings = {"model": model_fingerprint(model), "mode": mode, "max_new_tokens": max_new_tokens}
+    batches = []
+    for task in tasks:
+        examples = problems(task, n, seed, "eval", tokenizer, length)
+        batches += [(start, examples[start : start + batch_size]) for start in range(0, n, batch_size)]
     rows = []
-    blocks = [
-        (start, examples[start : start + batch_size])
-        for examples in (problems(task, n, seed, "eval", tokenizer, length) for task in tasks)
-        for start in range(0, n, batch_size)
-    ]
-    for start, block in tqdm(blocks, desc=f"accuracy, {mode}", unit="batch", disable=None if progress else True):
-        asked = {"model": identity, "mode": mode, "max_new_tokens": max_new_tokens}
-        key = fingerprint({**asked, "prompts": [e.prompt + e.request for e in block]})
-        asked |= {"task": block[0].cell, "seed": seed, "length": length}
-        answers = _answers(key, {**asked, "start": start}, block, model, tokenizer, store)
-        rows += [_row(e, mode, length, answer) for e, answer in zip(block, answers, strict=True)]
+    for start, batch in tqdm(batches, desc=f"accuracy, {mode}", unit="batch", disable=None if progress else True):
+        origin = {"task": batch[0].cell, "seed": seed, "length": length, "start": start}
+        records = stored_or_new(batch, model, tokenizer, settings, origin, store)
+        rows += [_row(example, record) for example, record in zip(batch, records, strict=True)]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def stored_answers(model: torch.nn.Module, tokenizer: Any, store: Store) -> pd.DataFrame:
-    """All stored answers of this model, scored: the frame of `evaluate_reasoner` over every task and mode there is.
+    """All stored answers of this model, scored: the frame of `evaluate_reasoner` over every stored task and mode.
 
     Raises
     ------
     ValueError
         If the store holds no answers of this model.
     """
-    rows, asked = [], ["task", "mode", "seed", "length"]
-    for (task, mode, seed, length), group in _mine(model, store).groupby(asked, sort=False):
-        examples = problems(task, int((group["start"] + group["index"]).max()) + 1, int(seed), "eval", tokenizer,
-                            int(length))  # fmt: skip
-        for record in group.to_dict("records"):
-            rows.append(_row(examples[int(record["start"] + record["index"])], mode, int(length), record))
+    rows = []
+    for _, group in records_of(model, store).groupby(["task", "mode", "seed", "length"], sort=False):
+        records = group.to_dict("records")
+        examples = problems_of(records, tokenizer)
+        rows += [_row(example, record) for example, record in zip(examples, records, strict=True)]
     frame = pd.DataFrame(rows, columns=list(COLUMNS)).drop_duplicates(["task", "mode", "id"])
-    place = {task: i for i, task in enumerate(TASKS)}
-    return frame.sort_values(["mode", "task", "id"], key=lambda c: c.map(place) if c.name == "task" else c)
-
-
-def _mine(model: torch.nn.Module, store: Store) -> pd.DataFrame:
-    """Stored records of this model; ValueError where there are none."""
-    records = store.records()
-    mine = records[records["model"] == model_fingerprint(model)] if len(records) else records
-    if not len(mine):
-        command = "python -m flashtrace_book.reasoner.accuracy"
-        raise ValueError(f"{store.path} holds no answers of this model: run {command} first")
-    return mine
+    ordered = frame.astype({"task": pd.CategoricalDtype(TASKS)}).sort_values(["mode", "task", "id"])
+    return frame.loc[ordered.index]  # its tasks are plain text
 
 
 def audit_answers(model: torch.nn.Module, tokenizer: Any, store: Store, k: int = 3, seed: int = 0) -> pd.DataFrame:
-    """Answer ``k`` stored problems again, chosen at random, each alone, and compare the verdicts.
+    """Answer ``k`` stored problems again, chosen at random by ``seed``, each alone, and compare the scores.
 
-    Verdicts, not words: in another batch or on another processor the greedy choice between two nearly equal tokens may
-    fall otherwise.
-
-    Parameters
-    ----------
-    model, tokenizer
-        As given to `evaluate_reasoner`.
-    store : Store
-        Filled by it.
-    k : int
-        Problems, at most as many as are stored.
-    seed : int
-        Chooses them.
+    Scores, not words: in another batch or on another processor the greedy choice between two nearly equal tokens may
+    change.
 
     Returns
     -------
@@ -158,37 +128,30 @@ def audit_answers(model: torch.nn.Module, tokenizer: Any, store: Store, k: int =
     ValueError
         If the store holds no answers of this model.
     """
-    mine = _mine(model, store)
+    records = records_of(model, store)
     rows = []
-    for record in mine.sample(min(k, len(mine)), random_state=seed).to_dict("records"):
-        task, mode, index = record["task"], record["mode"], int(record["start"]) + int(record["index"])
-        example = problems(task, index + 1, int(record["seed"]), "eval", tokenizer, int(record["length"]))[index]
-        limit = int(record["max_new_tokens"])
-        again = _answer(example, generate(model, tokenizer, [prompt_text(tokenizer, example, mode).text], limit)[0],
-                        tokenizer, limit)  # fmt: skip
-        old, new = _score(example, record), _score(example, again)
-        rows.append({"task": task, "mode": mode, "id": example.id, "stored": old, "again": new, "agrees": old == new})
+    for record in records.sample(min(k, len(records)), random_state=seed).to_dict("records"):
+        [example] = problems_of([record], tokenizer)
+        [new] = answer([example], model, tokenizer, record["mode"], record["max_new_tokens"])
+        stored, again = _score(example, record), _score(example, new)
+        shared = {"task": record["task"], "mode": record["mode"], "id": example.id}
+        rows.append({**shared, "stored": stored, "again": again, "agrees": stored == again})
     return pd.DataFrame(rows)
-
-
-def answer_store(folder: Path | str) -> Store:
-    """Where the answers of the model with the adapter in ``folder`` are kept."""
-    return Store(Path(folder) / "answers")
 
 
 def accuracy_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Mean score and share of correct answers by task and mode, each with its 95 % interval within [0, 1].
 
-    Wilson's of what is right or wrong and no more, Student's t of scores that take other values.
+    The interval is Wilson's where every score is 0 or 1, Student's t where scores take other values.
     """
     rows = []
-    for (task, mode), part in frame.groupby(["task", "mode"], sort=False):
-        row = {"task": task, "mode": mode, "n": len(part)}
+    for (task, mode), answers in frame.groupby(["task", "mode"], sort=False):
+        row = {"task": task, "mode": mode, "n": len(answers)}
         for name in ("correct", "score"):
-            values = part[name].astype(float).to_numpy()
+            values = answers[name].astype(float).to_numpy()
             low, high = _interval(values)
             row |= {name: values.mean(), f"{name}_low": low, f"{name}_high": high}
-        rows.append(row | {"unfinished": int((~part["finished"]).sum()), "tokens": part["tokens"].mean()})
+        rows.append(row | {"unfinished": int((~answers["finished"]).sum()), "tokens": answers["tokens"].mean()})
     return pd.DataFrame(rows)
 
 
@@ -199,51 +162,17 @@ def _interval(scores: np.ndarray) -> tuple[float, float]:
     return max(low, 0.0), min(high, 1.0)  # nan stays nan: max and min return their first
 
 
-def _answers(
-    key: str, asked: dict[str, Any], block: Sequence[Example], model: torch.nn.Module, tokenizer: Any,
-    store: Store | None,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """Stored or new responses of a block."""
-    keys = [f"{key}-{i}" for i in range(len(block))]
-    stored = [None if store is None else store.get(k) for k in keys]
-    if all(record is not None for record in stored):
-        return stored
-    start, limit = time.perf_counter(), asked["max_new_tokens"]
-    texts = [prompt_text(tokenizer, example, asked["mode"]).text for example in block]
-    generated = generate(model, tokenizer, texts, limit)
-    seconds = (time.perf_counter() - start) / len(block)
-    answers = [
-        {**asked, "index": i, "seconds": seconds, **_answer(example, ids, tokenizer, limit)}
-        for i, (example, ids) in enumerate(zip(block, generated, strict=True))
-    ]
-    for k, answer in zip(keys, answers, strict=True):
-        if store is not None:
-            store.put(k, answer)
-    return answers
+def _score(example: Example, record: Record) -> float:
+    """The task's own score of a response, from 0 to 1; 0 where the response is cut or gives no answer."""
+    text = final_answer(record["response"]) if record["finished"] else ""
+    return score(example, text) if text else 0.0
 
 
-def _answer(example: Example, ids: list[int], tokenizer: Any, limit: int) -> dict[str, Any]:
-    """What is kept of a response."""
-    return {
-        "id": example.id,
-        "response": tokenizer.decode(ids, skip_special_tokens=True),
-        "tokens": len(ids),
-        "finished": len(ids) < limit or ids[-1] == tokenizer.eos_token_id,
-    }
-
-
-def _score(example: Example, answer: dict[str, Any]) -> float:
-    """The task's own score of a response, from 0 to 1; 0 where it did not come to its end."""
-    said = final_answer(answer["response"]) if answer["finished"] else ""
-    return score(example, said) if said else 0.0
-
-
-def _row(example: Example, mode: str, length: int, answer: dict[str, Any]) -> dict[str, Any]:
-    value = _score(example, answer)
-    kept = {name: answer[name] for name in ("finished", "tokens", "seconds", "response")}
-    asked = length if example.task == "ruler" else None
-    return {"task": example.cell, "mode": mode, "id": example.id, "length": asked, "score": value,
-            "correct": value == 1.0, **kept}  # fmt: skip
+def _row(example: Example, record: Record) -> dict[str, Any]:
+    """The record and its score; the length counts for RULER alone."""
+    value = _score(example, record)
+    length = record["length"] if example.task == "ruler" else None
+    return {**record, "length": length, "score": value, "correct": value == 1.0}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -265,12 +194,11 @@ def main(argv: list[str] | None = None) -> int:
         embedded.merge_adapter(model, arguments.adapter)
         store = answer_store(arguments.adapter)
         for mode in arguments.modes:
-            evaluate_reasoner(
-                model, tokenizer, arguments.tasks, arguments.n, arguments.seed, mode,
-                length=arguments.length, batch_size=arguments.batch_size, store=store,
-            )  # fmt: skip
+            problem_set = (arguments.tasks, arguments.n, arguments.seed, mode)
+            options = {"length": arguments.length, "batch_size": arguments.batch_size}
+            evaluate_reasoner(model, tokenizer, *problem_set, **options, store=store)
         store.compact()
-        frame = stored_answers(model, tokenizer, store)  # what earlier calls measured as well
+        frame = stored_answers(model, tokenizer, store)  # earlier calls' answers as well
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

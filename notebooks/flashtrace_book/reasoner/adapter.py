@@ -1,7 +1,7 @@
-"""The low-rank adapter that teaches the embedded model to reason: add it, save it, merge it, describe it.
+"""The low-rank adapter that teaches the embedded model to reason: add it, save it, describe it.
 
-It is stored as peft stores one (``adapter_config.json``, ``adapter_model.safetensors``), so other tools can load it.
-Merging needs neither peft nor wrappers: W + (alpha / r) B A is an ordinary weight, and the model stays what it was.
+It is stored under the names that peft uses (``adapter_config.json``, ``adapter_model.safetensors``), so other tools can
+load it. `flashtrace_lib.model.embedded.merge_adapter` merges it without peft.
 """
 
 from __future__ import annotations
@@ -24,6 +24,26 @@ CARD = "README.md"
 # All seven projections of a Llama block.
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 _ACCURACY = "## Accuracy"  # heading of the card's last part
+_CARD = """# An adapter that makes SmolLM2-135M-Instruct reason
+
+Low-rank adapter (LoRA) on the seven projections of every block. It was trained by this book on generated problems
+alone: no record of any data set is in its training data. Made to have a small reasoning model whose attributions
+can be studied; good for nothing else.
+
+| | |
+|---|---|
+{facts}
+| licence | Apache-2.0, as the base model's |
+
+Merge: `flashtrace_lib.model.embedded.merge_adapter(model, folder)`. Two modes: with `<think>…</think>` before the
+answer, or, with `/no_think` at the end of the user's turn, the answer alone.
+
+{accuracy}
+
+Greedy answers to held-out problems: other names, keys, numbers, templates and lengths than in training.
+
+Not measured yet: `python -m flashtrace_book.reasoner.accuracy <this folder>`.
+"""
 
 
 def add_adapter(model: torch.nn.Module, rank: int, alpha: float, seed: int) -> torch.nn.Module:
@@ -33,12 +53,10 @@ def add_adapter(model: torch.nn.Module, rank: int, alpha: float, seed: int) -> t
     ----------
     model : transformers.PreTrainedModel
         Changed in place; ``unload()`` of the result takes the adapter off again.
-    rank : int
-        Rank r of the update.
-    alpha : float
-        The update is scaled by alpha / r.
+    rank, alpha : int, float
+        The update is (alpha / rank) B A.
     seed : int
-        Of the random half of the adapter; the other half starts at zero.
+        Of A, which starts at random; B starts at zero.
 
     Returns
     -------
@@ -63,7 +81,7 @@ def adapter_state(peft_model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Keep two warnings of peft from the reader: a property that it reads is renamed, a GGUF has no config file."""
+    """Silence two warnings of peft: a property that it reads is renamed, a GGUF has no config file."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing")
         warnings.filterwarnings("ignore", message="Could not find a config file")
@@ -71,7 +89,7 @@ def _without_warnings() -> Iterator[None]:
 
 
 def load_adapter_state(peft_model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> None:
-    """Put weights from `adapter_state` back, exactly."""
+    """Set the adapter's weights to those that `adapter_state` returned; ValueError where the model lacks one."""
     from peft import set_peft_model_state_dict
 
     result = set_peft_model_state_dict(peft_model, dict(state))
@@ -82,23 +100,16 @@ def load_adapter_state(peft_model: torch.nn.Module, state: Mapping[str, torch.Te
 def save_adapter(
     peft_model: torch.nn.Module, folder: Path | str, base: str, dtype: torch.dtype = torch.float16
 ) -> Path:
-    """Write the adapter to ``folder``, atomically.
+    """Write the adapter to ``folder``, atomically, and return the folder.
 
     Parameters
     ----------
     peft_model : peft.PeftModel
         From `add_adapter`.
-    folder : Path or str
-        Made where it is missing.
     base : str
         Name of the model under the adapter.
     dtype : torch.dtype
         Of the stored weights. Half precision keeps 10 bits of each, more than the training's bfloat16 products have.
-
-    Returns
-    -------
-    Path
-        The folder.
 
     Raises
     ------
@@ -130,53 +141,29 @@ def save_adapter(
 
 
 def write_card(folder: Path | str, facts: Mapping[str, Any]) -> Path:
-    """Write the adapter's card; `write_accuracy` completes it.
-
-    Parameters
-    ----------
-    folder : Path or str
-        Where the adapter lies.
-    facts : mapping
-        What goes into the table: base model, data, steps, seed, ….
-    """
+    """Write the adapter's card with a table of facts by name; `write_accuracy` completes it."""
     rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
     path = Path(folder) / CARD
-    write_text(
-        path,
-        f"""# An adapter that makes SmolLM2-135M-Instruct reason
-
-Low-rank adapter (LoRA) on the seven projections of every block. It was trained by this book on generated problems
-alone: no record of any data set is in its training data. Made to have a small reasoning model whose attributions
-can be studied; good for nothing else.
-
-| | |
-|---|---|
-{rows}
-| licence | Apache-2.0, as the base model's |
-
-Merge: `flashtrace_lib.model.embedded.merge_adapter(model, folder)`. Two modes: with `<think>…</think>` before the
-answer, or, with `/no_think` at the end of the user's turn, the answer alone.
-
-{_ACCURACY}
-
-Greedy answers to held-out problems: other names, keys, numbers, templates and lengths than in training.
-
-Not measured yet: `python -m flashtrace_book.reasoner.accuracy <this folder>`.
-""",
-    )
+    write_text(path, _CARD.format(facts=rows, accuracy=_ACCURACY))
     return path
 
 
 def write_accuracy(folder: Path | str, table: pd.DataFrame) -> None:
-    """Put the measured accuracy, a table of `accuracy.accuracy_table`, into the card."""
+    """Put the measured accuracy, a table of `accuracy.accuracy_table`, into the card.
+
+    Raises
+    ------
+    ValueError
+        If the folder has no card, or the card no heading for the accuracy.
+    """
     path = Path(folder) / CARD
     if not path.exists():
         raise ValueError(f"no card in {folder}: it is written when an adapter is trained")
-    before, mark, after = path.read_text(encoding="utf-8").partition(_ACCURACY)
-    if not mark:
+    before, heading, after = path.read_text(encoding="utf-8").partition(_ACCURACY)
+    if not heading:
         raise ValueError(f"{path} has no heading {_ACCURACY!r}: train the adapter again to have its card written")
-    told = after.strip().splitlines()[0]
+    explanation = after.strip().splitlines()[0]
     shown = table.round(3).astype(str)
     rows = [shown.columns, ["---"] * shown.shape[1], *shown.to_numpy()]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    write_text(path, f"{before}{_ACCURACY}\n\n{told}\n\n{lines}\n")
+    write_text(path, f"{before}{_ACCURACY}\n\n{explanation}\n\n{lines}\n")

@@ -1,4 +1,4 @@
-"""From problems to batches: prompt and true response as ids, ordered by length, padded on the right.
+"""From problems to batches: prompt and reference response as ids, ordered by length, padded on the right.
 
 The problems of a step depend on the seed and the step alone, so a run that is continued needs no record of them.
 """
@@ -20,7 +20,7 @@ from .modes import prompt_text, true_response
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingExample:
     """One problem as the model reads it.
 
     Parameters
@@ -31,7 +31,7 @@ class Lesson:
     ids : list of int, length N
         Prompt and response, end token included.
     n_prompt : int
-        Tokens of the prompt: what is not learned.
+        Tokens of the prompt, which enter no loss.
     """
 
     task: str
@@ -39,76 +39,82 @@ class Lesson:
     ids: list[int]
     n_prompt: int
 
+    @property
+    def n_response(self) -> int:
+        """Tokens of the response, end token included."""
+        return len(self.ids) - self.n_prompt
+
 
 @dataclass(frozen=True)
 class Batch:
-    """Lessons of similar length.
+    """Training examples of similar length.
 
     Parameters
     ----------
     input_ids : torch.LongTensor, shape [B, N]
-        Padded on the right. Attention is causal, so nothing that is learned can see the padding: no mask is needed.
+        Padded on the right. Attention is causal, so no token of a response can see the padding: no mask is needed.
     predicts : torch.BoolTensor, shape [B, N]
         True where the next token belongs to the response.
     targets : torch.LongTensor, shape [M]
         These next tokens, row by row.
     rows : torch.LongTensor, shape [M]
-        The lesson each belongs to.
-    lessons : list of Lesson, length B
+        Row of ``input_ids``, from 0 to B - 1, that each target belongs to.
+    examples : list of TrainingExample, length B
     """
 
     input_ids: torch.Tensor
     predicts: torch.Tensor
     targets: torch.Tensor
     rows: torch.Tensor
-    lessons: list[Lesson]
+    examples: list[TrainingExample]
 
 
-def lesson(tokenizer: Any, example: Example, mode: str) -> Lesson:
-    """Prompt and true response, tokenised apart as they are in generation."""
-    prompt, _ = tokenise(tokenizer, prompt_text(tokenizer, example, mode).text)
-    response, _ = tokenise(tokenizer, true_response(example, mode))
-    return Lesson(example.cell, mode, [*prompt, *response, tokenizer.eos_token_id], len(prompt))
+def training_example(tokenizer: Any, problem: Example, mode: str) -> TrainingExample:
+    """Prompt and reference response of a problem, tokenised apart as they are in generation."""
+    prompt, _ = tokenise(tokenizer, prompt_text(tokenizer, problem, mode).text)
+    response, _ = tokenise(tokenizer, true_response(problem, mode))
+    return TrainingExample(problem.cell, mode, [*prompt, *response, tokenizer.eos_token_id], len(prompt))
 
 
-def step_lessons(tokenizer: Any, config: TrainingConfig, curriculum: Curriculum, step: int) -> list[Lesson]:
-    """Lessons of one step, drawn until their tokens reach ``config.tokens_per_step``."""
-    lessons: list[Lesson] = []
+def step_examples(tokenizer: Any, config: TrainingConfig, curriculum: Curriculum, step: int) -> list[TrainingExample]:
+    """Training examples of one step, drawn until their tokens reach ``config.tokens_per_step``."""
+    examples: list[TrainingExample] = []
     tokens = 0
     while tokens < config.tokens_per_step:
-        key = f"{config.seed}|{step}|{len(lessons)}"
-        lessons.append(lesson(tokenizer, *curriculum.draw(tokenizer, key, step / config.steps)))
-        tokens += len(lessons[-1].ids)
-    return lessons
+        key = f"{config.seed}|{step}|{len(examples)}"
+        problem, mode = curriculum.draw(tokenizer, key, step / config.steps)
+        examples.append(training_example(tokenizer, problem, mode))
+        tokens += len(examples[-1].ids)
+    return examples
 
 
-def held_out_lessons(tokenizer: Any, config: TrainingConfig) -> list[Lesson]:
-    """Lessons that the training never shows, the same at every test."""
-    return [
-        lesson(tokenizer, example, "thinking")
-        for task in config.eval_tasks
-        for example in problems(task, config.eval_problems, config.seed, "eval", tokenizer, config.eval_length)
-    ]
+def held_out_examples(tokenizer: Any, config: TrainingConfig) -> list[TrainingExample]:
+    """Examples that training never shows, the same at every evaluation."""
+    examples = []
+    for task in config.eval_tasks:
+        held_out = problems(task, config.eval_problems, config.seed, "eval", tokenizer, config.eval_length)
+        examples += [training_example(tokenizer, problem, "thinking") for problem in held_out]
+    return examples
 
 
-def batches(lessons: Iterable[Lesson], pad: int, tokens: int) -> Iterator[Batch]:
-    """Lessons in order of length, as many to a batch as fit into ``tokens``, padding included; one at least."""
-    group: list[Lesson] = []
-    for item in sorted(lessons, key=lambda item: len(item.ids)):
-        if group and len(item.ids) * (len(group) + 1) > tokens:
+def batches(examples: Iterable[TrainingExample], pad: int, tokens: int) -> Iterator[Batch]:
+    """Examples in order of length, as many to a batch as fit into ``tokens``, padding included; one at least."""
+    group: list[TrainingExample] = []
+    for example in sorted(examples, key=lambda example: len(example.ids)):
+        if group and len(example.ids) * (len(group) + 1) > tokens:
             yield _batch(group, pad)
             group = []
-        group.append(item)
+        group.append(example)
     if group:
         yield _batch(group, pad)
 
 
-def _batch(lessons: Sequence[Lesson], pad: int) -> Batch:
-    longest = max(len(item.ids) for item in lessons)
-    ids = torch.tensor([item.ids + [pad] * (longest - len(item.ids)) for item in lessons])  # [B, N]
-    place = torch.arange(longest)
-    starts = torch.tensor([item.n_prompt for item in lessons])[:, None]
-    ends = torch.tensor([len(item.ids) for item in lessons])[:, None]
-    predicts = (place >= starts - 1) & (place < ends - 1)  # [B, N]
-    following = ids.roll(-1, dims=1)
-    return Batch(ids, predicts, following[predicts], predicts.nonzero()[:, 0], list(lessons))
+def _batch(examples: Sequence[TrainingExample], pad: int) -> Batch:
+    longest = max(len(example.ids) for example in examples)
+    ids = torch.tensor([example.ids + [pad] * (longest - len(example.ids)) for example in examples])  # [B, N]
+    position = torch.arange(longest)  # [N]
+    starts = torch.tensor([example.n_prompt for example in examples])[:, None]  # [B, 1]
+    ends = torch.tensor([len(example.ids) for example in examples])[:, None]  # [B, 1]
+    predicts = (position >= starts - 1) & (position < ends - 1)  # [B, N]
+    next_ids = ids.roll(-1, dims=1)  # [B, N]
+    return Batch(ids, predicts, next_ids[predicts], predicts.nonzero()[:, 0], list(examples))

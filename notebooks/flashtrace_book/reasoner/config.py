@@ -10,8 +10,8 @@ from ..settings import Settings, check_folder_name, file_names, load
 from .curriculum import DEFAULT_WEIGHTS, SHORTEST, TASKS, Curriculum
 
 _FOLDER = Path(__file__).parent.parent / "profiles" / "training"
-# What may change between a run and its continuation: nothing that shapes the result.
-_INCIDENTAL = ("description", "output", "checkpoint_every", "tokens_per_batch", "threads")
+# Settings that shape no result, so they may change between a run and its continuation.
+_EXCLUDED_FROM_IDENTITY = ("description", "output", "checkpoint_every", "tokens_per_batch", "threads")
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class TrainingConfig(Settings):
     Parameters
     ----------
     name : str
-        Of the run: names the folder of its checkpoint.
+        Names the folder of the checkpoint.
     description : str
         One line for the reader.
     model : str
-        What ``load_model`` takes.
+        As ``load_model`` takes it.
     output : str, optional
         Folder of the adapter, relative to the checkout. Default: beside the checkpoint, under ``build``.
     steps : int
@@ -35,11 +35,9 @@ class TrainingConfig(Settings):
     tokens_per_batch : int
         Largest forward pass, tokens, padding included; bounds the memory, not what is learned.
     rank, alpha : int, float
-        Of the adapter: the update is (alpha / rank) B A.
-    learning_rate : float
-        Peak; reached after ``warmup`` steps, then down a cosine to 0.
-    warmup : int
-        Steps.
+        The adapter's update is (alpha / rank) B A.
+    learning_rate, warmup : float, int
+        Peak of the learning rate, reached after ``warmup`` steps; then it falls along a cosine to 0.
     weight_decay, clip : float
         AdamW's decay, and the largest norm of the gradient.
     bf16 : bool
@@ -47,19 +45,15 @@ class TrainingConfig(Settings):
     weights, max_length, ramp, direct
         See `curriculum.Curriculum`.
     eval_every : int
-        Steps between tests on held-out problems, 0 for none.
-    eval_tasks : tuple of str
-        Tasks of these tests.
-    eval_problems : int
-        Problems a task.
-    eval_length : int
-        Tokens of their RULER prompts.
+        Steps between evaluations on held-out problems, 0 for none.
+    eval_tasks, eval_problems, eval_length
+        Tasks of these evaluations, problems per task, and tokens of a RULER prompt.
     checkpoint_every : int
-        Steps between checkpoints: what a killed run loses at most.
+        Steps between checkpoints, the most that a killed run loses.
     seed : int
         Of the adapter and of every problem.
     threads : int, optional
-        CPU threads; torch's own number where it is not given.
+        CPU threads. Default: torch's own number.
     """
 
     name: str
@@ -101,32 +95,19 @@ class TrainingConfig(Settings):
         self.curriculum()  # checks its share
 
     def curriculum(self) -> Curriculum:
-        """The problems."""
+        """The mixture of problems that these settings describe."""
         return Curriculum(self.weights, self.max_length, self.ramp, self.direct)
 
     def shaping(self) -> dict[str, Any]:
-        """What a continued run must share with the run that it continues."""
-        return {name: value for name, value in asdict(self).items() if name not in _INCIDENTAL}
+        """Settings that shape the result: a continued run must share them with the run that it continues."""
+        return {name: value for name, value in asdict(self).items() if name not in _EXCLUDED_FROM_IDENTITY}
 
 
 def training_names() -> list[str]:
-    """Names of the configurations that come with the library."""
+    """Names of the configurations that come with the book."""
     return file_names(_FOLDER)
 
 
 def load_training_config(name_or_path: str | Path, **changes: Any) -> TrainingConfig:
-    """Read and check a configuration.
-
-    Parameters
-    ----------
-    name_or_path : str or Path
-        A name of `training_names`, or the path of a YAML file.
-    **changes
-        Settings that replace the file's.
-
-    Raises
-    ------
-    ValueError
-        If there is none, a key is unknown or missing, or a value does not fit.
-    """
+    """Read and check a configuration: `settings.load` of a name of `training_names`, or of a file of your own."""
     return load(TrainingConfig, _FOLDER, name_or_path, "training configuration", **changes)

@@ -1,8 +1,7 @@
-"""What the embedded model learns to reason on, and what it is tested on.
+"""The generated problems that the embedded model is trained and tested on.
 
-Ten families of generated problems. The two splits share no name, key, number or template (`tasks.splits`), nor a
-length: training never comes within `LENGTH_GAP` tokens of a length that is evaluated. The text of the haystack is
-common to both; what is asked for is not in it.
+The two splits share no name, key, number or template (`tasks.synthetic.splits`), nor a length: training never comes
+within `LENGTH_GAP` tokens of a length that is evaluated. Both hide their needles and assignments in the same text.
 """
 
 from __future__ import annotations
@@ -23,11 +22,17 @@ from flashtrace_lib.tasks.synthetic.splits import check_split, in_split
 EVAL_LENGTHS = (256, 512, 1024)
 LENGTH_GAP = 8
 SHORTEST = 128
-_SHOT_FROM = 1000  # a worked example of 500 tokens needs as much haystack again
+_ONE_SHOT_FROM = 1000  # tokens; a worked example of 500 tokens needs as much haystack again
 
 DEFAULT_WEIGHTS: dict[str, float] = {
-    "vt": 0.15, "niah": 0.07, "gsm8k": 0.30, "math500": 0.24, "morehopqa": 0.16, "hotpotqa": 0.04, "exercism": 0.04,
-}  # fmt: skip
+    "vt": 0.15,
+    "niah": 0.07,
+    "gsm8k": 0.30,
+    "math500": 0.24,
+    "morehopqa": 0.16,
+    "hotpotqa": 0.04,
+    "exercism": 0.04,
+}
 TASKS = (*CELLS, *DATA_SETS)
 
 
@@ -39,16 +44,10 @@ def problems(
     Parameters
     ----------
     task : str
-        A RULER cell (``"h2_c3"``, ``"mq_q4"``, …) or a synthetic task (``"gsm8k"``, ``"math500"``,
-        ``"morehopqa"``, ``"hotpotqa"``, ``"exercism"``).
-    n : int
-        Problems wanted.
-    seed : int
-        Another seed gives other problems.
+        A RULER cell (``"h2_c3"``, ``"mq_q4"``, …) or a synthetic task (``"gsm8k"``, …), one of `TASKS`.
     split : {"train", "eval"}
-        The two share no name, key, number or template.
     tokenizer : transformers.PreTrainedTokenizerBase, optional
-        RULER's prompts are as long as it counts; not needed for the others.
+        Counts the tokens of RULER's prompts; the other tasks need none.
     length : int
         Tokens of a RULER prompt; ``"eval"`` allows `EVAL_LENGTHS`, ``"train"`` every length away from them.
 
@@ -73,16 +72,13 @@ def _ruler_problems(cell: RulerCell, n: int, seed: int, split: str, tokenizer: A
             f"length {length} is not one of split {split!r}: evaluated lengths are "
             f"{', '.join(map(str, EVAL_LENGTHS))}; training keeps {LENGTH_GAP} tokens away from them"
         )
-    shot = "auto" if length >= _SHOT_FROM else False
-    return ruler_examples(
-        cell, length, tokenizer, n, seed, one_shot=shot if cell.kind == "vt" else "auto",
-        keep=partial(in_split, split=split),
-    )  # fmt: skip
+    one_shot = False if cell.kind == "vt" and length < _ONE_SHOT_FROM else "auto"
+    return ruler_examples(cell, length, tokenizer, n, seed, one_shot=one_shot, keep=partial(in_split, split=split))
 
 
 @dataclass(frozen=True)
 class Curriculum:
-    """Which problem comes when: a mixture of families whose difficulty grows with the progress of the training.
+    """A mixture of families of problems whose difficulty grows with the progress of the training.
 
     Parameters
     ----------
@@ -93,7 +89,7 @@ class Curriculum:
     ramp : float
         Share of the training over which lengths, hops and needles grow to their full range.
     direct : float
-        Share of problems that are answered without a chain.
+        Share of problems that are answered without reasoning.
     """
 
     weights: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))
@@ -113,19 +109,16 @@ class Curriculum:
             raise ValueError(f"ramp must lie in (0, 1] and direct in [0, 1], got {self.ramp} and {self.direct}")
 
     def draw(self, tokenizer: Any, key: str, progress: float) -> tuple[Example, str]:
-        """The problem of ``key``, and its mode.
+        """Draw a problem and its mode, ``"thinking"`` or ``"direct"``.
 
         Parameters
         ----------
         tokenizer : transformers.PreTrainedTokenizerBase
+            Counts the tokens of RULER's prompts.
         key : str
-            Decides every draw: the same key gives the same problem.
+            Seed of every choice: the same key gives the same problem.
         progress : float
             Share of the training that is done, 0 to 1.
-
-        Returns
-        -------
-        (Example, {"thinking", "direct"})
         """
         rng = random.Random(key)
         mode = "direct" if rng.random() < self.direct else "thinking"
@@ -133,38 +126,38 @@ class Curriculum:
         seed = rng.randrange(2**31)
         if family in DATA_SETS:
             return synthetic_examples(family, 1, seed, "train")[0], mode
-        share = min(1.0, progress / self.ramp)  # of the full difficulty
-        cell = _vt_cell(rng, share) if family == "vt" else _niah_cell(rng, share)
-        longest = SHORTEST + 128 + round(share * max(0, self.max_length - SHORTEST - 128))
+        difficulty = min(1.0, progress / self.ramp)
+        cell = _vt_cell(rng, difficulty) if family == "vt" else _niah_cell(rng, difficulty)
+        longest = SHORTEST + 128 + round(difficulty * max(0, self.max_length - SHORTEST - 128))
         least = _least_length(cell)
         length = _train_length(rng, least, max(least, min(longest, self.max_length)))
         return _ruler_problems(cell, 1, seed, "train", tokenizer, length)[0], mode
 
 
-def _vt_cell(rng: random.Random, share: float) -> RulerCell:
-    """Mostly several chains, the hard case; first one or two assignments each, in the end up to ten hops."""
+def _vt_cell(rng: random.Random, difficulty: float) -> RulerCell:
+    """One chain or several, mostly several, the hard case; one hop each at first, up to ten in the end."""
     chains = rng.choices((1, 2, 3), (0.35, 0.25, 0.4))[0]
     hardest = {1: 10, 2: 4, 3: 3}[chains]
-    return RulerCell("vt", hops=rng.randint(1, 1 + round(share * (hardest - 1))), chains=chains)
+    return RulerCell("vt", hops=rng.randint(1, 1 + round(difficulty * (hardest - 1))), chains=chains)
 
 
-def _niah_cell(rng: random.Random, share: float) -> RulerCell:
-    """One to eight needles, of as many keys or of one key."""
-    count = rng.randint(1, 2 + round(share * 6))
+def _niah_cell(rng: random.Random, difficulty: float) -> RulerCell:
+    """One to eight needles, all of one key or each of its own."""
+    count = rng.randint(1, 2 + round(difficulty * 6))
     return RulerCell("niah", **{rng.choice(("queries", "values")): count})
 
 
 def _least_length(cell: RulerCell) -> int:
-    """Tokens in which the problem fits whatever its names, with some haystack."""
+    """Tokens that hold the problem, whatever its names, and some haystack."""
     if cell.kind == "vt":
         return max(SHORTEST, 80 + 18 * cell.chains * (cell.hops + 1))
     return max(SHORTEST, 130 + 46 * cell.queries * cell.values)
 
 
 def _train_length(rng: random.Random, low: int, high: int) -> int:
-    """A length from ``low`` to ``high``, or the next above, that is not evaluated; mostly short ones.
+    """A random length from ``low`` to ``high``, mostly a short one, or the next above that is not evaluated.
 
-    A short problem teaches the same chain for a fraction of the tokens; the long ones only have to be among them.
+    A short problem teaches the same chain for a fraction of the tokens; some long ones are enough.
     """
     length = round(low * (high / low) ** (rng.random() ** 2))
     while not _is_train_length(length):

@@ -25,28 +25,28 @@ def template_kwargs(mode: str) -> dict[str, bool]:
 
 
 def prompt_text(tokenizer: Any, example: Example, mode: str) -> PromptText:
-    """What the model reads. The words that a benchmark puts into its mouth stay out: thinking comes first."""
+    """The prompt that the model reads, without the benchmark's answer prefix: thinking comes first."""
     return render_prompt(tokenizer, example.prompt, request=example.request, template_kwargs=template_kwargs(mode))
 
 
 def true_response(example: Example, mode: str) -> str:
-    """The response that the model is taught.
+    """The reference response that the model is trained on.
 
     Raises
     ------
     ValueError
-        If the example has no true output, or, thinking, no true chain.
+        If the example has no reference output, or, in thinking mode, no reference reasoning.
     """
-    template_kwargs(mode)
-    needed = {"output": example.output} | ({"reasoning": example.reasoning} if mode == "thinking" else {})
-    missing = [name for name, text in needed.items() if not text]
+    template_kwargs(mode)  # checks the mode
+    needed = ("output", "reasoning") if mode == "thinking" else ("output",)
+    missing = [name for name in needed if not getattr(example, name)]
     if missing:
         raise ValueError(f"example {example.id} has no true {' and '.join(missing)}: nothing to teach in mode {mode!r}")
     return responses.true_response(example if mode == "thinking" else replace(example, reasoning=""))
 
 
 def final_answer(response: str) -> str:
-    """What a response says after its thinking; nothing where the thinking does not end."""
+    """The answer that follows the thinking of a response; empty where the thinking does not end."""
     try:
         marks = find_thinking(response)
     except ValueError:
