@@ -4,14 +4,12 @@ import dataclasses
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers import AttentionInterface, GraniteConfig, GraniteForCausalLM
 
 from flashtrace_lib import IFR, FlashTrace, Sample, Segments
-from flashtrace_lib.kernel import decomposition
 from flashtrace_lib.kernel.attention import attention_in_blocks, attention_maps, attention_rows, check_call, mix
-from flashtrace_lib.kernel.capture import IMPLEMENTATION, capture
+from flashtrace_lib.kernel.capture import IMPLEMENTATION
 from flashtrace_lib.kernel.decomposition import check_decomposition, decomposition_gaps
 from flashtrace_lib.methods import CAGE, AttnLRP, IGAttention, IntegratedGradients, Rollout
 from flashtrace_lib.methods.ig_attn import IMPLEMENTATION as MAPS
@@ -200,90 +198,6 @@ def test_relevance_is_conserved_where_heads_have_sinks():
                 parameter.zero_()
     att = AttnLRP(rule="cp_lrp").attribute(model, tiny_sample())
     assert att.metadata["relevance"] == pytest.approx(att.metadata["logit"], rel=1e-3)
-
-
-# --- changes since the last check -----------------------------------------------------------------------------
-
-
-def lora(*targets):
-    return LoraConfig(target_modules=list(targets), r=4, init_lora_weights=False)
-
-
-def test_an_adapter_added_later_is_seen():
-    model = tiny_model("llama")
-    check_decomposition(model)
-    model.add_adapter(lora("o_proj"))
-    for method in GATED:
-        with pytest.raises(ValueError, match=r"adapter \(default\) stands beside o_proj of layer 0.* merge it first"):
-            scores(model, method)
-
-
-def test_a_wrapped_model_is_refused_by_both_its_names():
-    model = tiny_model("llama")
-    check_decomposition(model)
-    wrapped = get_peft_model(model, lora("o_proj", "q_proj"))
-    for one in (model, wrapped):
-        with pytest.raises(ValueError, match="merge it first"):
-            scores(one)
-
-
-def test_adapters_that_are_off_or_merged_are_right():
-    plain = scores(tiny_model("llama"))
-    wrapped = get_peft_model(tiny_model("llama"), lora("o_proj", "v_proj"))
-    with wrapped.disable_adapter():
-        torch.testing.assert_close(scores(wrapped), plain)
-    with pytest.raises(ValueError, match="merge it first"):
-        scores(wrapped)
-    wrapped.merge_adapter()
-    merged = scores(wrapped)
-    assert (merged - plain).abs().max() > 1e-3
-    torch.testing.assert_close(scores(wrapped.merge_and_unload()), merged)
-
-
-def test_the_adapter_that_is_set_decides():
-    wrapped = get_peft_model(tiny_model("llama"), lora("o_proj"))
-    wrapped.add_adapter("on_queries", lora("q_proj"))
-    wrapped.set_adapter("on_queries")
-    torch.manual_seed(0)
-    found = scores(wrapped)
-    wrapped.set_adapter("default")
-    with pytest.raises(ValueError, match="merge it first"):
-        scores(wrapped)
-    wrapped.set_adapter("on_queries")
-    torch.testing.assert_close(scores(wrapped), found)
-
-
-@pytest.mark.parametrize("method", [FlashTrace(), AttnLRP(), IGAttention()], ids=lambda m: m.name)
-def test_adapters_on_other_projections_equal_merged_ones(method):
-    torch.manual_seed(0)
-    wrapped = get_peft_model(tiny_model("llama"), lora("q_proj", "v_proj", "down_proj"))
-    found = scores(wrapped, method)
-    torch.testing.assert_close(found, scores(wrapped.merge_and_unload(), method), atol=1e-5, rtol=1e-4)
-
-
-def test_a_check_that_was_passed_is_not_repeated_until_something_changes(monkeypatch):
-    model, passes = tiny_model("llama"), []
-    monkeypatch.setattr(decomposition, "capture", lambda *args, **kwargs: passes.append(1) or capture(*args, **kwargs))
-    check_decomposition(model)
-    check_decomposition(model)
-    assert len(passes) == 1
-    with torch.no_grad():
-        model.model.layers[0].self_attn.o_proj.weight.mul_(2)
-    check_decomposition(model)
-    assert len(passes) == 2
-    model.model.layers[1].mlp = tiny_model("llama", seed=1).model.layers[1].mlp
-    check_decomposition(model)
-    assert len(passes) == 3
-
-
-def test_weights_made_in_inference_mode_are_checked_every_time():
-    with torch.inference_mode():
-        model = tiny_model("llama")
-    check_decomposition(model)
-    with torch.inference_mode():
-        model.model.layers[1].self_attn.register_forward_hook(lambda m, a, out: (out[0] * 0.5, out[1]))
-    with pytest.raises(ValueError, match="do not add up"):
-        check_decomposition(model)
 
 
 # --- output projections that cannot be read -------------------------------------------------------------------
