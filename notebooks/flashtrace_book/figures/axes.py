@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from flashtrace_lib.metrics.intervals import MIN_SAMPLES
 from flashtrace_lib.viewer.colours import WIDTH
@@ -80,3 +81,10 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
 def plain_numbers(axis: Axis) -> None:
     """Write the ticks of a logarithmic axis as plain numbers."""
     axis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
+def dense_ticks(axis: Axis, at_most: int | None = None) -> None:
+    """Put ticks at 1, 2 and 5 in each decade of a logarithmic axis, which might show a single number otherwise."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=at_most))
+    plain_numbers(axis)
+    axis.axes.minorticks_off()

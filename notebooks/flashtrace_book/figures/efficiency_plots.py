@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
 
 from flashtrace_lib.viewer.colours import INK
 
 from ..efficiency.supervised_process import OK, OUT_OF_MEMORY, TIME_OUT
-from .axes import INTERVAL, legend_beside, n_range, new_axes, note, plain_numbers
+from .axes import INTERVAL, dense_ticks, legend_beside, n_range, new_axes, note
 from .checks import require
 from .marks import whiskers
 from .palette import DASHED, LIGHT
@@ -100,9 +99,7 @@ def _name_limits(axes: Axes, part: pd.DataFrame) -> None:
 def _set_ticks(axes: Axes, lengths: Sequence[int]) -> None:
     """The measured lengths, and plain numbers for the costs."""
     axes.set_xticks(lengths, [f"{length / 1000:g}k" if length >= 10000 else f"{length}" for length in lengths])
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
-    plain_numbers(axes.yaxis)
-    axes.minorticks_off()
+    dense_ticks(axes.yaxis, at_most=12)
 
 
 @styled
@@ -121,13 +118,12 @@ def pareto(table: pd.DataFrame, left_out: Sequence[str] = (), *, title: str = "C
     axes.set_xscale("log")
     for row in table.itertuples():
         style = method_style(row.method)
-        point = {"color": style.colour, "marker": style.marker, "ls": "", "ms": 6, "label": style.label}
-        axes.errorbar(row.ratio, row.mas, yerr=whiskers(row.mas, row.low, row.high), capsize=2, **point)
+        spread = whiskers(row.mas, row.low, row.high)
+        point = style.plot_options | {"ls": "", "ms": 6, "capsize": 2}
+        axes.errorbar(row.ratio, row.mas, yerr=spread, label=style.label, **point)
     front = table[table["front"]]
     axes.plot(front["ratio"], front["mas"], color=INK, lw=0.8, ls=":", zorder=1, label="nothing cheaper is better")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    plain_numbers(axes.xaxis)
-    axes.minorticks_off()
+    dense_ticks(axes.xaxis)
     axes.set_ylim(bottom=0)
     legend_beside(axes)
     not_drawn = f"; not drawn: {', '.join(left_out)}" if left_out else ""

@@ -42,9 +42,8 @@ def model_scatter(frame: pd.DataFrame, metrics: list[str], *, first: str, second
         axes.plot([0, top], [0, top], color=LIGHT, lw=0.8, ls=":", zorder=1)
         for method in methods:
             points, style = part[part["method"] == method], method_style(method)
-            axes.plot(
-                points["first"], points["second"], ls="", marker=style.marker, color=style.colour, label=style.label
-            )
+            marks = style.plot_options | {"ls": ""}
+            axes.plot(points["first"], points["second"], label=style.label, **marks)
         axes.set(xlim=(0, top), ylim=(0, top), xlabel=first, aspect="equal")
         axes.set_title(metric_name(metric))
     panels[0, 0].set_ylabel(second)

@@ -33,7 +33,6 @@ def mass_against_length(
         ``sample, cell, method, hop, n_reasoning`` and the column ``share`` (`pilot.mass_on_reasoning`).
     share : str
         Column of the share.
-    title, ylabel : str
 
     Returns
     -------

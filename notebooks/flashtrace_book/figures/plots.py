@@ -8,13 +8,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
 
 from flashtrace_lib.metrics import HIGHER_IS_BETTER
 from flashtrace_lib.viewer.colours import SEGMENT_COLOURS, SEGMENT_NAMES, SEGMENTS, WIDTH
 
 from ..statistics import power_law
-from .axes import BANDS, INTERVAL, legend_below, legend_beside, n_range, name_groups, new_axes, note, plain_numbers
+from .axes import BANDS, INTERVAL, dense_ticks, legend_below, legend_beside, n_range, name_groups, new_axes, note
 from .checks import require, rows_of
 from .marks import grouped_bars, line_with_band, means_of, whiskers
 from .palette import DARK, DASHED, GREY, LINES, SEGMENT_HATCHES, series_style
@@ -88,13 +87,13 @@ def cost_curve(
     Parameters
     ----------
     frame : DataFrame
-        One row a measurement; a missing ``y`` is a run that failed (out of memory) and is marked by a cross.
+        One row for each measurement; a missing ``y`` is a run that failed (out of memory) and is marked by a cross.
     x, y : str
         Columns of size and cost, both positive.
     by : str
         Column of the lines; method names get their fixed style.
     title, xlabel, ylabel : str
-        Give the units.
+        With the units.
 
     Raises
     ------
@@ -110,9 +109,7 @@ def cost_curve(
         _cost_line(axes, frame[frame[by].astype(str) == name], name, x, y)
     sizes = sorted(frame[x].unique())
     axes.set_xticks(sizes, [f"{v / 1000:g}k" if v >= 1000 else f"{v:g}" for v in sizes])
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))  # an axis of one decade would show a single number
-    plain_numbers(axes.yaxis)
-    axes.minorticks_off()
+    dense_ticks(axes.yaxis)
     legend_beside(axes)
     runs = frame.dropna(subset=[y]).groupby([by, x]).size()
     crosses = "; cross: failed (out of memory)" if frame[y].isna().any() else ""

@@ -1,4 +1,4 @@
-"""Figures of the embedded reasoner: how the training went, and how often it is right."""
+"""Figures of the embedded reasoner: its training, and its accuracy on held-out problems."""
 
 from __future__ import annotations
 
