@@ -6,22 +6,23 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from flashtrace_book.figures import overview, plots, style
+from flashtrace_book.figures import axes, marks, overview, plots, style
 from flashtrace_book.figures.mass import mass_frame, position_frame
 from flashtrace_book.figures.tables import LONG_COLUMNS, comparison_table, distinct_best, styled, wide_table
 from flashtrace_lib import FlashTrace, Segments
 from flashtrace_lib.attribution import Attribution
 from flashtrace_lib.evaluation.results_table import summarise
+from flashtrace_lib.metrics import mean_interval
 from tests.oracles.tiny import tiny_model, tiny_sample
 from tests.support.whiskers import drawn
 
 
 def texts(figure):
     figure.canvas.draw()
-    found = [t.get_text() for axes in figure.axes for t in axes.texts]
-    found += [figure.axes[0].get_title(loc="left"), figure.axes[0].get_title()]
-    legend = figure.axes[0].get_legend()
-    return found + ([t.get_text() for t in legend.get_texts()] if legend else []) + [t.get_text() for t in figure.texts]
+    first = figure.axes[0]
+    shown = [text for axes in figure.axes for text in axes.texts] + list(figure.texts)
+    shown += first.get_legend().get_texts() if first.get_legend() else []
+    return [text.get_text() for text in shown] + [first.get_title(loc="left"), first.get_title()]
 
 
 def summary(rows):
@@ -45,8 +46,8 @@ ROWS = [
 def test_long_table_follows_the_schema():
     long = comparison_table(summary(ROWS), 1, profile="smoke", model="tiny")
     assert tuple(long.columns) == LONG_COLUMNS and len(long) == len(ROWS)
-    mine = long[(long["method"] == "flashtrace") & (long["cell"] == "h2_c3")].iloc[0]
-    assert mine["paper"] == 0.698 and mine["mean"] == 0.5 and mine["n"] == 8
+    row = long[(long["method"] == "flashtrace") & (long["cell"] == "h2_c3")].iloc[0]
+    assert row["paper"] == 0.698 and row["mean"] == 0.5 and row["n"] == 8
     assert math.isnan(long[long["method"] == "random"]["paper"].iloc[0])
     assert set(long["profile"]) == {"smoke"} and set(long["model"]) == {"tiny"}
     assert list(long[long["metric"] == "recovery"]["method"]) == ["ifr", "ifr", "random", "flashtrace", "flashtrace"]
@@ -125,6 +126,18 @@ def test_use_style_sets_and_pdf_embeds_fonts():
         assert mpl.rcParams["pdf.fonttype"] == 42 and mpl.rcParams["svg.hashsalt"] == "flashtrace"
 
 
+def test_the_range_of_n():
+    assert axes.n_range(pd.Series([8, 6, 7])) == "6–8" and axes.n_range(pd.Series([6, 8]), to=" to ") == "6 to 8"
+    assert axes.n_range(pd.Series([6.0, 6.0])) == "6"
+
+
+def test_whiskers_reach_the_ends_of_the_interval():
+    mean, spread = marks.means_of([np.arange(6.0), np.arange(5.0)])  # five values have no interval
+    low, high = mean_interval(np.arange(6.0))
+    assert mean.tolist() == [2.5, 2.0] and np.isnan(spread[:, 1]).all()
+    assert spread[:, 0] == pytest.approx([2.5 - low, high - 2.5])
+
+
 # --- mass -----------------------------------------------------------------------------------------------------
 
 
@@ -140,17 +153,17 @@ def test_mass_frame_agrees_with_the_flow(traced):
     frame = mass_frame(samples, attributions)
     assert frame.groupby(["sample", "hop"])["mass"].sum().to_numpy() == pytest.approx(1)
     for sample, attribution in zip(*traced, strict=True):
-        mine = frame[(frame["sample"] == sample.id) & (frame["segment"] == "reasoning")].sort_values("hop")
-        assert mine["mass"].to_numpy() == pytest.approx(attribution.flow, abs=1e-5)
+        on_reasoning = frame[(frame["sample"] == sample.id) & (frame["segment"] == "reasoning")].sort_values("hop")
+        assert on_reasoning["mass"].to_numpy() == pytest.approx(attribution.flow, abs=1e-5)
 
 
 def test_position_frame_cuts_t_into_equal_parts(traced):
     samples, attributions = traced
     frame = position_frame(samples, attributions, bins=7)  # T has 14 tokens: two a part
     scores = attributions[1].hops[1].scores[16:30].double()
-    mine = frame[(frame["sample"] == samples[1].id) & (frame["hop"] == 1)].sort_values("position")
-    assert mine["mass"].to_numpy() == pytest.approx((scores.reshape(7, 2).sum(1) / scores.sum()).numpy())
-    assert mine["position"].to_numpy() == pytest.approx((np.arange(7) + 0.5) / 7)
+    parts = frame[(frame["sample"] == samples[1].id) & (frame["hop"] == 1)].sort_values("position")
+    assert parts["mass"].to_numpy() == pytest.approx((scores.reshape(7, 2).sum(1) / scores.sum()).numpy())
+    assert parts["position"].to_numpy() == pytest.approx((np.arange(7) + 0.5) / 7)
 
 
 def test_mass_needs_hops(traced):
@@ -264,8 +277,8 @@ def test_span_overview_draws_what_it_is_given():
     lower = [axes for axes in figure.axes if "L1" in axes.get_ylabel()][0]
     bars = [patch.get_height() for patch in lower.patches if patch.get_width() == 1.0][:40]
     assert bars == pytest.approx(list(proximity))
-    found = texts(figure)
-    assert f"t{proximity.argmax()}" in found and "4 rows → 1 row" in found and "Input I" in found
+    shown = texts(figure)
+    assert f"t{proximity.argmax()}" in shown and "4 rows → 1 row" in shown and "Input I" in shown
 
 
 def test_span_overview_checks_its_arrays():

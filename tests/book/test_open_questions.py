@@ -311,5 +311,5 @@ def test_the_forest_marks_better_worse_and_open_effects():
     assert markers == ["o", *["D"] * (len(CHOICES) - 2), "s"]
     assert [bar.lines[0].get_marker() for bar in rise.containers][0] == "s"  # more RISE is worse
     assert "n = 8" in recovery.texts[0].get_text() and "→ better" in recovery.get_xlabel()
-    with pytest.raises(ValueError, match="no rows of mas"):
+    with pytest.raises(ValueError, match="no rows of metric 'mas'"):
         effect_forest(table, "choice", ("mas",))

@@ -121,7 +121,7 @@ def test_the_scatter_has_a_panel_a_metric_and_a_point_a_cell():
     points = [line for line in axes.lines if line.get_linestyle() == "None"]
     assert len(points) == 5 and all(len(line.get_xdata()) == 3 for line in points)
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("A", "B")
-    with pytest.raises(ValueError, match="no rows of .'mas'"):
+    with pytest.raises(ValueError, match="no rows of metric 'mas'"):
         model_plots.model_scatter(both, ["mas"], first="A", second="B")
 
 

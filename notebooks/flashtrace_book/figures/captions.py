@@ -1,4 +1,4 @@
-"""What every table and figure says about the methods in it: the options that a profile cuts, and who proposed."""
+"""Notes on the methods that a table or figure shows: the options that the profile changes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ from .style import method_style
 
 
 def settings_of(profile: Profile, shown: Collection[str]) -> str:
-    """A sentence on each of the methods ``shown`` (keys of ``METHODS``) whose options have to be told."""
-    options = profile.method_options
-    said = {name: METHODS[name](**options.get(name, {})).setting() for name in METHODS if name in shown}
-    return " ".join(f"{method_style(name).label}: {text}." for name, text in said.items() if text)
+    """A sentence for each of the methods ``shown`` (keys of ``METHODS``) whose options are not its defaults."""
+    notes = []
+    for name in METHODS:
+        if name in shown:
+            setting = METHODS[name](**profile.method_options.get(name, {})).setting()
+            notes += [f"{method_style(name).label}: {setting}."] if setting else []
+    return " ".join(notes)
 
 
 def methods_in(frame: pd.DataFrame) -> set[str]:
     """Methods that a table names in a column of text or at the head of a column."""
-    columns = frame.select_dtypes(exclude="number")
-    texts = {value for column in columns for value in frame[column] if isinstance(value, str)}
+    texts = set()
+    for column in frame.select_dtypes(exclude="number"):
+        texts |= {value for value in frame[column] if isinstance(value, str)}
     return {name for name in METHODS if name in texts or name in frame}
 
 
@@ -36,6 +40,6 @@ def methods_named(fig: Figure) -> set[str]:
 
 
 def sentences(*parts: str) -> str:
-    """Texts one after the other, all but the last with a full stop."""
-    parts = tuple(part for part in parts if part)
-    return " ".join([*(part if part.endswith(".") else f"{part}." for part in parts[:-1]), *parts[-1:]])
+    """Texts one after the other, empty ones left out, all but the last with a full stop."""
+    *others, last = [part for part in parts if part] or [""]
+    return " ".join([*(part.removesuffix(".") + "." for part in others), last])

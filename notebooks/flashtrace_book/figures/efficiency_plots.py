@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
 
 from flashtrace_lib.viewer.colours import INK
 
 from ..efficiency.supervised_process import OK, OUT_OF_MEMORY, TIME_OUT
-from .axes import INTERVAL, new_axes, note, require
-from .style import METRIC_NAMES, method_order, method_style, styled
+from .axes import INTERVAL, dense_ticks, legend_beside, n_range, new_axes, note
+from .checks import require
+from .marks import whiskers
+from .palette import DASHED, LIGHT
+from .style import method_order, method_style, metric_name, styled
 
 _LENGTHS = {"input": "length of the input I (tokens)", "generation": "length of the generation T and O (tokens)"}
 _COSTS = {"seconds": "time of one attribution (s)", "peak_gib": "peak memory over the loaded model (GiB)"}
@@ -22,7 +23,7 @@ _FORWARD = {"seconds": "forward_s", "peak_gib": "forward_peak_gib"}
 # marker, column of the limit, its unit; markers that no swept method has
 _LIMITS = {TIME_OUT: ("x", "time_limit", "s"), OUT_OF_MEMORY: ("$\\otimes$", "memory_limit", "GiB")}
 _OWN_LIMIT = {"seconds": TIME_OUT, "peak_gib": OUT_OF_MEMORY}  # the limit that has a place on the axis of a cost
-_LEAST = 1e-3  # GiB; what a measurement of resident memory cannot tell from nothing
+_LEAST = {"seconds": 0, "peak_gib": 1e-3}  # less resident memory cannot be distinguished from none
 
 
 @styled
@@ -39,12 +40,7 @@ def cost_by_length(frame: pd.DataFrame, axis: str, cost: str, *, title: str = ""
     axis : {"input", "generation"}
         The length that varies.
     cost : {"seconds", "peak_gib"}
-        What is drawn.
-    title : str
-
-    Returns
-    -------
-    matplotlib.figure.Figure
+        The cost that is drawn.
 
     Raises
     ------
@@ -58,57 +54,57 @@ def cost_by_length(frame: pd.DataFrame, axis: str, cost: str, *, title: str = ""
         raise ValueError(f"nothing ran along the {axis}: the outcomes are {sorted(set(part['outcome']))}")
     figure, axes = new_axes(title, _LENGTHS[axis], _COSTS[cost], height=3.6)
     axes.set(xscale="log", yscale="log")
-    forward = ran.groupby("length")[_FORWARD[cost]].median().clip(lower=_LEAST if cost == "peak_gib" else 0)
-    axes.plot(forward.index, forward, color="#B0B0B0", lw=3, alpha=0.7, label="forward pass", zorder=1)
+    forward = ran.groupby("length")[_FORWARD[cost]].median().clip(lower=_LEAST[cost])
+    axes.plot(forward.index, forward, color=LIGHT, lw=3, alpha=0.7, label="forward pass", zorder=1)
     for method in method_order(list(part["method"])):
-        _line(axes, part[part["method"] == method].sort_values("length"), method, cost)
-    for outcome in [outcome for outcome in _LIMITS if (part["outcome"] == outcome).any()]:
-        marker, column, unit = _LIMITS[outcome]
-        limits = sorted(set(part.loc[part["outcome"] == outcome, column]))
-        shown = f"{outcome} ({', '.join(f'{limit:g}' for limit in limits)} {unit})"
-        axes.plot([], [], ls=(0, (2, 2)), lw=0.9, marker=marker, ms=7, color=INK, label=shown)
-    _ticks(axes, sorted(part["length"].unique()))
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-    runs = sorted({int(n) for n in ran["n"]})
-    times = f"median of {runs[0]}" + (f" to {runs[-1]}" if len(runs) > 1 else "") + " runs a point"
-    times = times if cost == "seconds" else "one run a point"
-    note(axes, f"{times}; {', '.join(sorted(set(part['hardware'])))}")
+        _draw_method(axes, part[part["method"] == method].sort_values("length"), method, cost)
+    _name_limits(axes, part)
+    _set_ticks(axes, sorted(part["length"].unique()))
+    legend_beside(axes)
+    runs = f"median of {n_range(ran['n'], to=' to ')} runs a point" if cost == "seconds" else "one run a point"
+    note(axes, f"{runs}; {', '.join(sorted(set(part['hardware'])))}")
     return figure
 
 
-def _line(axes: Axes, part: pd.DataFrame, method: str, cost: str) -> None:
-    """One method: what ran, and where it stopped."""
+def _draw_method(axes: Axes, part: pd.DataFrame, method: str, cost: str) -> None:
+    """One method: a line over the sizes that ran, and a cross where it stopped."""
     style = method_style(method)
     ran, stopped = part[part["outcome"] == OK], part[part["outcome"].isin(list(_LIMITS))]
-    look = {"color": style.colour, "marker": style.marker, "ls": style.line}
+    costs = ran[cost].clip(lower=_LEAST[cost])
     label = style.label if len(ran) else f"{style.label}: nothing ran"
-    values = ran[cost].clip(lower=_LEAST) if cost == "peak_gib" else ran[cost]
-    axes.plot(ran["length"], values, label=label, **look)
+    axes.plot(ran["length"], costs, label=label, **style.plot_options)
     if stopped.empty:
         return
     end = stopped.iloc[0]
     marker, column, _ = _LIMITS[end["outcome"]]
-    own = end["outcome"] == _OWN_LIMIT[cost]
-    if not own and ran.empty:
-        return  # no height to draw it at; the label says it
-    height = end[column] if own else values.iloc[-1]
+    on_this_axis = end["outcome"] == _OWN_LIMIT[cost]
+    if not on_this_axis and ran.empty:
+        return  # no height to draw the cross at; the label says that nothing ran
+    height = end[column] if on_this_axis else costs.iloc[-1]
     if len(ran):
-        ends = ([ran["length"].iloc[-1], end["length"]], [values.iloc[-1], height])
-        axes.plot(*ends, color=style.colour, ls=(0, (2, 2)), lw=0.9)
+        lengths = [ran["length"].iloc[-1], end["length"]]
+        axes.plot(lengths, [costs.iloc[-1], height], color=style.colour, ls=DASHED, lw=0.9)
     axes.plot(end["length"], height, ls="", marker=marker, ms=7, color=style.colour)
 
 
-def _ticks(axes: Axes, lengths: Sequence[int]) -> None:
-    """The lengths measured, and plain numbers for the costs."""
+def _name_limits(axes: Axes, part: pd.DataFrame) -> None:
+    """Legend entries of the limits that were reached."""
+    for outcome, (marker, column, unit) in _LIMITS.items():
+        reached = sorted(set(part.loc[part["outcome"] == outcome, column]))
+        if reached:
+            label = f"{outcome} ({', '.join(f'{limit:g}' for limit in reached)} {unit})"
+            axes.plot([], [], ls=DASHED, lw=0.9, marker=marker, ms=7, color=INK, label=label)
+
+
+def _set_ticks(axes: Axes, lengths: Sequence[int]) -> None:
+    """The measured lengths, and plain numbers for the costs."""
     axes.set_xticks(lengths, [f"{length / 1000:g}k" if length >= 10000 else f"{length}" for length in lengths])
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.minorticks_off()
+    dense_ticks(axes.yaxis, at_most=12)
 
 
 @styled
 def pareto(table: pd.DataFrame, left_out: Sequence[str] = (), *, title: str = "Cost against faithfulness") -> Figure:
-    """Forward passes that a method costs against its MAS, both better when lower (Fig. 4e).
+    """MAS of each method against the forward passes that it costs; lower is better in both (Fig. 4e).
 
     Parameters
     ----------
@@ -116,28 +112,20 @@ def pareto(table: pd.DataFrame, left_out: Sequence[str] = (), *, title: str = "C
         ``method, ratio, mas, low, high, n, front`` (`efficiency_tables.cost_and_mas`).
     left_out : sequence of str
         Methods that cannot be drawn; named under the title.
-    title : str
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     require(table, "method", "ratio", "mas", "low", "high", "n", "front")
-    figure, axes = new_axes(title, "time of one attribution (forward passes of the same tokens)", METRIC_NAMES["mas"])
+    figure, axes = new_axes(title, "time of one attribution (forward passes of the same tokens)", metric_name("mas"))
     axes.set_xscale("log")
     for row in table.itertuples():
         style = method_style(row.method)
-        spread = np.clip([[row.mas - row.low], [row.high - row.mas]], 0, None)  # nan: not drawn
-        axes.errorbar(row.ratio, row.mas, yerr=spread, color=style.colour, marker=style.marker, ls="", capsize=2,
-                      ms=6, label=style.label)  # fmt: skip
+        spread = whiskers(row.mas, row.low, row.high)
+        point = style.plot_options | {"ls": "", "ms": 6, "capsize": 2}
+        axes.errorbar(row.ratio, row.mas, yerr=spread, label=style.label, **point)
     front = table[table["front"]]
     axes.plot(front["ratio"], front["mas"], color=INK, lw=0.8, ls=":", zorder=1, label="nothing cheaper is better")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.minorticks_off()
+    dense_ticks(axes.xaxis)
     axes.set_ylim(bottom=0)
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-    n = sorted(set(table["n"]))
-    text = f"n = {n[0]}" + (f" to {n[-1]}" if len(n) > 1 else "") + " samples; " + INTERVAL
-    note(axes, text + (f"; not drawn: {', '.join(left_out)}" if left_out else ""))
+    legend_beside(axes)
+    not_drawn = f"; not drawn: {', '.join(left_out)}" if left_out else ""
+    note(axes, f"n = {n_range(table['n'], to=' to ')} samples; {INTERVAL}{not_drawn}")
     return figure

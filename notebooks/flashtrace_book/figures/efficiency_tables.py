@@ -1,4 +1,8 @@
-"""Tables of a sweep of time and memory (`efficiency`): fitted growth, ways to attention, headline, cost against MAS."""
+"""Tables of a sweep of time and memory: fitted growth, attention modes, speed-up, cost against MAS, other tools.
+
+``frame`` is always that of `sweep.sweep`, except that `attention_table` and `attention_savings` take that of
+`sweep.sweep_attention`, and `tools_table` that of `sweep.sweep_tools`.
+"""
 
 from __future__ import annotations
 
@@ -12,31 +16,28 @@ from ..efficiency.supervised_process import OK, TIME_OUT
 from ..efficiency.sweep import ATTENTION_MODES
 from ..paper_numbers import paper_value, text_value
 from ..statistics import power_law_exponent
-from .axes import require
+from .checks import require
 from .style import method_order, method_style
 
 # Table 6: (time, working memory) of the attribution, forward pass excluded. N: context, M: target span, D: width.
-NAIVE, SPANWISE = ("O(M·N·D)", "O(M·N)"), ("O(K·N·(M + D))", "O(N + D)")
-PAPER_COMPLEXITY = {"ifr": NAIVE, "ifr_one_by_one": NAIVE, "rollout": NAIVE, "flashtrace": SPANWISE}
-SAME_SCORES = {"ifr_one_by_one": "ifr"}  # the label whose faithfulness is its own
-PAPER_CELL = "qwen3_4b_2048"  # Table 9
-_TAIL = 3  # sizes of the growth at the end
+_NAIVE, _SPANWISE = ("O(M·N·D)", "O(M·N)"), ("O(K·N·(M + D))", "O(N + D)")
+_PAPER_COMPLEXITY = {"ifr": _NAIVE, "ifr_one_by_one": _NAIVE, "rollout": _NAIVE, "flashtrace": _SPANWISE}
+_SAME_SCORES = {"ifr_one_by_one": "ifr"}  # the second gives the same scores, and has a MAS
+_PAPER_CELL, _PAPER_COLUMNS = "qwen3_4b_2048", ("seconds", "seconds_sd", "peak_gib")  # Table 9
+_TAIL = 3  # sizes that the growth at the end is fitted to
+_AXES = {"input": "I", "generation": "T+O"}
+_PASSES = {"forward": "forward_passes", "backward": "backward_passes", "sweeps": "hop_passes"}
 _QUANTITIES = {"seconds": "time", "peak_gib": "memory"}
 
 
 def growth(frame: pd.DataFrame) -> pd.DataFrame:
     """Exponents of time and of peak memory in the length that varies.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        From `sweep.sweep`.
-
     Returns
     -------
     pandas.DataFrame
-        ``method, axis, quantity, exponent, low, high, points, tail``: over all sizes that ran, and ``tail`` over the
-        last three alone, where the length that is held matters least.
+        ``method, axis, quantity, exponent, low, high, points, tail``. ``exponent`` is fitted to all sizes that ran,
+        ``tail`` to the last three alone, where the other length, which is held, matters least.
     """
     require(frame, "axis", "method", "length", "outcome", "seconds", "peak_gib")
     rows = []
@@ -52,31 +53,43 @@ def growth(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def complexity_table(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Table 6: what the paper derives for a method, the passes it took, and how its time and memory grew here.
+    """Table 6: complexity by the paper, and the fitted growth of time and memory.
 
     Returns
     -------
     long : pandas.DataFrame
         `growth` with ``paper_time`` and ``paper_memory``, the paper's expressions, empty where it has none.
     wide : pandas.DataFrame
-        For readers: a row a method. An entry reads ``1.02 [0.90, 1.14] (6)``: exponent, interval, number of sizes.
+        For readers: a row for each method, with the passes it took. An entry reads ``1.02 [0.90, 1.14] (6)``:
+        exponent, interval, number of sizes.
     """
     long = growth(frame)
     for i, column in enumerate(("paper_time", "paper_memory")):
-        long[column] = [PAPER_COMPLEXITY.get(method, ("", ""))[i] for method in long["method"]]
+        long[column] = [_PAPER_COMPLEXITY.get(method, ("", ""))[i] for method in long["method"]]
     rows = []
-    for method, part in long.groupby("method", sort=False):
-        row = {"method": method_style(method).label, "paper: time": part["paper_time"].iloc[0] or "–",
-               "paper: memory": part["paper_memory"].iloc[0] or "–", "passes": _passes(frame, method)}  # fmt: skip
-        entries = {(e.quantity, e.axis): _exponent(e) for e in part.itertuples()}
-        for quantity in _QUANTITIES.values():
-            for axis, symbol in (("input", "I"), ("generation", "T+O")):
-                row[f"{quantity} in {symbol}"] = entries.get((quantity, axis), "–")
-        rows.append(row)
+    for method, fits in long.groupby("method", sort=False):
+        row = {
+            "method": method_style(method).label,
+            "paper: time": fits["paper_time"].iloc[0] or "–",
+            "paper: memory": fits["paper_memory"].iloc[0] or "–",
+            "passes": _passes(frame, method),
+        }
+        rows.append(row | _exponents(fits))
     return long, pd.DataFrame(rows)
 
 
+def _exponents(fits: pd.DataFrame) -> dict[str, str]:
+    """Entries of a method in the wide table, by column."""
+    entries = {(fit.quantity, fit.axis): _exponent(fit) for fit in fits.itertuples()}
+    return {
+        f"{quantity} in {symbol}": entries.get((quantity, axis), "–")
+        for quantity in _QUANTITIES.values()
+        for axis, symbol in _AXES.items()
+    }
+
+
 def _exponent(fit: tuple) -> str:
+    """``1.02 [0.90, 1.14] (6)``: exponent, interval, number of sizes."""
     if math.isnan(fit.exponent):
         return f"– ({fit.points})"
     interval = "" if math.isnan(fit.low) else f" [{fit.low:.2f}, {fit.high:.2f}]"
@@ -85,21 +98,16 @@ def _exponent(fit: tuple) -> str:
 
 def _passes(frame: pd.DataFrame, method: str) -> str:
     """Passes of the longest generation that ran: forward, backward and over the cache."""
-    ran = frame[(frame["method"] == method) & (frame["outcome"] == OK) & (frame["axis"] == "generation")]
+    generation = _along_generation(frame, method)
+    ran = generation[generation["outcome"] == OK]
     if ran.empty:
         return "–"
-    last = ran.sort_values("length").iloc[-1]
-    counts = {"forward": last["forward_passes"], "backward": last["backward_passes"], "sweeps": last["hop_passes"]}
-    return ", ".join(f"{count:.0f} {name}" for name, count in counts.items() if count > 0)
+    longest = ran.sort_index().iloc[-1]
+    return ", ".join(f"{longest[column]:.0f} {name}" for name, column in _PASSES.items() if longest[column] > 0)
 
 
 def attention_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Table 9: time and peak memory of each way to the sums of attention, the paper's two rows at the end.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        From `sweep.sweep_attention`.
+    """Table 9: time and peak memory of each attention mode, with the paper's two rows at the end.
 
     Returns
     -------
@@ -110,38 +118,36 @@ def attention_table(frame: pd.DataFrame) -> pd.DataFrame:
     require(frame, "method", "n_input", "n_generated", "outcome", "seconds", "peak_gib", "runs_s")
     rows = []
     for record in frame.sort_values("n_input", kind="stable").itertuples():
+        mode, tokens = record.method.removeprefix("flashtrace_"), record.n_input + record.n_generated
         runs = record.runs_s if record.outcome == OK else []
-        rows.append(
-            {"mode": record.method.removeprefix("flashtrace_"), "tokens": record.n_input + record.n_generated,
-             "outcome": record.outcome, "seconds": record.seconds,
-             "seconds_sd": float(np.std(runs, ddof=1)) if len(runs) > 1 else math.nan, "ratio": record.ratio,
-             "peak_gib": record.peak_gib, "n": len(runs), "source": record.model}
-        )  # fmt: skip
+        deviation = float(np.std(runs, ddof=1)) if len(runs) > 1 else math.nan
+        measured = [record.outcome, record.seconds, deviation, record.ratio, record.peak_gib]
+        rows.append([mode, tokens, *measured, len(runs), record.model])
     for mode in ATTENTION_MODES[:2]:
-        printed = {name: paper_value(9, mode, PAPER_CELL, name) for name in ("seconds", "seconds_sd", "peak_gib")}
-        rows.append({"mode": mode, "tokens": 2048, "outcome": OK, "ratio": math.nan, "n": 5,
-                     "source": "the paper: Qwen3-4B", **printed})  # fmt: skip
-    return pd.DataFrame(rows)
+        seconds, deviation, peak = (paper_value(9, mode, _PAPER_CELL, name) for name in _PAPER_COLUMNS)
+        rows.append([mode, 2048, OK, seconds, deviation, math.nan, peak, 5, "the paper: Qwen3-4B"])
+    columns = "mode tokens outcome seconds seconds_sd ratio peak_gib n source".split()
+    return pd.DataFrame(rows, columns=columns)
 
 
 def attention_savings(frame: pd.DataFrame) -> pd.DataFrame:
-    """What recomputing attention saves over caching it, and what it costs, by size; columns with the paper's figures.
+    """Memory that recomputing attention saves over caching it, and the time that it adds, by size.
 
     Returns
     -------
     pandas.DataFrame
         ``tokens, memory_saved, latency_added`` (fractions of the cached mode's), ``paper_memory_saved,
-        paper_latency_added``; sizes at which one of the two did not run are left out.
+        paper_latency_added``; sizes at which one of the two modes did not run are left out.
     """
-    ran = frame[frame["outcome"] == OK]
     rows = []
-    for size, part in ran.groupby("n_input"):
+    for size, part in frame[frame["outcome"] == OK].groupby("n_input"):
         modes = part.set_index("method")
-        if {"flashtrace_cached", "flashtrace_recompute"} <= set(modes.index):
-            cached, again = modes.loc["flashtrace_cached"], modes.loc["flashtrace_recompute"]
-            saved = 1 - again["peak_gib"] / cached["peak_gib"] if cached["peak_gib"] > 0 else math.nan
-            rows.append({"tokens": int(size + cached["n_generated"]), "memory_saved": saved,
-                         "latency_added": again["seconds"] / cached["seconds"] - 1})  # fmt: skip
+        if not {"flashtrace_cached", "flashtrace_recompute"} <= set(modes.index):
+            continue
+        cached, recomputed = modes.loc["flashtrace_cached"], modes.loc["flashtrace_recompute"]
+        saved = 1 - recomputed["peak_gib"] / cached["peak_gib"] if cached["peak_gib"] > 0 else math.nan
+        added = recomputed["seconds"] / cached["seconds"] - 1
+        rows.append({"tokens": int(size + cached["n_generated"]), "memory_saved": saved, "latency_added": added})
     table = pd.DataFrame(rows, columns=["tokens", "memory_saved", "latency_added"])
     return table.assign(paper_memory_saved=text_value("memory_saved"), paper_latency_added=text_value("latency_added"))
 
@@ -154,42 +160,42 @@ def headline(frame: pd.DataFrame) -> pd.DataFrame:
     pandas.DataFrame
         ``method`` (IFR one target row at a time, as in the paper, and batched), ``n_generated, seconds,
         flashtrace_seconds, speedup, kind, paper``. ``kind`` is ``"measured"``, or ``"at least"`` where IFR was stopped
-        at the limit of time that ``seconds`` gives. The paper's is of a span of 5000 tokens.
+        at the time limit, which ``seconds`` then holds. ``paper`` is for a span of 5000 tokens.
     """
-    ours = _generation(frame, "flashtrace")
-    fast = ours[ours["outcome"] == OK]["seconds"]
+    flashtrace = _along_generation(frame, "flashtrace")
+    ours = flashtrace.loc[flashtrace["outcome"] == OK, "seconds"]
     rows = []
     for method in ("ifr_one_by_one", "ifr"):
-        slow = _generation(frame, method)
-        ran = slow[slow["outcome"] == OK]["seconds"]
-        stopped = slow[slow["outcome"] == TIME_OUT]["time_limit"].astype(float)
-        for kind, seconds in (("measured", ran), ("at least", stopped)):
-            common = fast.index.intersection(seconds.index)
+        theirs = _along_generation(frame, method)
+        measured = theirs.loc[theirs["outcome"] == OK, "seconds"]
+        limit = theirs.loc[theirs["outcome"] == TIME_OUT, "time_limit"].astype(float)
+        for kind, seconds in (("measured", measured), ("at least", limit)):
+            common = ours.index.intersection(seconds.index)
             if len(common):
                 n = int(common.max())
-                row = {"n_generated": n, "seconds": seconds[n], "flashtrace_seconds": fast[n]}
-                rows.append({"method": method, **row, "speedup": seconds[n] / fast[n], "kind": kind})
+                speedup = seconds[n] / ours[n]
+                rows.append([method, n, seconds[n], ours[n], speedup, kind])
     table = pd.DataFrame(rows, columns=["method", "n_generated", "seconds", "flashtrace_seconds", "speedup", "kind"])
     one_by_one = table["method"] == "ifr_one_by_one"
     return table.assign(paper=np.where(one_by_one, text_value("speedup_5k"), math.nan))
 
 
-def _generation(frame: pd.DataFrame, method: str) -> pd.DataFrame:
-    """Rows of a method along the generation, by its length."""
+def _along_generation(frame: pd.DataFrame, method: str) -> pd.DataFrame:
+    """Rows of a method in which the length of the generation varies, indexed by it."""
     return frame[(frame["axis"] == "generation") & (frame["method"] == method)].set_index("length")
 
 
 def cost_and_mas(frame: pd.DataFrame, mas: pd.DataFrame, n_input: int) -> tuple[pd.DataFrame, list[str]]:
-    """Fig. 4e: what a method costs at one length of the input, and how faithful it is.
+    """Fig. 4e: cost and faithfulness of each method at one length of the input.
 
     Parameters
     ----------
     frame : DataFrame
         From `sweep.sweep`.
     mas : DataFrame
-        ``method, mean, low, high, n`` of MAS, one row a method.
+        ``method, mean, low, high, n`` of MAS, one row for each method.
     n_input : int
-        The length, tokens; ValueError where it was not swept.
+        The length, tokens.
 
     Returns
     -------
@@ -198,6 +204,11 @@ def cost_and_mas(frame: pd.DataFrame, mas: pd.DataFrame, n_input: int) -> tuple[
         faithful.
     left_out : list of str
         Measured methods that did not run at that length or have no MAS, each with the reason.
+
+    Raises
+    ------
+    ValueError
+        If that length was not swept.
     """
     part = frame[(frame["axis"] == "input") & (frame["length"] == n_input)]
     if part.empty:
@@ -205,16 +216,17 @@ def cost_and_mas(frame: pd.DataFrame, mas: pd.DataFrame, n_input: int) -> tuple[
     scores = mas.set_index("method")
     rows, left_out = [], []
     for record in part.itertuples():
-        label, name = method_style(record.method).label, SAME_SCORES.get(record.method, record.method)
-        if record.outcome != OK or name not in scores.index:
-            left_out.append(f"{label} ({record.outcome if record.outcome != OK else 'no MAS'})")
+        scored = _SAME_SCORES.get(record.method, record.method)
+        if record.outcome != OK or scored not in scores.index:
+            reason = record.outcome if record.outcome != OK else "no MAS"
+            left_out.append(f"{method_style(record.method).label} ({reason})")
             continue
-        score = scores.loc[name]
-        rows.append({"method": record.method, "seconds": record.seconds, "ratio": record.ratio, "mas": score["mean"],
-                     "low": score["low"], "high": score["high"], "n": int(score["n"])})  # fmt: skip
+        score = scores.loc[scored]
+        cost = [record.method, record.seconds, record.ratio]
+        rows.append([*cost, score["mean"], score["low"], score["high"], int(score["n"])])
     columns = ["method", "seconds", "ratio", "mas", "low", "high", "n"]
     table = pd.DataFrame(rows, columns=columns).sort_values("ratio", ignore_index=True)
-    # A point is on the front where all that is cheaper is less faithful.
+    # A point is on the front if every cheaper one is less faithful.
     table["front"] = table["mas"] < table["mas"].shift(fill_value=math.inf).cummin()
     return table, left_out
 
@@ -222,23 +234,19 @@ def cost_and_mas(frame: pd.DataFrame, mas: pd.DataFrame, n_input: int) -> tuple[
 def tools_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Each published tool beside the library's nearest method, at equal lengths.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        From `sweep.sweep_tools`.
-
     Returns
     -------
     pandas.DataFrame
         ``tool, nearest, tokens, outcome, ratio, nearest_ratio`` (forward passes), ``times`` (the first over the
         second), ``peak_gib, nearest_peak_gib``.
     """
-    columns = "tool nearest tokens outcome ratio nearest_ratio times peak_gib nearest_peak_gib".split()
     rows = []
-    ours = frame.set_index(["method", "n_input"])
+    records = frame.set_index(["method", "n_input"])
     for tool in frame[frame["method"].isin(list(ADAPTERS))].itertuples():
-        nearest = ADAPTERS[tool.method].nearest
-        mine = ours.loc[(nearest, tool.n_input)]
-        rows.append([tool.method, nearest, tool.n_input + tool.n_generated, tool.outcome, tool.ratio, mine["ratio"],
-                     tool.ratio / mine["ratio"], tool.peak_gib, mine["peak_gib"]])  # fmt: skip
+        name = ADAPTERS[tool.method].nearest
+        nearest = records.loc[(name, tool.n_input)]
+        ratios = [tool.ratio, nearest["ratio"], tool.ratio / nearest["ratio"]]
+        memory = [tool.peak_gib, nearest["peak_gib"]]
+        rows.append([tool.method, name, tool.n_input + tool.n_generated, tool.outcome, *ratios, *memory])
+    columns = "tool nearest tokens outcome ratio nearest_ratio times peak_gib nearest_peak_gib".split()
     return pd.DataFrame(rows, columns=columns)

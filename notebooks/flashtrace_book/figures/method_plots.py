@@ -1,4 +1,4 @@
-"""Figures of many methods on many cells: a table that is read by colour."""
+"""Figures of many methods: a table that is read by colour, and one metric against the length of the reasoning."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from matplotlib.figure import Figure
 from flashtrace_lib.metrics import HIGHER_IS_BETTER
 from flashtrace_lib.viewer.colours import INK, SEQUENTIAL, SEQUENTIAL_RANGE, WIDTH
 
-from .axes import INTERVAL, new_axes, note, rows_of
-from .style import METRIC_NAMES, method_order, method_style, styled
+from .axes import INTERVAL, n_range, new_axes, note
+from .checks import rows_of
+from .marks import side_by_side, whiskers
+from .style import better_side, method_order, method_style, metric_name, styled
 from .tables import distinct_best
 
 
 @styled
 def metric_heatmap(frame: pd.DataFrame, metric: str, *, title: str = "") -> Figure:
-    """One metric, methods in rows and cells in columns; the darker, the better.
+    """Means of one metric, methods in rows and cells in columns; the darker, the better.
 
     Parameters
     ----------
@@ -27,13 +29,11 @@ def metric_heatmap(frame: pd.DataFrame, metric: str, *, title: str = "") -> Figu
         ``method, cell, metric, mean, low, high, n`` (`evaluation.summarise` or `tables.comparison_table`).
     metric : str
         A value of the column ``metric``.
-    title : str
 
     Returns
     -------
     matplotlib.figure.Figure
-        Means in the cells, the last column their mean over the cells; bold where the interval of the best method lies
-        wholly beyond that of the second.
+        The last column is the mean over the cells; bold numbers as in `tables.distinct_best`.
 
     Raises
     ------
@@ -44,33 +44,37 @@ def metric_heatmap(frame: pd.DataFrame, metric: str, *, title: str = "") -> Figu
     cells, methods = list(dict.fromkeys(part["cell"])), method_order(list(part["method"]))
     values = part.pivot(index="method", columns="cell", values="mean").loc[methods, cells]
     values["mean"] = values.mean(axis=1)
-    better = HIGHER_IS_BETTER.get(metric, True)
-    bold = distinct_best(part)
+    best = distinct_best(part)
     figure = Figure(figsize=(WIDTH, 0.24 * len(methods) + 0.9), layout="constrained")
     axes = figure.add_subplot()
-    shades = values if better else -values
+    shades = values if HIGHER_IS_BETTER.get(metric, True) else -values
     sns.heatmap(
-        shades, ax=axes, cmap=_readable(), cbar=False,
-        annot=values, fmt=".2f", annot_kws={"fontsize": 6.5, "color": INK},
+        shades,
+        ax=axes,
+        cmap=_readable(),
+        cbar=False,
+        annot=values,
+        fmt=".2f",
+        annot_kws={"fontsize": 6.5, "color": INK},
         xticklabels=[str(cell).replace("_", "\n") for cell in values.columns],
         yticklabels=[method_style(method).label for method in methods],
-    )  # fmt: skip
-    drawn = np.argwhere(values.notna().to_numpy())  # the numbers stand in this order
-    for text, (i, j) in zip(axes.texts, drawn, strict=True):
-        text.set_weight("bold" if bold.get((values.columns[j], metric)) == methods[i] else "normal")
+    )
+    drawn = np.argwhere(values.notna().to_numpy())  # [numbers, 2]: row and column, in the order of axes.texts
+    for text, (row, column) in zip(axes.texts, drawn, strict=True):
+        bold = best.get((values.columns[column], metric)) == methods[row]
+        text.set_weight("bold" if bold else "normal")
     axes.axvline(len(cells), color="white", lw=3)
     axes.set(xlabel="", ylabel="")
     axes.tick_params(length=0, labelrotation=0)
-    axes.set_title(title or METRIC_NAMES.get(metric, metric), pad=16)
-    n = sorted({int(part["n"].min()), int(part["n"].max())})
-    direction = "higher is better" if better else "lower is better"
-    note(axes, f"n = {'–'.join(map(str, n))} samples a cell; mean; {direction}; bold: intervals apart from the second")
+    axes.set_title(title or metric_name(metric), pad=16)
+    shown = f"n = {n_range(part['n'])} samples a cell; mean; {better_side(metric)}"
+    note(axes, f"{shown}; bold: intervals apart from the second")
     return figure
 
 
 @styled
 def metric_by_length(frame: pd.DataFrame, metric: str, *, title: str = "") -> Figure:
-    """One metric against the length of the reasoning, a line a method (Fig. 5).
+    """One metric against the length of the reasoning, a line for each method (Fig. 5).
 
     Parameters
     ----------
@@ -78,11 +82,6 @@ def metric_by_length(frame: pd.DataFrame, metric: str, *, title: str = "") -> Fi
         ``method, metric, length, mean, low, high, n`` (`reasoning_tasks.by_length`).
     metric : str
         A value of the column ``metric``.
-    title : str
-
-    Returns
-    -------
-    matplotlib.figure.Figure
 
     Raises
     ------
@@ -90,23 +89,20 @@ def metric_by_length(frame: pd.DataFrame, metric: str, *, title: str = "") -> Fi
         If a column or the metric is missing.
     """
     part = rows_of(frame, metric, by="length")
-    figure, axes = new_axes(
-        title or METRIC_NAMES.get(metric, metric), "reasoning T (tokens, median of the bin)",
-        METRIC_NAMES.get(metric, metric), height=3.0, width=WIDTH,
-    )  # fmt: skip
+    name = metric_name(metric)
+    figure, axes = new_axes(title or name, "reasoning T (tokens, median of the bin)", name, height=3.0, width=WIDTH)
     methods = method_order(list(dict.fromkeys(part["method"])))
-    step = 0.012 * float(part["length"].max())  # side by side, so that whiskers stay apart
+    step = 0.012 * float(part["length"].max())  # keeps the whiskers apart
     for i, method in enumerate(methods):
-        rows, style = part[part["method"] == method].sort_values("length"), method_style(method)
-        x = rows["length"] + (i - (len(methods) - 1) / 2) * step
-        below, above = rows["mean"] - rows["low"], rows["high"] - rows["mean"]
-        axes.errorbar(x, rows["mean"], yerr=[below.clip(lower=0), above.clip(lower=0)], label=style.label,
-                      color=style.colour, marker=style.marker, ls=style.line, elinewidth=0.8, capsize=1.5)  # fmt: skip
+        rows = part[part["method"] == method].sort_values("length")
+        x = rows["length"] + side_by_side(i, len(methods), step)
+        spread = whiskers(rows["mean"], rows["low"], rows["high"])
+        style = method_style(method)
+        line = {"elinewidth": 0.8, "capsize": 1.5, "label": style.label, **style.plot_options}
+        axes.errorbar(x, rows["mean"], yerr=spread, **line)
     axes.set_ylim(0, 1)
     axes.legend(ncols=1, loc="upper left", bbox_to_anchor=(1.01, 1))
-    n = sorted({int(part["n"].min()), int(part["n"].max())})
-    direction = "higher is better" if HIGHER_IS_BETTER.get(metric, True) else "lower is better"
-    note(axes, f"n = {'–'.join(map(str, n))} samples a bin; {direction}; {INTERVAL}")
+    note(axes, f"n = {n_range(part['n'])} samples a bin; {better_side(metric)}; {INTERVAL}")
     return figure
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from flashtrace_lib.viewer.colours import WIDTH
-
-from .axes import new_axes, note, require
-from .style import METRIC_NAMES, method_order, method_style, styled
+from .axes import legend_beside, n_range, new_axes, new_panels, note
+from .checks import require
+from .palette import BLUE, GREY, VERMILION
+from .style import method_order, method_style, metric_name, styled
 
 _COLUMNS = 4
 
@@ -26,21 +27,16 @@ def hand_made_curves(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], table:
         `metric_audit.hand_made_curves`.
     table : DataFrame
         `metric_audit.hand_made_table` of the same curves.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     require(table, "curve", "rise", "mas", "printed_mas")
     values = table.set_index("curve")
-    rows = -(-len(curves) // _COLUMNS)
-    figure = Figure(figsize=(WIDTH, 2.05 * rows + 0.3), layout="constrained")
-    figure.suptitle("RISE and MAS of curves made by hand", x=0.01, ha="left", fontweight="bold", fontsize=9)
-    grid = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True, squeeze=False)
+    rows = math.ceil(len(curves) / _COLUMNS)
+    title = "RISE and MAS of curves made by hand"
+    figure, grid = new_panels(title, rows, _COLUMNS, height=2.05 * rows + 0.3, sharex=True, sharey=True)
     for axes, (name, (response, share)) in zip(grid.flat, curves.items(), strict=False):
         x = np.linspace(0, 1, len(response))
-        axes.plot(x, response, color="#0072B2", label="response r")
-        axes.plot(x, 1 - share, color="#D55E00", ls="--", label="remaining mass d")
+        axes.plot(x, response, color=BLUE, label="response r")
+        axes.plot(x, 1 - share, color=VERMILION, ls="--", label="remaining mass d")
         row = values.loc[name]
         scores = f"RISE {row['rise']:.3f} · MAS {row['mas']:.3f} (printed: {row['printed_mas']:.3f})"
         axes.set_title(name.replace(", ", ",\n"), fontsize=7, fontweight="normal", pad=13)
@@ -59,30 +55,24 @@ def hand_made_curves(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], table:
 
 @styled
 def mas_by_temperature(table: pd.DataFrame, *, title: str = "MAS of sharpened scores, at one ranking") -> Figure:
-    """MAS against the temperature of the scores, a line a method.
+    """MAS against the temperature of the scores, a line for each method.
 
     Parameters
     ----------
     table : DataFrame
         ``method, temperature, mas, n`` (`metric_audit.temperature_table`).
-    title : str
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     require(table, "method", "temperature", "mas", "n")
-    figure, axes = new_axes(title, "temperature (1: as attributed; lower: sharper)", METRIC_NAMES["mas"], height=3.0)
+    figure, axes = new_axes(title, "temperature (1: as attributed; lower: sharper)", metric_name("mas"), height=3.0)
     for method in method_order(list(table["method"])):
         part = table[table["method"] == method].sort_values("temperature")
         style = method_style(method)
-        axes.plot(part["temperature"], part["mas"], color=style.colour, marker=style.marker, ls=style.line,
-                  label=style.label)  # fmt: skip
+        axes.plot(part["temperature"], part["mas"], label=style.label, **style.plot_options)
     axes.set_xscale("log", base=2)
     ticks = sorted(table["temperature"].unique())
     axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
-    axes.axvline(1, color="#7F7F7F", lw=0.8, ls=":")
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    axes.axvline(1, color=GREY, lw=0.8, ls=":")
+    legend_beside(axes)
     note(axes, f"n = {int(table['n'].max())} samples a point, means; lower is better; RISE and recovery do not change")
     return figure
 
@@ -97,10 +87,6 @@ def ranks_by_variant(table: pd.DataFrame, metric: str) -> Figure:
         ``metric, variant, method, rank, n`` (`metric_audit.variant_table`).
     metric : str
         ``"rise"`` or ``"mas"``.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     require(table, "metric", "variant", "method", "rank", "n")
     part = table[table["metric"] == metric]
@@ -110,11 +96,10 @@ def ranks_by_variant(table: pd.DataFrame, metric: str) -> Figure:
     for method in method_order(list(part["method"])):
         rank = part[part["method"] == method].set_index("variant")["rank"].reindex(variants)
         style = method_style(method)
-        axes.plot(range(len(variants)), rank, color=style.colour, marker=style.marker, ls=style.line, label=style.label)
+        axes.plot(range(len(variants)), rank, label=style.label, **style.plot_options)
     axes.set_xticks(range(len(variants)), [name.replace(" ", "\n", 1) for name in variants])
     axes.set_yticks(range(1, part["method"].nunique() + 1))
     axes.invert_yaxis()
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-    counts = sorted({int(part["n"].min()), int(part["n"].max())})
-    note(axes, f"n = {'–'.join(map(str, counts))} samples, means over all cells")
+    legend_beside(axes)
+    note(axes, f"n = {n_range(part['n'])} samples, means over all cells")
     return figure

@@ -16,7 +16,9 @@ from flashtrace_lib.sample import Segments
 from flashtrace_lib.viewer.colours import INK, SEGMENT_COLOURS, SEGMENT_NAMES, WIDTH, rc_params
 from flashtrace_lib.viewer.tokens import visible
 
-_ROWS = 24  # more target tokens than this get no label each
+from .palette import BLUE, GREY, VERMILION
+
+_LABELLED_ROWS = 24  # a longer span gets no label for each token
 
 
 def span_overview(
@@ -50,30 +52,18 @@ def span_overview(
     top : int
         Highest tokens named in the two lower panels.
     title : str
-        Say which sample, layer and head.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
+        Names the sample, layer and head.
 
     Raises
     ------
     ValueError
         If shapes do not fit each other, or ``aggregated`` is not the weighted sum of ``attention``.
     """
-    target = segments.output if target is None else target
-    rows, total, near = (_array(x) for x in (attention, aggregated, proximity))
-    n, m = len(tokens), target[1] - target[0]
+    start, stop = segments.output if target is None else target
+    n, m = len(tokens), stop - start
+    rows, total, near = _array(attention), _array(aggregated), _array(proximity)
     w = np.ones(m) if weights is None else _array(weights)
-    if rows.shape != (m, n) or total.shape != (n,) or near.shape != (n,) or w.shape != (m,):
-        raise ValueError(
-            f"for a span of {m} tokens in a context of {n}, attention must be [{m}, {n}], aggregated and proximity "
-            f"[{n}], weights [{m}]; got {rows.shape}, {total.shape}, {near.shape}, {w.shape}"
-        )
-    if not np.allclose(w @ rows, total, rtol=1e-3, atol=1e-5 * max(1.0, np.abs(total).max())):
-        raise ValueError(
-            "aggregated is not Σ_i w_i α_ij of the given attention and weights: they are of different heads"
-        )
+    _check(rows, total, near, w, n, m)
     with mpl.rc_context(rc_params() | {"axes.grid": False}):
         figure = Figure(figsize=(WIDTH, 5.2), layout="none")
         grid = figure.add_gridspec(
@@ -85,28 +75,40 @@ def span_overview(
         summed = figure.add_subplot(grid[1, 0], sharex=matrix)
         near_axes = figure.add_subplot(grid[2, 0], sharex=matrix)
         figure.suptitle(title, x=0.02, y=0.985, ha="left", fontsize=9.5, weight="bold")
-        _draw_matrix(matrix, rows, [tokens[i] for i in range(*target)], n)
+        _draw_matrix(matrix, rows, tokens[start:stop], n)
         _draw_weights(side, w)
-        _draw_row(summed, total, tokens, "#0072B2", "$a_j$ (attention)", top)
-        _draw_row(near_axes, near, tokens, "#D55E00", "$e_j$ (L1 norm)", top)
+        _draw_row(summed, total, tokens, BLUE, "$a_j$ (attention)", top)
+        _draw_row(near_axes, near, tokens, VERMILION, "$e_j$ (L1 norm)", top)
         near_axes.set_xlabel(f"context token $j$ (0 … {n - 1})", labelpad=2)
         for axes in (matrix, summed, near_axes):
             _shade(axes, segments, n, named=axes is matrix)
             axes.tick_params(axis="x", labelbottom=axes is near_axes)
-        _arrow(
-            figure, matrix, summed, r"weighted sum over the span: $a_j = \sum_i w_i\,\alpha_{ij}$", f"{m} rows → 1 row"
-        )
+        weighted_sum = r"weighted sum over the span: $a_j = \sum_i w_i\,\alpha_{ij}$"
+        _arrow(figure, matrix, summed, weighted_sum, f"{m} rows → 1 row")
         _arrow(figure, summed, near_axes, r"$e_j = \max(0,\|Y\|_1 - \|Y - a_j f_j\|_1)$", "one vector a source token")
     return figure
 
 
-def _draw_matrix(axes: Axes, rows: np.ndarray, names: list[str], n: int) -> None:
-    """Attention rows; the colour follows the square root, or one sink would bleach all else."""
+def _check(rows: np.ndarray, total: np.ndarray, near: np.ndarray, w: np.ndarray, n: int, m: int) -> None:
+    """Raise ValueError where shapes do not fit, or ``total`` is not the weighted sum of ``rows``."""
+    if rows.shape != (m, n) or total.shape != (n,) or near.shape != (n,) or w.shape != (m,):
+        raise ValueError(
+            f"for a span of {m} tokens in a context of {n}, attention must be [{m}, {n}], aggregated and proximity "
+            f"[{n}], weights [{m}]; got {rows.shape}, {total.shape}, {near.shape}, {w.shape}"
+        )
+    if not np.allclose(w @ rows, total, rtol=1e-3, atol=1e-5 * max(1.0, np.abs(total).max())):
+        raise ValueError(
+            "aggregated is not Σ_i w_i α_ij of the given attention and weights: they are of different heads"
+        )
+
+
+def _draw_matrix(axes: Axes, rows: np.ndarray, names: Sequence[str], n: int) -> None:
+    """Attention rows, shaded by their square root so that one attention sink does not hide all other tokens."""
     axes.imshow(
         rows, aspect="auto", cmap="Greys", norm=PowerNorm(0.5, 0, max(rows.max(), 1e-12)), interpolation="nearest",
         extent=(-0.5, n - 0.5, len(rows) - 0.5, -0.5),
     )  # fmt: skip
-    if len(rows) <= _ROWS:
+    if len(rows) <= _LABELLED_ROWS:
         axes.set_yticks(range(len(rows)), [_name(name) for name in names], fontsize=max(3.5, min(6, 110 / len(rows))))
         axes.tick_params(axis="y", length=0)
     axes.set_ylabel(f"span token $i$\n({len(rows)} of them)", labelpad=4)
@@ -115,7 +117,7 @@ def _draw_matrix(axes: Axes, rows: np.ndarray, names: list[str], n: int) -> None
 
 def _draw_weights(axes: Axes, weights: np.ndarray) -> None:
     """Weight of each target token, beside its row."""
-    axes.barh(np.arange(len(weights)), weights, color="#7F7F7F", height=0.8)
+    axes.barh(np.arange(len(weights)), weights, color=GREY, height=0.8)
     axes.set_title("$w_i$", fontsize=7.5, weight="normal", pad=15)
     axes.tick_params(axis="y", left=False, labelleft=False)
     axes.set_xlim(0, weights.max() * 1.05)
@@ -123,24 +125,22 @@ def _draw_weights(axes: Axes, weights: np.ndarray) -> None:
 
 
 def _draw_row(axes: Axes, values: np.ndarray, tokens: Sequence[str], colour: str, label: str, top: int) -> None:
-    """One value a context token, the highest named."""
+    """One value for each context token, the ``top`` highest named where their names do not overlap."""
     axes.bar(np.arange(len(values)), values, width=1.0, color=colour, lw=0)
     axes.set_ylabel(label)
     axes.set_ylim(0, max(values.max(), 1e-12) * 1.42)
     axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
     axes.yaxis.get_offset_text().set_fontsize(6)
-    taken: list[int] = []
+    named: list[int] = []
     for j in np.argsort(-values, kind="stable"):
-        crowded = any(abs(j - other) < len(values) * 0.06 for other in taken)
-        if len(taken) == top or values[j] <= 0:
+        if len(named) == top or values[j] <= 0:
             break
-        if not crowded:
-            taken.append(int(j))
-            edge = j < 0.05 * len(values)  # centred, a long name would cover the axis
-            axes.annotate(
-                _name(tokens[j]), (j, values[j]), (0, 3), textcoords="offset points", ha="left" if edge else "center",
-                fontsize=6, color=INK, parse_math=False,
-            )  # fmt: skip
+        if any(abs(j - other) < len(values) * 0.06 for other in named):
+            continue
+        named.append(int(j))
+        align = "left" if j < 0.05 * len(values) else "center"  # centred there, a long name would cover the axis
+        style = {"ha": align, "fontsize": 6, "color": INK, "parse_math": False}
+        axes.annotate(_name(tokens[j]), (j, values[j]), (0, 3), textcoords="offset points", **style)
 
 
 def _shade(axes: Axes, segments: Segments, n: int, named: bool) -> None:
@@ -152,15 +152,14 @@ def _shade(axes: Axes, segments: Segments, n: int, named: bool) -> None:
         if named:
             wide = (stop - start) / n > 0.15
             text = SEGMENT_NAMES[name] if wide else SEGMENT_NAMES[name][-1]
-            axes.annotate(
-                text, ((start + stop - 1) / 2, 1.06), xycoords=("data", "axes fraction"), ha="center", va="bottom",
-                fontsize=6.5, color=INK,
-            )  # fmt: skip
+            middle = ((start + stop - 1) / 2, 1.06)
+            style = {"ha": "center", "va": "bottom", "fontsize": 6.5, "color": INK}
+            axes.annotate(text, middle, xycoords=("data", "axes fraction"), **style)
     axes.set_xlim(-0.5, n - 0.5)
 
 
 def _arrow(figure: Figure, upper: Axes, lower: Axes, left: str, right: str) -> None:
-    """Arrow from one panel to the next, with what happens on the way."""
+    """Arrow from one panel to the next, with a text on either side."""
     ends = {"xyA": (0.5, -0.13), "coordsA": upper.transAxes, "xyB": (0.5, 1.12), "coordsB": lower.transAxes}
     figure.add_artist(ConnectionPatch(**ends, arrowstyle="-|>", lw=1.2, color="#444444", mutation_scale=9))
     a, b = upper.get_position(), lower.get_position()

@@ -1,4 +1,4 @@
-"""One look for every figure: fonts, sizes, and one colour, marker and line a method."""
+"""One look for every figure: fonts, sizes, names, and the colour, marker and line of each method."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import wraps
 
 import matplotlib as mpl
 
+from flashtrace_lib.metrics import HIGHER_IS_BETTER
 from flashtrace_lib.viewer.colours import rc_params
 
-SEGMENT_HATCHES = {"prompt": "", "reasoning": "///", "output": "...", "context": "xxx"}
 METRIC_NAMES = {
     "recovery": "recovery rate (fraction)", "r_precision": "R-precision (fraction)", "rise": "RISE (fraction)",
     "mas": "MAS (fraction)",
@@ -19,12 +19,17 @@ METRIC_NAMES = {
 
 @dataclass(frozen=True)
 class MethodStyle:
-    """How a method looks in every figure, and what it is called there."""
+    """Name, colour, marker and line of a method in every figure."""
 
     label: str
     colour: str
     marker: str
     line: str | tuple = "-"
+
+    @property
+    def plot_options(self) -> dict[str, object]:
+        """Colour, marker and line as ``Axes.plot`` takes them."""
+        return {"color": self.colour, "marker": self.marker, "ls": self.line}
 
 
 # Okabe-Ito and Tol's muted colours; marker and line tell methods apart where colour does not.
@@ -58,7 +63,7 @@ _SPARE = ("#44AA99", "#882255", "#DDCC77", "#6699CC", "#CC6677")
 
 
 def method_style(name: str) -> MethodStyle:
-    """Style of a method; a name unknown here gets a spare colour that depends on the name alone."""
+    """Style of a method; a name without one gets a spare colour that depends on the name alone."""
     if name in METHOD_STYLES:
         return METHOD_STYLES[name]
     return MethodStyle(name, _SPARE[sum(name.encode()) % len(_SPARE)], "d", (0, (4, 2)))
@@ -66,10 +71,20 @@ def method_style(name: str) -> MethodStyle:
 
 def method_order(names: list[str]) -> list[str]:
     """``names`` without repeats, in the order of the paper's tables; the others follow by name."""
-    known = ["perturbation", "reagent", "clp", "ifr", "attnlrp"]
-    known += [name for name in METHOD_STYLES if name not in (*known, "flashtrace")]
-    place = {name: i for i, name in enumerate([*known, "flashtrace"])}
+    in_tables = ["perturbation", "reagent", "clp", "ifr", "attnlrp"]
+    in_figures = [name for name in METHOD_STYLES if name not in (*in_tables, "flashtrace")]
+    place = {name: i for i, name in enumerate([*in_tables, *in_figures, "flashtrace"])}
     return sorted(set(names), key=lambda name: (place.get(name, len(place)), name))
+
+
+def metric_name(metric: str) -> str:
+    """Name of a metric on axes and in tables, with its unit."""
+    return METRIC_NAMES.get(metric, metric)
+
+
+def better_side(metric: str) -> str:
+    """``"higher is better"`` or ``"lower is better"``."""
+    return "higher is better" if HIGHER_IS_BETTER.get(metric, True) else "lower is better"
 
 
 def use_style() -> None:

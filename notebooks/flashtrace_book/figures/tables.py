@@ -1,6 +1,6 @@
 """Our numbers beside the paper's: the long table for machines, the wide one for readers.
 
-``report.output.Run.table(long, name, caption, wide=wide)`` writes both.
+``Run.table(long, name, caption, wide=wide)`` writes both.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 from pandas.io.formats.style import Styler
 
 from flashtrace_lib.metrics import HIGHER_IS_BETTER
 
 from ..paper_numbers import paper_value
-from .style import METRIC_NAMES, method_order, method_style
+from .style import method_order, method_style, metric_name
 
 LONG_COLUMNS = ("method", "cell", "metric", "mean", "low", "high", "n", "flagged", "paper", "profile", "model")
+_MEASURED = LONG_COLUMNS[:8]  # of `evaluation.summarise`
+_ENTRY = ["method", "cell", "metric"]  # what identifies a row
 # Marks of Markdown that a cell may hold, as HTML, once its text is escaped.
 _MARKS = ((r"\*\*(.+?)\*\*", r"<b>\1</b>"), (r"\*(?! )([^*]*[^* ])\*", r"<i>\1</i>"), ("&lt;br&gt;", "<br>"))
 _PROSE = [{"selector": "th, td", "props": "text-align: left; vertical-align: top; white-space: normal"}]
@@ -27,7 +30,7 @@ _PROSE = [{"selector": "th, td", "props": "text-align: left; vertical-align: top
 def comparison_table(
     summary: pd.DataFrame, paper: int | None = None, *, profile: str, model: str, cells: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
-    """Long table: every measured mean with the number the paper prints for it.
+    """Long table: every measured mean with the number that the paper prints for it.
 
     Parameters
     ----------
@@ -36,9 +39,9 @@ def comparison_table(
     paper : int, optional
         Number of the paper's table. Default: none, the column ``paper`` stays empty.
     profile, model : str
-        What the numbers were measured under.
+        Profile and model of the measurement.
     cells : mapping of str to str, optional
-        What the paper calls a cell, where it is not the cell's own name.
+        The paper's names of cells, where they differ from ours.
 
     Returns
     -------
@@ -50,29 +53,23 @@ def comparison_table(
     ValueError
         If a column is missing, an entry occurs twice, or the paper has no such table.
     """
-    needed = LONG_COLUMNS[:8]
-    missing = [column for column in needed if column not in summary]
+    missing = [column for column in _MEASURED if column not in summary]
     if missing:
         raise ValueError(f"the summary lacks the columns {missing}: pass the result of evaluation.summarise")
-    key = ["method", "cell", "metric"]
-    if summary.duplicated(key).any():
-        twice = summary.loc[summary.duplicated(key), key].iloc[0].tolist()
-        raise ValueError(f"the summary has {twice} twice: summarise by method, cell and metric")
-    table = summary.loc[:, list(needed)].copy()
-    entries = table[key].replace({"cell": dict(cells or {})}).itertuples(index=False)
+    repeated = summary.loc[summary.duplicated(_ENTRY), _ENTRY]
+    if len(repeated):
+        raise ValueError(f"the summary has {repeated.iloc[0].tolist()} twice: summarise by method, cell and metric")
+    table = summary.loc[:, list(_MEASURED)].copy()
+    entries = table[_ENTRY].replace({"cell": dict(cells or {})}).itertuples(index=False)
     table["paper"] = [math.nan if paper is None else paper_value(paper, *entry) for entry in entries]
     table["profile"], table["model"] = profile, model
-    methods = method_order(list(table["method"]))
-    metrics = list(dict.fromkeys(table["metric"]))
-    order = sorted(
-        range(len(table)),
-        key=lambda i: (metrics.index(table["metric"].iloc[i]), methods.index(table["method"].iloc[i])),
-    )
+    metrics, methods = list(dict.fromkeys(table["metric"])), method_order(list(table["method"]))
+    order = np.lexsort([table["method"].map(methods.index), table["metric"].map(metrics.index)])  # by metric first
     return table.iloc[order].reset_index(drop=True)[list(LONG_COLUMNS)]
 
 
 def wide_table(long: pd.DataFrame, *, cells: Sequence[str] | None = None, digits: int = 2) -> pd.DataFrame:
-    """Table for readers: a row a metric and method, a column a cell.
+    """Table for readers: a row for each metric and method, a column for each cell.
 
     An entry reads ``0.48 [0.40, 0.56] (0.48)``: mean, 95 % interval (none below six samples), and the paper's number in
     round brackets where it has one. The best method of a cell is in bold only where its interval lies beyond the second
@@ -93,15 +90,15 @@ def wide_table(long: pd.DataFrame, *, cells: Sequence[str] | None = None, digits
         Columns ``metric``, ``method`` and the cells, all text; bold is marked ``**…**`` (`styled` makes it bold).
     """
     cells = list(cells) if cells is not None else list(dict.fromkeys(long["cell"]))
-    bold = distinct_best(long)
+    best = distinct_best(long)
     rows = []
     for metric, part in long.groupby("metric", sort=False):
         for method in method_order(list(part["method"])):
-            row = {"metric": METRIC_NAMES.get(metric, metric) + _arrow(metric), "method": method_style(method).label}
-            mine = part[part["method"] == method].set_index("cell")
+            row = {"metric": metric_name(metric) + _arrow(metric), "method": method_style(method).label}
+            measured = part[part["method"] == method].set_index("cell")
             for cell in cells:
-                best = bold.get((cell, metric)) == method
-                row[cell.replace("_", " ")] = entry(mine.loc[cell], digits, best) if cell in mine.index else "–"
+                bold = best.get((cell, metric)) == method
+                row[cell.replace("_", " ")] = entry(measured.loc[cell], digits, bold) if cell in measured.index else "–"
             rows.append(row)
     return pd.DataFrame(rows)
 
@@ -137,11 +134,11 @@ def _as_html(value: object) -> object:
 
 
 def distinct_best(long: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """(cell, metric) -> the method whose interval lies wholly on the better side of the second best's.
+    """Map (cell, metric) to the method whose interval lies wholly on the better side of the second best's.
 
     Cells where the two overlap, where one has no interval, or where a metric has no better side, are left out.
     """
-    found = {}
+    best = {}
     for (cell, metric), part in long.groupby(["cell", "metric"], sort=False):
         if metric not in HIGHER_IS_BETTER or len(part) < 2:
             continue
@@ -149,16 +146,16 @@ def distinct_best(long: pd.DataFrame) -> dict[tuple[str, str], str]:
         first, second = part.sort_values("mean", ascending=not higher, kind="stable").iloc[:2].itertuples(index=False)
         # A missing bound compares false: without an interval nothing is distinct.
         if (first.low > second.high) if higher else (first.high < second.low):
-            found[cell, metric] = first.method
-    return found
+            best[cell, metric] = first.method
+    return best
 
 
-def entry(row: pd.Series, digits: int = 2, best: bool = False) -> str:
-    """One entry of the wide table."""
+def entry(row: pd.Series, digits: int = 2, bold: bool = False) -> str:
+    """One row of the long table as an entry of the wide one."""
     if math.isnan(row["mean"]):
         return "–"
     text = f"{row['mean']:.{digits}f}"
-    if best:
+    if bold:
         text = f"**{text}**"
     if not math.isnan(row["low"]):
         text += f" [{row['low']:.{digits}f}, {row['high']:.{digits}f}]"

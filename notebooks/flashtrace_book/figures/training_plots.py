@@ -1,23 +1,24 @@
-"""Figures of the embedded reasoner: how the training went, and how often it is right."""
+"""Figures of the embedded reasoner: its training, and its accuracy on held-out problems."""
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flashtrace_lib.viewer.colours import WIDTH
 
 from ..reasoner.curriculum import TASKS
-from .axes import FEW, note, require
+from .axes import FEW, legend_below, n_range, name_groups, new_axes, note, plain_numbers
+from .checks import require
+from .marks import grouped_bars, whiskers
+from .palette import BLUE, HATCHES, ORANGE, PURPLE, series_style
 from .style import styled
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_MARKERS = "osD^vP"
-_MODES = {"thinking": ("#0072B2", "o"), "direct": ("#E69F00", "s")}
+_MODE_COLOURS = {"thinking": BLUE, "direct": ORANGE}
 
-# What a reasoner has to reach, in thinking mode, to be worth explaining: right answers for variable tracking,
-# arithmetic and bridges, recalled values for needles.
+# Scores that make a reasoner worth explaining, in thinking mode: right answers for variable tracking, arithmetic and
+# multi-hop questions, recalled values for needles.
 _AIMS = {"h4_c1": 0.95, "h6_c1": 0.95, "h10_c1": 0.95, "h2_c3": 0.7, "mq_q2": 0.9, "mq_q4": 0.9, "mv_v2": 0.9,
          "mv_v4": 0.9, "mq_q8": 0.7, "mv_v8": 0.7, "gsm8k": 0.7, "math500": 0.7, "morehopqa": 0.7}  # fmt: skip
 TARGETS = pd.DataFrame([{"task": task, "mode": "thinking", "aim": aim} for task, aim in _AIMS.items()])
@@ -25,7 +26,7 @@ TARGETS = pd.DataFrame([{"task": task, "mode": "thinking", "aim": aim} for task,
 
 @styled
 def learning_curves(log: pd.DataFrame, *, window: int = 20, title: str = "Training of the adapter") -> Figure:
-    """Loss of every step, and the share of held-out responses that teacher-forced greedy decoding gets right.
+    """Loss at every step, and the share of held-out responses that teacher-forced greedy decoding gets right.
 
     Parameters
     ----------
@@ -33,80 +34,70 @@ def learning_curves(log: pd.DataFrame, *, window: int = 20, title: str = "Traini
         ``step, split, task, n, loss, exact, tokens``, as training writes it.
     window : int
         Steps of the running mean.
-    title : str
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     require(log, "step", "split", "task", "n", "loss", "exact", "tokens")
     figure = Figure(figsize=(WIDTH, 3.3), layout="constrained")
     left, right = figure.subplots(1, 2)
-    trained = log[log["split"] == "train"]
-    loss = _weighted(trained, "loss", "tokens")
-    left.plot(loss.index, loss, color="#BBBBBB", lw=0.6, label="one step")
-    smooth = loss.rolling(window, min_periods=1).mean()
-    left.plot(smooth.index, smooth, color=_COLOURS[0], label=f"mean of {window} steps")
-    left.set(xlabel="step", ylabel="loss on the response (nats a token)", yscale="log")
-    left.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    left.set_title(title, pad=16)
-    left.legend()
-    note(left, f"{int(trained['n'].sum())} problems; they grow harder over the first half")
-    held_out = log[log["split"] == "eval"]
-    for i, (task, part) in enumerate(held_out.groupby("task", sort=False)):
-        exact = _weighted(part, "exact", "n")
-        right.plot(exact.index, exact, color=_COLOURS[i % 6], marker=_MARKERS[i % 6], label=task)
-    right.set(xlabel="step", ylabel="whole responses right (fraction)", ylim=(-0.03, 1.03))
-    right.set_title("Held-out problems, true beginning given", pad=16)
-    right.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.2))
-    counts = held_out.groupby(["step", "task"])["n"].sum()
-    note(right, f"n = {counts.min() if len(counts) else 0} problems a task, thinking mode")
+    _draw_loss(left, log[log["split"] == "train"], window, title)
+    _draw_held_out(right, log[log["split"] == "eval"])
     return figure
 
 
-def _weighted(frame: pd.DataFrame, value: str, weight: str) -> pd.Series:
-    """Mean of ``value`` at every step, weighted."""
+def _draw_loss(axes: Axes, log: pd.DataFrame, window: int, title: str) -> None:
+    """Loss of every training step, and its running mean."""
+    loss = _weighted_by_step(log, "loss", "tokens")
+    smooth = loss.rolling(window, min_periods=1).mean()
+    axes.plot(loss.index, loss, color="#BBBBBB", lw=0.6, label="one step")
+    axes.plot(smooth.index, smooth, color=BLUE, label=f"mean of {window} steps")
+    axes.set(xlabel="step", ylabel="loss on the response (nats a token)", yscale="log")
+    plain_numbers(axes.yaxis)
+    axes.set_title(title, pad=16)
+    axes.legend()
+    note(axes, f"{int(log['n'].sum())} problems; they grow harder over the first half")
+
+
+def _draw_held_out(axes: Axes, log: pd.DataFrame) -> None:
+    """Share of right responses on held-out problems, a line for each task."""
+    for i, (task, part) in enumerate(log.groupby("task", sort=False)):
+        exact = _weighted_by_step(part, "exact", "n")
+        axes.plot(exact.index, exact, label=task, **series_style(i))
+    axes.set(xlabel="step", ylabel="whole responses right (fraction)", ylim=(-0.03, 1.03))
+    axes.set_title("Held-out problems, true beginning given", pad=16)
+    legend_below(axes, ncols=3, gap=0.2)
+    counts = log.groupby(["step", "task"])["n"].sum()
+    note(axes, f"n = {counts.min() if len(counts) else 0} problems a task, thinking mode")
+
+
+def _weighted_by_step(frame: pd.DataFrame, value: str, weight: str) -> pd.Series:
+    """Weighted mean of ``value`` at every step."""
     totals = frame.assign(total=frame[value] * frame[weight]).groupby("step")[["total", weight]].sum()
     return totals["total"] / totals[weight]
 
 
 @styled
 def accuracy_bars(table: pd.DataFrame, *, title: str = "Score on held-out problems") -> Figure:
-    """Mean score by task and mode, with intervals and what was aimed at.
+    """Mean score by task and mode, with intervals and the aims of `TARGETS`.
 
     Parameters
     ----------
     table : DataFrame
         ``task, mode, n, score, score_low, score_high`` (`accuracy.accuracy_table`).
-    title : str
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     require(table, "task", "mode", "n", "score", "score_low", "score_high")
     tasks = [task for task in TASKS if task in set(table["task"])]
-    figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
-    axes = figure.add_subplot()
-    modes = [mode for mode in _MODES if mode in set(table["mode"])]
-    width = 0.8 / len(modes)
+    figure, axes = new_axes(title, "", "recall (needles)\nor right answers (fraction)", height=3.0, width=WIDTH)
+    modes = [mode for mode in _MODE_COLOURS if mode in set(table["mode"])]
+    bars_x = []  # of each mode
     for i, mode in enumerate(modes):
         part = table[table["mode"] == mode].set_index("task").reindex(tasks)
-        x = np.arange(len(tasks)) + (i - (len(modes) - 1) / 2) * width
-        colour, marker = _MODES[mode]
-        axes.bar(x, part["score"], 0.92 * width, color=colour, alpha=0.85, label=mode, hatch="" if i == 0 else "///",
-                 edgecolor="white")  # fmt: skip
-        error = np.clip([part["score"] - part["score_low"], part["score_high"] - part["score"]], 0, None)
-        axes.errorbar(x, part["score"], yerr=error, fmt="none", ecolor="#222222", capsize=2, lw=0.9)
+        spread = whiskers(part["score"], part["score_low"], part["score_high"])
+        style = {"color": _MODE_COLOURS[mode], "alpha": 0.85, "hatch": HATCHES[i]}
+        bars_x.append(grouped_bars(axes, part["score"], spread, series=i, n_series=len(modes), label=mode, **style))
     aims = TARGETS.set_index("task")["aim"].reindex(tasks)
-    offset = -(len(modes) - 1) / 2 * width  # over the bars of the first mode
-    aim = {"ls": "", "marker": "_", "ms": 13, "mew": 1.6, "color": "#CC79A7", "label": "aim, thinking"}
-    axes.plot(np.arange(len(tasks)) + offset, aims, **aim)
-    axes.set_xticks(np.arange(len(tasks)), [task.replace("_", " ") for task in tasks], rotation=30, ha="right")
-    axes.set(ylabel="recall (needles)\nor right answers (fraction)", ylim=(0, 1.05))
-    axes.set_title(title, pad=16)
-    axes.grid(axis="x", visible=False)
-    axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.22))
-    n = sorted({int(table["n"].min()), int(table["n"].max())})
-    note(axes, f"n = {'–'.join(map(str, n))} problems a task; whiskers: 95 % interval, {FEW}")
+    style = {"ls": "", "marker": "_", "ms": 13, "mew": 1.6, "color": PURPLE}
+    axes.plot(bars_x[0], aims, label="aim, thinking", **style)
+    name_groups(axes, [task.replace("_", " ") for task in tasks], rotation=30, ha="right")
+    axes.set_ylim(0, 1.05)
+    legend_below(axes, ncols=3, gap=0.22)
+    note(axes, f"n = {n_range(table['n'])} problems a task; whiskers: 95 % interval, {FEW}")
     return figure

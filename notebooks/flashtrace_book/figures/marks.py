@@ -1,0 +1,69 @@
+"""Means with their intervals, drawn as bars, lines and whiskers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from numpy.typing import ArrayLike
+
+from flashtrace_lib.metrics import mean_interval
+
+from .palette import DARK
+
+
+def side_by_side(i: int, count: int, step: float) -> float:
+    """Shift of item ``i`` of ``count`` that stand ``step`` apart around one place."""
+    return (i - (count - 1) / 2) * step
+
+
+def whiskers(mean: ArrayLike, low: ArrayLike, high: ArrayLike) -> np.ndarray:
+    """Distances from the means to the ends of their intervals, shape [2, n]; NaN, no interval, is not drawn."""
+    return np.clip([np.atleast_1d(mean - low), np.atleast_1d(high - mean)], 0, None)
+
+
+def means_of(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean of each group, shape [n], and the `whiskers` of its t interval, shape [2, n]."""
+    mean = np.array([group.mean() for group in groups])
+    low, high = np.array([mean_interval(group) for group in groups]).T
+    return mean, whiskers(mean, low, high)
+
+
+def line_with_band(axes: Axes, frame: pd.DataFrame, x: str, y: str, *, color: str, **line: object) -> None:
+    """Draw the mean of column ``y`` at every value of column ``x``, with its t interval as a band."""
+    groups = {place: part[y].to_numpy() for place, part in frame.groupby(x)}
+    places = np.array(list(groups))
+    mean, (below, above) = means_of(list(groups.values()))
+    axes.plot(places, mean, color=color, **line)
+    axes.fill_between(places, mean - below, mean + above, color=color, alpha=0.15, lw=0)
+
+
+def grouped_bars(
+    axes: Axes, mean: Sequence[float], spread: np.ndarray, *, series: int, n_series: int, group: float = 0.8, **bar
+) -> np.ndarray:
+    """Draw the bars of one of several series that stand side by side, with whiskers, and return their x.
+
+    Parameters
+    ----------
+    axes : Axes
+    mean : sequence of float, length groups
+    spread : array, shape [2, groups]
+        From `whiskers`.
+    series, n_series : int
+        Place of the series among all, from 0.
+    group : float
+        Width of all bars of a group together; the groups stand at 0, 1, 2, ….
+    **bar
+        Passed on to ``Axes.bar``.
+
+    Returns
+    -------
+    array, shape [groups]
+    """
+    width = group / n_series
+    x = np.arange(len(mean)) + side_by_side(series, n_series, width)
+    axes.bar(x, mean, 0.92 * width, edgecolor="white", **bar)
+    axes.errorbar(x, mean, yerr=spread, fmt="none", ecolor=DARK, elinewidth=0.9, capsize=2)
+    return x
