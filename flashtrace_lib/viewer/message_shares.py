@@ -86,6 +86,15 @@ def _between(sample: Sample, gap: Span) -> Iterator[Part]:
         yield Part(name, name, "context", (positions[0], positions[-1] + 1))
 
 
+def labels(sample: Sample) -> list[str]:
+    """Name of each token's part for a heatmap; a single message is the prompt, what is not explained is context."""
+    names = []
+    for part in parts(sample):
+        name = "prompt" if part.name == "user" else part.name
+        names += ["context" if part.kind == "context" else name] * (part.span[1] - part.span[0])
+    return names
+
+
 def importance(sample: Sample, attribution: Attribution) -> np.ndarray:
     """Score of every input token, float64 [N]; NaN at all others, the template's between two messages included."""
     values = np.full(len(sample), np.nan)
