@@ -17,19 +17,10 @@ _MARK = "FLASHTRACE0USER0TEXT"  # takes the place of a message to show where the
 
 @dataclass(frozen=True)
 class Turn:
-    """One message of a conversation.
+    """One message of a conversation in the rendered text."""
 
-    Parameters
-    ----------
-    role : str
-        ``system``, ``user``, ``assistant``, ``tool``, ….
-    span : (int, int)
-        Characters of the rendered text that are the message's own: its words, and its tool calls as the template
-        writes them. Empty where the template leaves the message out.
-    """
-
-    role: str
-    span: CharSpan
+    role: str  # "system", "user", "assistant", "tool", …
+    span: CharSpan  # its words, and its tool calls as the template writes them; empty where it leaves the message out
 
 
 @dataclass(frozen=True)
@@ -137,14 +128,7 @@ def _with_template(
 
 
 def checked_messages(prompt: str | Messages, whole: bool = False) -> list[dict[str, Any]]:
-    """Messages with one text each, the last of which is to be answered.
-
-    Parameters
-    ----------
-    prompt : str or list of messages
-        A text is one message of the user.
-    whole : bool
-        A tool's message may be the last one.
+    """Messages with one text each, the last of which is to be answered; with ``whole`` it may be a tool's.
 
     Raises
     ------

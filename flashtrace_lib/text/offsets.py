@@ -37,21 +37,9 @@ def display_spans(tokens: Sequence[str]) -> list[CharSpan]:
 
 
 def tokens_in(token_spans: Sequence[CharSpan], span: CharSpan, first: int = 0) -> Span:
-    """Range of the tokens that share a character with a span of the text.
+    """Range of the tokens that share a character with ``span``; ``(first, first)`` where there is none.
 
-    Parameters
-    ----------
-    token_spans : sequence of (int, int), length N
-        Characters of each token, in order.
-    span : (int, int)
-        Half-open character range.
-    first : int
-        Tokens before this position are left out.
-
-    Returns
-    -------
-    (int, int)
-        Half-open token range; ``(first, first)`` where no token shares a character.
+    ``token_spans`` [N] holds the characters of each token; tokens before ``first`` are left out.
     """
     inside = [i for i in range(first, len(token_spans)) if token_spans[i][0] < span[1] and token_spans[i][1] > span[0]]
     return (inside[0], inside[-1] + 1) if inside else (first, first)
@@ -124,11 +112,10 @@ def decode_with_offsets(tokenizer: Any, ids: Sequence[int], before: Sequence[int
 
     Parameters
     ----------
-    tokenizer : transformers.PreTrainedTokenizerBase
     ids : sequence of int, length n
         Token ids, special tokens included.
     before : sequence of int
-        Ids in front of them: what a first token looks like depends on them in some tokenizers.
+        Ids in front of them: in some tokenizers the text of a first token depends on them.
 
     Returns
     -------
@@ -154,8 +141,7 @@ def decode_with_offsets(tokenizer: Any, ids: Sequence[int], before: Sequence[int
 def check_retokenises(tokenizer: Any, ids: Sequence[int] | torch.Tensor) -> None:
     """Raise ValueError unless the text of ``ids`` is tokenised to these ids again.
 
-    Ids a model generated need not pass; ids that somebody hands over and that fail are mostly from another
-    tokenizer.
+    Ids that a model generated need not pass. Ids from a user that fail are mostly from another tokenizer.
     """
     ids = [int(i) for i in ids]
     again, _ = tokenise(tokenizer, decode(tokenizer, ids))

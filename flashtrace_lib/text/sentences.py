@@ -34,15 +34,10 @@ def asking_from(sentences: Sequence[str]) -> int:
     Without such a run, it is the last sentence. A piece without a letter or digit, such as the "$" behind a full stop
     in a formula, goes with the sentence before it.
 
-    Parameters
-    ----------
-    sentences : sequence of str
-        All sentences of the text.
-
     Raises
     ------
     ValueError
-        If there is none.
+        If there are no sentences.
     """
     if not sentences:
         raise ValueError("a text without sentences asks nothing")
@@ -60,13 +55,7 @@ def asking_from(sentences: Sequence[str]) -> int:
 def sentence_ranges(text: str, content: list[CharSpan], segments: Mapping[Span, CharSpan]) -> list[Span]:
     """Token ranges of sentences that tile every segment; a token goes with the sentence it begins in.
 
-    Parameters
-    ----------
-    text : str
-    content : list of (int, int), length N
-        Content span of each token: see `offsets.content_span`.
-    segments : mapping of (int, int) to (int, int)
-        Token range of each segment, and its characters.
+    ``content`` [N] holds the `offsets.content_span` of each token, ``segments`` the characters of each token range.
     """
     begins = [start for start, _ in content]
     ranges: list[Span] = []
@@ -85,8 +74,6 @@ def response_sentences(sample: Sample, special: Iterable[str] = ()) -> list[Span
 
     Parameters
     ----------
-    sample : Sample
-        With display tokens and sentences, as `text.build_sample` makes it.
     special : iterable of str
         The tokenizer's special tokens.
 

@@ -68,21 +68,12 @@ def token_heatmap(
 
 
 def hops_heatmap(sample: Sample, attribution: Attribution, *, top_k: int = 10, budget: int | None = None) -> str:
-    """Hop 1, hop 2 and their difference side by side, as HTML (Fig. 3).
+    """Hop 1 (``attribution.hops[0]``), hop 2 and their difference side by side, as one ``<div>`` (Fig. 3).
 
     Parameters
     ----------
-    sample : Sample
-        With display tokens.
-    attribution : Attribution
-        With hops. ``attribution.hops[0]`` is the paper's Hop 1.
     top_k, budget
         See `token_heatmap`.
-
-    Returns
-    -------
-    str
-        One ``<div>``.
 
     Raises
     ------

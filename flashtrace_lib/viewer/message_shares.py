@@ -24,24 +24,11 @@ ON_TEMPLATE, ON_FIRST, ON_MARKS = 0.5, 0.15, 0.35
 
 @dataclass(frozen=True)
 class Part:
-    """A run of tokens that is one message, the reasoning, the answer, or the template around them.
+    """A run of tokens that is one message, the reasoning, the answer, or the template around them."""
 
-    Parameters
-    ----------
-    name : str
-        Such as ``user``, ``2 assistant`` (the second message of a conversation), ``reasoning``, ``template``.
-    role : str
-        ``system``, ``user``, ``assistant``, ``tool``, …; ``reasoning``, ``output``, ``template``, or ``rest of
-        response`` for words of the response that are neither T nor O.
-    kind : {"input", "reasoning", "output", "context"}
-        What its tokens count as.
-    span : (int, int)
-        Token range.
-    """
-
-    name: str
-    role: str
-    kind: str
+    name: str  # such as "user", "2 assistant" (the second message of a conversation), "reasoning", "template"
+    role: str  # of a message; else "reasoning", "output", "template", or "rest of response": words neither of T nor O
+    kind: str  # "input", "reasoning", "output" or "context"
     span: Span
 
 

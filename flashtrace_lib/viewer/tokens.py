@@ -19,31 +19,15 @@ _HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # controls, zero-width and direction m
 
 @dataclass(frozen=True)
 class TokenBox:
-    """One token of a heatmap, or a run of tokens folded into one.
-
-    Parameters
-    ----------
-    text : str
-        The token's own text.
-    start, stop : int
-        Positions in the context; ``stop - start`` is 1 unless tokens are folded.
-    score : float
-        Score of the token, or the sum of a folded run; NaN where the token is not scored.
-    label : str
-        Segment, or ``""`` where none was given.
-    rank : int
-        1 for the highest score; 0 outside the top k.
-    colour : str
-        Background, ``#rrggbb``.
-    """
+    """One token of a heatmap, or a run of tokens folded into one."""
 
     text: str
-    start: int
-    stop: int
-    score: float
-    label: str = ""
-    rank: int = 0
-    colour: str = "#ffffff"
+    start: int  # position in the context
+    stop: int  # start + 1 unless tokens are folded
+    score: float  # of a folded run the sum; NaN where the token is not scored
+    label: str = ""  # segment, empty where none was given
+    rank: int = 0  # 1 for the highest score; 0 outside the top k
+    colour: str = "#ffffff"  # of the background
 
     @property
     def folded(self) -> bool:
@@ -53,12 +37,12 @@ class TokenBox:
 
 @dataclass(frozen=True)
 class Panel:
-    """One heatmap: a title and the boxes under it; ``limit`` is the score at which the colour saturates."""
+    """One heatmap: a title and the boxes under it."""
 
     title: str
     boxes: list[TokenBox]
-    diverging: bool
-    limit: float
+    diverging: bool  # signed scores
+    limit: float  # score at which the colour saturates
 
     def blocks(self) -> list[tuple[str, list[TokenBox]]]:
         """Runs of boxes of one segment, with a caption each (empty where boxes have no label)."""
