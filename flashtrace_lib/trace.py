@@ -114,7 +114,7 @@ class Trace:
 
     @classmethod
     def from_json(cls, path: str | Path) -> Trace:
-        """Read what `to_json` wrote; ValueError where it is no trace, or a damaged one."""
+        """Read a file of `to_json`; ValueError where it is no trace, or a damaged one."""
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:  # neither UTF-8 nor JSON, or brackets without end
@@ -185,7 +185,7 @@ def trace(
     output, reasoning : str, compiled pattern, (int, int) or None
         The passages O and T of the response: a substring (its last occurrence), a pattern (its last match, or the
         first group of it), a token range of the whole context, or ``"auto"``: ``<think>…</think>`` around T, a
-        ``\boxed{…}`` as O where there are no marks, else the whole answer. ``reasoning=None``: none.
+        ``\boxed{…}`` as O where there are no tags, else the whole answer. ``reasoning=None``: none.
     hops : int
         K, the number of recursive hops through T.
     max_new_tokens : int
@@ -276,7 +276,7 @@ def _generate_answer(model: torch.nn.Module, tokenizer: Any, text: str, max_new_
 
 
 def _check_fits(model: torch.nn.Module, n_tokens: int) -> None:
-    """ValueError where the text is longer than what the model was made to read."""
+    """ValueError where the text is longer than the model's context."""
     limit = longest_context(model)
     if limit and n_tokens > limit:
         raise ValueError(

@@ -69,7 +69,7 @@ def render_prompt(
     template : bool
         False: no template, the prompt goes in as it is (behind the tokenizer's start token, if it sets one).
     request : str
-        Words behind them in the user's turn, such as how to put the answer: context, no input.
+        Words behind them in the user's turn, such as the form of the answer: context, no input.
     answer_prefix : str
         Teacher-forced beginning of the model's turn: context to every method.
     template_kwargs : mapping, optional

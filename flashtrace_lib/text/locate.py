@@ -167,10 +167,10 @@ def sentence_spans(text: str) -> list[CharSpan]:
     while position < len(text):
         window = text[position : position + _WINDOW]
         end = position + len(window)
-        found = [position + start for start in _sentence_starts(window)]
-        if end < len(text) and found and found[-1] > position:
-            end = found[-1]  # the window may cut its last sentence, so the next window starts there
-        for start in [*found, end]:
+        in_window = [position + start for start in _sentence_starts(window)]
+        if end < len(text) and in_window and in_window[-1] > position:
+            end = in_window[-1]  # the window may cut its last sentence, so the next window starts there
+        for start in [*in_window, end]:
             if start < len(text) and text[starts[-1] : start].strip():
                 starts.append(start)
         position = end

@@ -13,8 +13,8 @@ from .offsets import CharSpan, content_span, display_spans, strip_span
 
 _MARKED = re.compile(r"\s*Question:")
 _ENDS_ASKING = re.compile(r"\?[\s\"'”’)\]$\\]*$")
-# Without a question mark: a question word at the head of a sentence, or what a problem tells one to do, there or behind
-# a comma, "and" or "then".
+# Without a question mark: a question word at the head of a sentence, or an instruction, there or behind a comma, "and"
+# or "then".
 _VERBS = (
     "answer|calculate|compute|convert|describe|determine|enter|estimate|evaluate|express|factor|find|give|list|name|prove|"
     "rationalize|round|say|show|simplify|solve|state|tell|write"

@@ -11,7 +11,10 @@ SEGMENTS = ("prompt", "reasoning", "output", "context")
 SEGMENT_NAMES = {"prompt": "Input I", "reasoning": "Reasoning T", "output": "Output O", "context": "Context"}
 SEGMENT_COLOURS = {"prompt": "#0072B2", "reasoning": "#E69F00", "output": "#009E73", "context": "#8C8C8C"}
 WIDTH = 7.0  # inches; text width of a two-column page
-SEQUENTIAL, DIVERGING = "Oranges", "BrBG"  # BrBG: brown loses, teal gains, told apart by every kind of colour vision
+SEQUENTIAL, DIVERGING = (
+    "Oranges",
+    "BrBG",
+)  # BrBG: brown loses, teal gains, distinguishable with every kind of colour vision
 SEQUENTIAL_RANGE, DIVERGING_RANGE = (0.0, 0.6), (0.24, 0.74)  # where dark text keeps its contrast
 _LEVELS = 24  # colours are steps, so that the last digit of a score cannot change a stored output
 

@@ -25,7 +25,7 @@ _FONT = "DejaVu Sans Mono"  # comes with matplotlib; every glyph is 0.602 em wid
 _ADVANCE = 0.602
 _LEADING = 1.55  # line height, em
 _TITLE_LINES = 1.8
-_EM = 100.0  # size at which outlines are kept, points
+_EM = 100.0  # size at which outlines are cached, points
 
 
 @dataclass
@@ -97,13 +97,13 @@ def _draw(panels: list[Panel], width: float, size: float) -> Figure:
     columns = int(column * 72 / (size * _ADVANCE)) - 2  # two characters for the coloured edge
     if columns < 40:
         raise ValueError(f"width {width} in leaves {columns} characters a panel: make the figure wider")
-    laid = [_layout(panel, columns) for panel in panels]
-    lines = max(pieces[-1].line for pieces in laid) + 1.2
+    layouts = [_layout(panel, columns) for panel in panels]
+    lines = max(pieces[-1].line for pieces in layouts) + 1.2
     height = lines * size * _LEADING / 72  # inches
     total = height + 2 * gap
     with mpl.rc_context(rc_params()):
         figure = Figure(figsize=(width, total), layout="none")
-        for k, (panel, pieces) in enumerate(zip(panels, laid, strict=True)):
+        for k, (panel, pieces) in enumerate(zip(panels, layouts, strict=True)):
             left = gap + k * (column + gap)
             axes = figure.add_axes((left / width, gap / total, column / width, height / total))
             axes.set(xlim=(0, column * 72), ylim=(height * 72, 0))
@@ -195,13 +195,13 @@ class _Canvas:
         if box is None:
             self._write(piece.text, 1.3 * self.advance, base, "#444444", "bold", "DejaVu Sans", self.size - 1)
             return
-        left, wide = (piece.column + 2) * self.advance, len(piece.text) * self.advance
+        left, width = (piece.column + 2) * self.advance, len(piece.text) * self.advance
         if box.colour != "#ffffff":
-            self._rectangle(box.colour, left, top + 0.06 * self.leading, wide, 0.88 * self.leading)
+            self._rectangle(box.colour, left, top + 0.06 * self.leading, width, 0.88 * self.leading)
         if box.rank:
             blank = (len(piece.text) - len(piece.text.lstrip())) * self.advance
-            blank = 0 if blank == wide else blank
-            self._rectangle(INK, left + blank, top + 0.84 * self.leading, wide - blank, 0.08 * self.leading)
+            blank = 0 if blank == width else blank
+            self._rectangle(INK, left + blank, top + 0.84 * self.leading, width - blank, 0.08 * self.leading)
         grey = box.folded or box.label == "context"
         self._write(piece.text, left, base, "#5c5c5c" if grey else INK, "bold" if box.rank else "normal")
 
@@ -212,8 +212,8 @@ class _Canvas:
                 over = order + (colour == INK)
                 self.axes.add_patch(PathPatch(Path.make_compound_path(*shapes), color=colour, lw=0, zorder=over))
 
-    def _rectangle(self, colour: str, x: float, y: float, wide: float, high: float) -> None:
-        corners = [(x, y), (x + wide, y), (x + wide, y + high), (x, y + high), (x, y)]
+    def _rectangle(self, colour: str, x: float, y: float, width: float, height: float) -> None:
+        corners = [(x, y), (x + width, y), (x + width, y + height), (x, y + height), (x, y)]
         self.rectangles.setdefault(colour, []).append(Path(corners, closed=True))
 
     def _write(

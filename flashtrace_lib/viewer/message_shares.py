@@ -18,7 +18,7 @@ from ..text.offsets import char_spans_to_token_mask, display_spans
 TEMPLATE, REST = "template", "rest of response"
 _THINK = re.compile(f"{re.escape(THINK_OPEN)}|{re.escape(THINK_CLOSE)}")
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[[A-Z_/]+\]")  # a token of its own that reads like this is no word
-# Shares from which a reader should look twice. Judgement, not theory: below them the note would be on every trace.
+# Shares from which on a note is given. Judgement, not theory: with lower ones every trace would have the note.
 ON_TEMPLATE, ON_FIRST, ON_MARKS = 0.5, 0.15, 0.35
 
 
@@ -74,7 +74,7 @@ def _between(sample: Sample, gap: Span) -> Iterator[Part]:
 
 
 def labels(sample: Sample) -> list[str]:
-    """Name of each token's part for a heatmap; a single message is the prompt, what is not explained is context."""
+    """Name of each token's part for a heatmap, [N]; a single user's message is named ``prompt``."""
     names = []
     for part in parts(sample):
         name = "prompt" if part.name == "user" else part.name
@@ -178,8 +178,8 @@ def _notes_on_the_scores(sample: Sample, attribution: Attribution) -> Iterator[s
             "when they need nothing from it."
         )
     # A token without text is part of a character that stands with the token before it.
-    marks = np.array([bool(token) and not re.search(r"\w", token) for token in sample.tokens or []], dtype=bool)
-    on_marks = float(np.nansum(values[marks]) / total) if len(marks) else 0.0
+    punctuation = np.array([bool(token) and not re.search(r"\w", token) for token in sample.tokens or []], dtype=bool)
+    on_marks = float(np.nansum(values[punctuation]) / total) if len(punctuation) else 0.0
     if on_marks >= ON_MARKS:
         yield (
             f"{on_marks:.0%} of the input's score lies on punctuation and white space: such tokens collect what was "

@@ -118,7 +118,7 @@ def _numbers(values: torch.Tensor) -> list[float]:
 
 
 def _plain(value: Any) -> Any:
-    """Tuples as lists, names as text: what JSON gives back."""
+    """The value after a round trip through JSON: tuples as lists, names as text."""
     return json.loads(json.dumps(value, default=str))
 
 
