@@ -1,4 +1,4 @@
-"""``python -m flashtrace_lib trace``: what a model's answer to a text of yours rests on, from the shell."""
+"""``python -m flashtrace_lib trace``: attribute a model's answer to a text of yours, from the shell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -26,38 +26,47 @@ _PASSAGE = "its words, re:PATTERN, tokens:START:STOP, text:WORDS (taken as they 
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Trace one prompt, print the top tokens, and write the files that are asked for.
+    """Trace one prompt, print the top tokens, and write the files that the arguments name.
 
     Raises
     ------
     ValueError
-        For whatever is wrong with the files, the model or the passages; the message says what to do.
+        If something is wrong with the files, the model or the passages; the message says what to do.
     """
-    arguments = _parser().parse_args(argv)  # all that can be wrong is found before the model takes its time to load
+    arguments = _parser().parse_args(argv)  # everything that does not need the model is checked before it loads
     prompt = read_prompt(arguments.prompt)
     response = None if arguments.response is None else read_text(arguments.response, "response")
-    _check_targets([path for path in (arguments.html, arguments.json) if path is not None])
+    _check_writable([path for path in (arguments.html, arguments.json) if path is not None])
     method = make_method(arguments.method, arguments.hops)
     output, reasoning = locator(arguments.output), locator(arguments.reasoning)
     model, tokenizer = load_model(arguments.model, dtype=arguments.dtype, device_map=arguments.device)
     result = trace(
-        model, tokenizer, prompt, response, output, reasoning, max_new_tokens=arguments.max_new_tokens,
-        system=arguments.system, template=not arguments.no_template, method=method,
-    )  # fmt: skip
+        model,
+        tokenizer,
+        prompt,
+        response,
+        output,
+        reasoning,
+        max_new_tokens=arguments.max_new_tokens,
+        system=arguments.system,
+        template=not arguments.no_template,
+        method=method,
+    )
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a letter still gets its table
     print(report(result, arguments.top))
-    for what, path, write in (("JSON", arguments.json, result.to_json), ("page", arguments.html, result.to_html)):
+    for kind, path, write in (("JSON", arguments.json, result.to_json), ("page", arguments.html, result.to_html)):
+        if path is None:
+            continue
         try:
-            if path is not None:
-                print(f"{what}: {write(path)}")
+            print(f"{kind}: {write(path)}")
         except OSError as error:
             raise ValueError(f"cannot write {path}: {error.strerror}") from error
     return 0
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, as every other error of this command."""
+    """Raises errors in one line, as the other errors of this command."""
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message}; {self.prog} --help lists the options")
@@ -79,10 +88,12 @@ def _parser() -> argparse.ArgumentParser:
         "--model", default="embedded", help="embedded, embedded-base, a hub id or a folder (default: embedded)"
     )
     parser.add_argument(
-        "--prompt", required=True, metavar="FILE",
+        "--prompt",
+        required=True,
+        metavar="FILE",
         help="a text, or a .json file with a list of messages (role, content); - for standard input. A transcript may "
         "end with the assistant's message, which is explained then",
-    )  # fmt: skip
+    )
     parser.add_argument("--response", metavar="FILE", help="the answer to explain (default: the model writes it)")
     parser.add_argument("--output", default="auto", metavar="PASSAGE", help=f"what to explain: {_PASSAGE}")
     parser.add_argument(
@@ -105,8 +116,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _check_targets(files: list[Path]) -> None:
-    """ValueError where a file cannot be written, or two results would go into one."""
+def _check_writable(files: list[Path]) -> None:
+    """ValueError where a file cannot be written, or two results would go into the same one."""
     for path in files:
         if path.is_dir():
             raise ValueError(f"{path} is a folder: give the name of a file in it")
@@ -130,7 +141,7 @@ def read_text(name: str, what: str) -> str:
         raise ValueError(f"cannot read the {what} file {name}: {error.strerror}") from error
     if not text.strip():
         raise ValueError(f"the {what} file {name} is empty")
-    return text.rstrip("\n")  # the editor's, not the writer's
+    return text.rstrip("\n")  # editors add it, writers do not mean it
 
 
 def read_prompt(name: str) -> str | Messages:
@@ -153,24 +164,18 @@ def read_prompt(name: str) -> str | Messages:
 
 
 def locator(text: str) -> Locator:
-    """A passage as the command line names it.
-
-    Raises
-    ------
-    ValueError
-        If a pattern or a range is malformed.
-    """
-    kind, mark, rest = text.partition(":")
+    """A passage as the command line names it; ValueError where a pattern or a range is malformed."""
     if text == "none":
         return None
-    if mark and kind == "text":
+    kind, colon, rest = text.partition(":")
+    if colon and kind == "text":
         return rest
-    if mark and kind == "re":
+    if colon and kind == "re":
         try:
             return re.compile(rest)
         except re.error as error:
             raise ValueError(f"{text!r} is no regular expression: {error}") from error
-    if mark and kind == "tokens":
+    if colon and kind == "tokens":
         match = re.fullmatch(r"(\d+):(\d+)", rest)
         if not match:
             raise ValueError(f"{text!r} is no token range: write tokens:START:STOP")
@@ -179,21 +184,21 @@ def locator(text: str) -> Locator:
 
 
 def make_method(name: str, hops: int | None) -> Method:
-    """Method of that name; ValueError where it takes no hops and some are asked for."""
-    kind = METHODS[name]
+    """Method of that name; ValueError where ``hops`` is given and the method has none."""
+    method = METHODS[name]
     if hops is None:
-        return kind()
-    if "hops" not in {field.name for field in fields(kind)}:
-        having = ", ".join(n for n, k in METHODS.items() if "hops" in {field.name for field in fields(k)})
-        raise ValueError(f"--hops: {name} has no hops; leave it out, or choose one of {having}")
-    return kind(hops=hops)
+        return method()
+    with_hops = [n for n, m in METHODS.items() if "hops" in {field.name for field in fields(m)}]
+    if name not in with_hops:
+        raise ValueError(f"--hops: {name} has no hops; leave it out, or choose one of {', '.join(with_hops)}")
+    return method(hops=hops)
 
 
 def report(result: Trace, top: int = 15) -> str:
-    """The answer, the top tokens, who the scores belong to, and what to beware of, as plain text."""
+    """The answer, the top tokens, the scores by message, and the notes on them, as plain text."""
     answer = " ".join(visible(result.answer).replace("⏎\n", " ").split())
-    count = len(result.targets)
-    passes = f"{count} sentence{'s' * (count > 1)} explained as well" if count else "the whole answer only"
+    n = len(result.targets)
+    passes = f"{n} sentence{'s' * (n > 1)} explained as well" if n else "the whole answer only"
     lines = [
         f"{result.attribution.method} · {result.model_name} · {len(result.sample)} tokens · {passes}",
         f"answer: {answer if len(answer) <= 200 else answer[:199] + '…'}",
@@ -205,19 +210,21 @@ def report(result: Trace, top: int = 15) -> str:
     if result.attribution.flow and result.sample.segments.has_reasoning:
         flow = ", ".join(f"{rho:.2f}" for rho in result.attribution.flow)
         lines.append(f"share of each hop's mass on the reasoning: {flow}")
-    return "\n".join([*lines, *(f"note: {note}" for note in result.cautions())])
+    lines += [f"note: {note}" for note in result.cautions()]
+    return "\n".join(lines)
 
 
 def _top_lines(result: Trace, top: int) -> list[str]:
-    """One line a token, with the words around it; they come last, so that no letter can shift a column."""
+    """One line per token; the words around it come last, so that no letter can shift a column."""
     frame = result.top(top)
     total = float(np.abs(result.attribution.scores.numpy()).sum()) or 1.0
     largest = float(frame["score"].abs().max()) or 1.0
-    own = [part.span for part in parts(result.sample)]  # the template's words would push a message's own aside
+    spans = [part.span for part in parts(result.sample)]
     lines = ["rank   score      share  token at             text"]
     for rank, row in enumerate(frame.itertuples(), start=1):
         bar = "█" * round(10 * max(0.0, row.score) / largest)
-        start, stop = next(span for span in own if span[0] <= row.position < span[1])
+        # Words of the same message alone: the template's would push them aside.
+        start, stop = next(span for span in spans if span[0] <= row.position < span[1])
         text = _in_context(result.sample.tokens[start:stop], row.position - start)
         lines.append(f"{rank:4}  {row.score:9.3g}  {row.score / total:6.1%}  {row.position:8}  {bar:10}  {text}")
     return lines
@@ -227,24 +234,28 @@ def _in_context(tokens: list[str], i: int, width: int = 24) -> str:
     """A token in brackets between the letters around it: a full stop alone would say nothing."""
     before, after = "".join(tokens[max(0, i - width) : i]), "".join(tokens[i + 1 : i + 1 + width])
     token = tokens[i].strip(" ") or tokens[i]
-    space = " " * (token != tokens[i] and tokens[i].startswith(" "))
-    texts = (before[-width:] + space, token, after[:width])
-    left, middle, right = (visible(text).replace("⏎\n", "⏎") if text else "" for text in texts)
+    space = " " if token != tokens[i] and tokens[i].startswith(" ") else ""
+    left, middle, right = (_on_one_line(text) for text in (before[-width:] + space, token, after[:width]))
     return f"{left}[{middle or '·'}]{right}"
 
 
+def _on_one_line(text: str) -> str:
+    return visible(text).replace("⏎\n", "⏎") if text else ""
+
+
 def _share_lines(result: Trace) -> list[str]:
-    """The frame of `Trace.shares` as a table in per cent; a conversation has its messages and its roles."""
+    """`Trace.shares` as a table in per cent; for a conversation by message and by role."""
     frames = [result.shares()]
     if len(result.sample.metadata.get("messages", [])) > 1:
         frames.append(result.shares("role"))
     lines = []
     for frame in frames:
-        lines.append("".join(f"{name:>10}" if k else f"{name:20}" for k, name in enumerate(frame.columns)))
-        for row in frame.itertuples(index=False):
-            lines.append(f"{visible(str(row[0])):20}{row[1]:10}" + "".join(_percent(value) for value in row[2:]))
+        first, *others = frame.columns
+        lines.append(f"{first:20}" + "".join(f"{name:>10}" for name in others))
+        for part, n_tokens, *shares in frame.itertuples(index=False):
+            lines.append(f"{visible(str(part)):20}{n_tokens:10}" + "".join(map(_percent, shares)))
     return lines
 
 
-def _percent(value: Any) -> str:
-    return f"{'–':>10}" if np.isnan(value) else f"{value:10.1%}"
+def _percent(share: float) -> str:
+    return f"{'–':>10}" if np.isnan(share) else f"{share:10.1%}"

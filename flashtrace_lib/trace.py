@@ -29,7 +29,7 @@ from .viewer import message_shares, trace_json
 
 @dataclass
 class Target:
-    """A passage of the response, and what it rests on by itself.
+    """Attribution of one passage of the response.
 
     Parameters
     ----------
@@ -45,18 +45,18 @@ class Target:
 
 @dataclass
 class Trace:
-    """What one answer rests on.
+    """Attribution of one answer, with the text that it explains.
 
     Parameters
     ----------
     sample : Sample
-        The context, its segments and display tokens; ``metadata["messages"]`` says whose words are whose.
+        The context, its segments and display tokens; ``metadata["messages"]`` has the tokens of each message.
     attribution : Attribution
         Importance of the tokens of I for the output.
     model_name : str
-        Name of the model, or of its folder.
+        Hub id of the model, or the name of its folder.
     targets : list of Target
-        The same for every sentence of the response, where they were explained as well.
+        The sentences of the response, where they were explained as well.
     """
 
     sample: Sample
@@ -66,7 +66,7 @@ class Trace:
 
     @property
     def response(self) -> str:
-        """Everything the model said, end token included."""
+        """The whole response, end token included."""
         return "".join(self.sample.tokens[slice(*self.sample.response)])
 
     @property
@@ -81,6 +81,11 @@ class Trace:
         -------
         pandas.DataFrame
             ``token, position, score``, highest first; ``position`` counts from the start of the whole context.
+
+        Raises
+        ------
+        ValueError
+            If ``k`` is below 1.
         """
         if k < 1:
             raise ValueError(f"top needs a count of at least 1, got {k}")
@@ -90,11 +95,11 @@ class Trace:
         return pd.DataFrame(rows, columns=["token", "position", "score"])
 
     def shares(self, by: str = "message") -> pd.DataFrame:
-        """How the scores divide among messages, or roles: see `message_shares.shares`."""
+        """Scores by message or role: see `message_shares.shares`."""
         return message_shares.shares(self.sample, self.attribution, by)
 
     def cautions(self) -> list[str]:
-        """Why these scores may say less than they seem to: see `message_shares.cautions`."""
+        """Reasons to doubt these scores: see `message_shares.cautions`."""
         return message_shares.cautions(self.sample, self.attribution)
 
     def to_dict(self) -> dict[str, Any]:
@@ -109,7 +114,7 @@ class Trace:
 
     @classmethod
     def from_json(cls, path: str | Path) -> Trace:
-        """Read what `to_json` wrote; ValueError where it is no trace, or a damaged one."""
+        """Read a file of `to_json`; ValueError where it is no trace, or a damaged one."""
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:  # neither UTF-8 nor JSON, or brackets without end
@@ -118,33 +123,26 @@ class Trace:
         return cls(sample, attribution, model_name, [Target(*target) for target in targets])
 
     def to_html(self, path: str | Path) -> Path:
-        """Write one page that needs nothing else, to read in a browser, and return its path.
+        """Write a self-contained page for a browser, atomically, and return its path.
 
-        A reader chooses a sentence of the response and sees what it came from, by hop or in all. Written atomically.
+        A reader chooses a sentence of the response and sees the scores behind it, by hop or in all.
         """
         from .viewer.page import PageTarget, trace_page  # here: a trace that nobody looks at needs no matplotlib
 
-        pairs = [(self.sample.segments.output, self.attribution)]
-        pairs += [(target.span, target.attribution) for target in self.targets]
-        targets = [
-            PageTarget(span, result, message_shares.cautions(self.sample.with_output(span), result))
-            for span, result in pairs
-        ]
+        targets = []
+        for target in (Target(self.sample.segments.output, self.attribution), *self.targets):
+            notes = message_shares.cautions(self.sample.with_output(target.span), target.attribution)
+            targets.append(PageTarget(target.span, target.attribution, notes))
         write_text(path, trace_page(self.sample, message_shares.parts(self.sample), targets, self.model_name))
         return Path(path)
 
     def _repr_html_(self) -> str:
         from .viewer.html import token_heatmap
 
-        labels = ["context"] * len(self.sample)
-        for part in message_shares.parts(self.sample):
-            if part.kind != "context":
-                name = "prompt" if part.name == "user" else part.name
-                labels[slice(*part.span)] = [name] * (part.span[1] - part.span[0])
         return token_heatmap(
             self.sample.tokens,
             message_shares.importance(self.sample, self.attribution),
-            labels=labels,
+            labels=message_shares.labels(self.sample),
             title=f"{self.attribution.method}: what the answer rests on",
             diverging=bool((self.attribution.scores < 0).any()),
         )
@@ -170,7 +168,7 @@ def trace(
     method: Method | None = None,
     sentences: bool | None = None,
 ) -> Trace:
-    r"""Explain which words of the prompt a model's answer rests on.
+    r"""Attribute a model's answer to the words of its prompt.
 
     Parameters
     ----------
@@ -181,23 +179,23 @@ def trace(
     prompt : str or list of messages
         The user's words, or a conversation: ``{"role": …, "content": …}`` each, tool calls as the template takes
         them. All of its messages are the input I, those of the assistant included; the template's tokens between them
-        are never ranked. A transcript may end with the assistant's message: that is the response then.
+        are never ranked. Where a transcript ends with the assistant's message, that is the response.
     response : str or token ids, optional
         The answer to explain. Default: the model generates it greedily.
     output, reasoning : str, compiled pattern, (int, int) or None
         The passages O and T of the response: a substring (its last occurrence), a pattern (its last match, or the
         first group of it), a token range of the whole context, or ``"auto"``: ``<think>…</think>`` around T, a
-        ``\boxed{…}`` as O where there are no marks, else the whole answer. ``reasoning=None``: none.
+        ``\boxed{…}`` as O where there are no tags, else the whole answer. ``reasoning=None``: none.
     hops : int
-        K, recursive hops through T.
+        K, the number of recursive hops through T.
     max_new_tokens : int
         Longest response to generate, tokens.
     system, template, template_kwargs
-        See `text.render_prompt`. What is given as ``system`` is no input; its share of the mass is reported.
+        See `text.render_prompt`. ``system`` is no input; its share of the mass is reported.
     method : Method, optional
         Default: ``FlashTrace(hops=hops)``.
     sentences : bool, optional
-        Explain every sentence of the response as well, which `Trace.to_html` lets a reader choose from. Default: for
+        Explain every sentence of the response as well, for a reader of `Trace.to_html` to choose from. Default: for
         methods that need no further pass for it.
 
     Returns
@@ -210,17 +208,11 @@ def trace(
         If the prompt or the answer is empty, the two together are longer than the model's context, a passage is not
         found, ids given as ``response`` do not re-tokenise to themselves, or a text holds half a surrogate pair.
     """
-    if not isinstance(prompt, str):
-        prompt, said = split_transcript(prompt)
-        if said is not None and response is not None:
-            raise ValueError(
-                "the conversation ends with the assistant's message and a response is given as well: drop one of them"
-            )
-        response = said if response is None else response
+    prompt, response = _conversation_and_response(prompt, response)
     rendering = {"system": system, "template": template, "template_kwargs": template_kwargs, "whole": True}
     if response is None:
         text = render_prompt(tokenizer, prompt, **rendering).text
-        response = _answer(model, tokenizer, text, max_new_tokens)
+        response = _generate_answer(model, tokenizer, text, max_new_tokens)
     elif not isinstance(response, str):
         check_retokenises(tokenizer, response)
     sample = build_sample(tokenizer, prompt, response, reasoning=reasoning, output=output, **rendering)
@@ -229,30 +221,46 @@ def trace(
     spans = [sample.segments.output]
     if sentences or (sentences is None and hasattr(method, "attribute_many")):
         spans += response_sentences(sample, tokenizer.all_special_tokens)
-    attribution, *others = _attributions(method, model, sample, spans)
+    attributions = _attributions(method, model, sample, spans)
     special = message_shares.special_in_input(sample, tokenizer.all_special_ids)
-    for result in (attribution, *others) if special else ():
-        result.metadata["special_in_input"] = special
-    targets = [Target(span, result) for span, result in zip(spans[1:], others, strict=True)]
-    return Trace(sample, attribution, _name_of(model), targets)
+    if special:
+        for attribution in attributions:
+            attribution.metadata["special_in_input"] = special
+    targets = [Target(span, attribution) for span, attribution in zip(spans[1:], attributions[1:], strict=True)]
+    return Trace(sample, attributions[0], _name_of(model), targets)
+
+
+def _conversation_and_response(
+    prompt: str | Messages, response: str | Sequence[int] | torch.Tensor | None
+) -> tuple[str | Messages, str | Sequence[int] | torch.Tensor | None]:
+    """The prompt and the response, which may also be the last message of a transcript."""
+    if isinstance(prompt, str):
+        return prompt, response
+    conversation, last = split_transcript(prompt)
+    if last is not None and response is not None:
+        raise ValueError(
+            "the conversation ends with the assistant's message and a response is given as well: drop one of them"
+        )
+    return conversation, last if response is None else response
 
 
 def _name_of(model: torch.nn.Module) -> str:
-    """What `load_model` was asked for, else what the config says; of a folder the last part, since pages get shared."""
+    """Name given to `load_model`, else that of the config; of a folder the last part, since pages get shared."""
     recipe = recipe_of(model)
     name = str(recipe.args[0] if recipe else getattr(model.config, "name_or_path", "") or type(model).__name__)
     return Path(name).resolve().name if Path(name).is_dir() else name
 
 
 def _attributions(method: Method, model: torch.nn.Module, sample: Sample, spans: list[Span]) -> list[Attribution]:
-    """One attribution a span, from one pass where the method can do that; the first span is the output."""
+    """One attribution per span, from one pass where the method can do that; the first span is the output."""
     if len(spans) > 1 and hasattr(method, "attribute_many"):
         return method.attribute_many(model, sample, spans)
-    return [method.attribute(model, sample if k == 0 else sample.with_output(s)) for k, s in enumerate(spans)]
+    samples = [sample, *(sample.with_output(span) for span in spans[1:])]
+    return [method.attribute(model, explained) for explained in samples]
 
 
-def _answer(model: torch.nn.Module, tokenizer: Any, text: str, max_new_tokens: int) -> list[int]:
-    """What the model answers, within its context; ValueError where the answer needs more room than that has."""
+def _generate_answer(model: torch.nn.Module, tokenizer: Any, text: str, max_new_tokens: int) -> list[int]:
+    """Ids of the model's answer; ValueError where it does not end within the model's context."""
     n_prompt = len(tokenise(tokenizer, text)[0])
     _check_fits(model, n_prompt + 1)
     limit = longest_context(model)
@@ -268,7 +276,7 @@ def _answer(model: torch.nn.Module, tokenizer: Any, text: str, max_new_tokens: i
 
 
 def _check_fits(model: torch.nn.Module, n_tokens: int) -> None:
-    """ValueError where the text is longer than what the model was made to read."""
+    """ValueError where the text is longer than the model's context."""
     limit = longest_context(model)
     if limit and n_tokens > limit:
         raise ValueError(

@@ -297,11 +297,11 @@ def test_trace_generates_what_the_model_would(model, tok):
     result = trace(model, tok, PROMPT, max_new_tokens=6, reasoning=None, method=Uniform())
     text = render_prompt(tok, PROMPT).text
     ids, _ = tokenise(tok, text)
-    said = generate(model, tok, [text], 6)[0]
-    assert result.sample.input_ids.tolist() == ids + said
+    generated = generate(model, tok, [text], 6)[0]
+    assert result.sample.input_ids.tolist() == ids + generated
     with torch.no_grad():
-        logits = model(torch.tensor([ids + said])).logits[0]
-    assert logits[len(ids) - 1 : -1].argmax(-1).tolist() == said  # greedy
+        logits = model(torch.tensor([ids + generated])).logits[0]
+    assert logits[len(ids) - 1 : -1].argmax(-1).tolist() == generated  # greedy
     assert list(result.top(3)["score"]) == sorted(result.attribution.scores.tolist(), reverse=True)[:3]
 
 

@@ -39,31 +39,31 @@ def run(*arguments):
 def test_the_table_and_both_files(folder, capsys):
     arguments = ["--prompt", "prompt.txt", "--response", "response.txt", "--output", "re:is (\\d+)", "--hops", "2"]
     assert run(*arguments, "--top", "4", "--html", "t.html", "--json", "out/t.json") == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     stored = json.loads((folder / "out" / "t.json").read_text(encoding="utf-8"))
     jsonschema.validate(stored, schema())
     assert stored["options"]["hops"] == 2 and len(stored["hops"]) == 3
-    assert "<|" not in said.split("rank")[1]  # words around a token are of its own message
-    assert "answer: 7261" in said and "share of each hop's mass on the reasoning" in said
-    rows = re.findall(r"^ +(\d+) +\S+ +([\d.]+)% +(\d+) ", said, flags=re.M)
+    assert "<|" not in printed.split("rank")[1]  # words around a token are of its own message
+    assert "answer: 7261" in printed and "share of each hop's mass on the reasoning" in printed
+    rows = re.findall(r"^ +(\d+) +\S+ +([\d.]+)% +(\d+) ", printed, flags=re.M)
     start = stored["segments"]["prompt"][0]
     order = sorted(range(len(stored["scores"])), key=lambda i: -stored["scores"][i])[:4]
     assert [(int(rank), int(at)) for rank, _, at in rows] == [(k + 1, start + i) for k, i in enumerate(order)]
     assert (folder / "t.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    assert "page: t.html" in said and "JSON: out/t.json" in said
+    assert "page: t.html" in printed and "JSON: out/t.json" in printed
 
 
 def test_an_answer_without_reasoning_that_the_model_writes(folder, capsys):
     assert run("--prompt", "prompt.txt", "--reasoning", "none", "--max-new-tokens", "5") == 0
-    said = capsys.readouterr().out
-    assert "hop 1" in said and "hop 2" not in said and "mass on the reasoning" not in said
+    printed = capsys.readouterr().out
+    assert "hop 1" in printed and "hop 2" not in printed and "mass on the reasoning" not in printed
 
 
 def test_a_transcript_ends_with_its_answer_and_shows_roles(folder, capsys):
     assert run("--prompt", "talk.json", "--method", "ifr") == 0
-    said = capsys.readouterr().out
-    assert "ifr · " in said and "answer: Hello. Bye." in said and "the whole answer only" in said
-    assert re.search(r"^user +\d+ +100.0%", said, flags=re.M)
+    printed = capsys.readouterr().out
+    assert "ifr · " in printed and "answer: Hello. Bye." in printed and "the whole answer only" in printed
+    assert re.search(r"^user +\d+ +100.0%", printed, flags=re.M)
 
 
 def test_standard_input(folder, capsys, monkeypatch):

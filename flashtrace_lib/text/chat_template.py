@@ -1,4 +1,4 @@
-"""The chat template, and where the user's own words, or every message of a conversation, stand in it."""
+"""The chat template, and the place of the user's own words, or of every message of a conversation, in it."""
 
 from __future__ import annotations
 
@@ -12,29 +12,20 @@ from .locate import THINK_CLOSE, THINK_OPEN
 from .offsets import CharSpan
 
 Messages = Sequence[Mapping[str, Any]]
-_MARK = "FLASHTRACE0USER0TEXT"  # stands for the user's words while the template is measured
+_MARK = "FLASHTRACE0USER0TEXT"  # takes the place of a message to show where the template puts it
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One message of a conversation.
+    """One message of a conversation in the rendered text."""
 
-    Parameters
-    ----------
-    role : str
-        ``system``, ``user``, ``assistant``, ``tool``, ….
-    span : (int, int)
-        Characters of the rendered text that are the message's own: its words, and its tool calls as the template
-        writes them. Empty where the template leaves the message out.
-    """
-
-    role: str
-    span: CharSpan
+    role: str  # "system", "user", "assistant", "tool", …
+    span: CharSpan  # its words, and its tool calls as the template writes them; empty where it leaves the message out
 
 
 @dataclass(frozen=True)
 class PromptText:
-    """What the model reads before it answers.
+    """The text that the model reads before it answers.
 
     Parameters
     ----------
@@ -45,7 +36,7 @@ class PromptText:
     trimmed : int
         Characters that the template cut off the start of the user's words.
     turns : tuple of Turn
-        Every message, the one given as ``system`` included, where the whole conversation was asked for.
+        Every message, the one given as ``system`` included, where the whole conversation is input.
     """
 
     text: str
@@ -65,7 +56,7 @@ def render_prompt(
     template_kwargs: Mapping[str, Any] | None = None,
     whole: bool = False,
 ) -> PromptText:
-    """Put the user's words into the chat template and say where they stand in it.
+    """Put the user's words into the chat template and locate them in it.
 
     Parameters
     ----------
@@ -78,14 +69,14 @@ def render_prompt(
     template : bool
         False: no template, the prompt goes in as it is (behind the tokenizer's start token, if it sets one).
     request : str
-        What the user's turn says behind these words, such as how to put the answer: context, no input.
+        Words behind them in the user's turn, such as the form of the answer: context, no input.
     answer_prefix : str
-        Words put into the model's mouth: the beginning of its turn, context to every method.
+        Teacher-forced beginning of the model's turn: context to every method.
     template_kwargs : mapping, optional
         Further arguments of the template, for example ``{"enable_thinking": False}``.
     whole : bool
         Every message of ``prompt`` is input, earlier ones of the assistant included: ``span`` runs from the first to
-        the last, and ``turns`` says which characters are whose. Costs one more rendering a message.
+        the last, and ``turns`` has the characters of each. Costs one more rendering per message.
 
     Raises
     ------
@@ -94,50 +85,50 @@ def render_prompt(
         the conversation or changes its words.
     """
     messages = checked_messages(prompt, whole)
-    own = messages[-1]["content"]
-    words = messages[-1]["content"] = own + request
-    n_given = len(messages)
+    n_given, n_own = len(messages), len(messages[-1]["content"])
+    messages[-1]["content"] += request
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
-    if not (template and getattr(tokenizer, "chat_template", None)):
-        plain = _without_template(tokenizer, messages, len(own), answer_prefix)
-        return _conversation(plain, n_given) if whole else replace(plain, turns=())
+    if template and getattr(tokenizer, "chat_template", None):
+        rendered = _with_template(tokenizer, messages, n_own, template_kwargs or {}, locate_all=whole)
+    else:
+        rendered = _without_template(tokenizer, messages, n_own)
+    rendered = replace(rendered, text=rendered.text + answer_prefix)
+    return _conversation(rendered, n_given) if whole else replace(rendered, turns=())
+
+
+def _with_template(
+    tokenizer: Any, messages: list[dict[str, Any]], n_own: int, template_kwargs: Mapping[str, Any], locate_all: bool
+) -> PromptText:
+    """Messages in the chat template; the span is that of the first ``n_own`` characters of the last one."""
 
     def render(turns: list[dict[str, Any]]) -> str:
         try:
-            return tokenizer.apply_chat_template(
-                turns, tokenize=False, add_generation_prompt=True, **(template_kwargs or {})
-            )
+            return tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **template_kwargs)
         except TemplateError as error:
             raise ValueError(f"the chat template refuses this conversation: {error}") from error
 
-    before, mark, after = render([*messages[:-1], {**messages[-1], "content": _MARK}]).rpartition(_MARK)
-    rendered, kept = render(messages), words
-    if mark and rendered != before + kept + after:
-        kept = words.strip()  # several templates trim the message
-    if not mark or rendered != before + kept + after:
+    *earlier, last = messages
+    words = last["content"]
+    before, mark, after = render([*earlier, {**last, "content": _MARK}]).rpartition(_MARK)
+    text, content = render(messages), words
+    if mark and text != before + content + after:
+        content = words.strip()  # several templates trim the message
+    if not mark or text != before + content + after:
         raise ValueError(
             "the chat template changes the user's text, so its tokens cannot be located: "
             "use template=False, or render the prompt yourself"
         )
-    trimmed = words.index(kept)
-    span = (len(before), len(before) + min(len(kept), len(own) - trimmed))
-    result = PromptText(rendered + answer_prefix, span, trimmed)
-    if not whole:
-        return result
-    earlier = [Turn(m["role"], _place(render, messages, k, rendered)) for k, m in enumerate(messages[:-1])]
-    return _conversation(replace(result, turns=(*earlier, Turn(messages[-1]["role"], span))), n_given)
+    trimmed = words.index(content)
+    span = (len(before), len(before) + min(len(content), n_own - trimmed))
+    if not locate_all:
+        return PromptText(text, span, trimmed)
+    turns = [Turn(m["role"], _locate_message(render, messages, k, text)) for k, m in enumerate(earlier)]
+    return PromptText(text, span, trimmed, (*turns, Turn(last["role"], span)))
 
 
 def checked_messages(prompt: str | Messages, whole: bool = False) -> list[dict[str, Any]]:
-    """Messages with one text each, the last of which is to be answered.
-
-    Parameters
-    ----------
-    prompt : str or list of messages
-        A text is one message of the user.
-    whole : bool
-        A tool's message may be the last one.
+    """Messages with one text each, the last of which is to be answered; with ``whole`` it may be a tool's.
 
     Raises
     ------
@@ -157,7 +148,7 @@ def checked_messages(prompt: str | Messages, whole: bool = False) -> list[dict[s
 
 
 def split_transcript(messages: Messages) -> tuple[list[Mapping[str, Any]], str | None]:
-    """A transcript as the conversation to answer and the answer; None where it does not end with the assistant's.
+    """Split a transcript into the conversation and its answer, None where the last message is not the assistant's.
 
     Raises
     ------
@@ -191,31 +182,31 @@ def _to_answer(message: Mapping[str, Any], whole: bool) -> bool:
     return message["role"] not in ("assistant", "system") if whole else message["role"] == "user"
 
 
-def _place(render: Callable[[list], str], messages: list[dict[str, Any]], k: int, rendered: str) -> CharSpan:
-    """Characters of message ``k``: what changes when a mark stands in its place, its tool calls gone."""
+def _locate_message(render: Callable[[list], str], messages: list[dict[str, Any]], k: int, text: str) -> CharSpan:
+    """Characters of message ``k`` in ``text``: those that change when it holds a mark and no calls of tools."""
     bare = {name: value for name, value in messages[k].items() if name not in ("tool_calls", "reasoning_content")}
     before, mark, after = render([*messages[:k], {**bare, "content": _MARK}, *messages[k + 1 :]]).rpartition(_MARK)
-    fits = rendered.startswith(before) and rendered.endswith(after) and len(before) + len(after) <= len(rendered)
+    fits = text.startswith(before) and text.endswith(after) and len(before) + len(after) <= len(text)
     if not mark or not fits:
         raise ValueError(
             f"message {k} ({messages[k]['role']}) cannot be located: the chat template leaves it out or renders "
             "others differently because of it; use template=False, or drop the message"
         )
-    return len(before), len(rendered) - len(after)
+    return len(before), len(text) - len(after)
 
 
-def _without_template(tokenizer: Any, messages: list[dict[str, Any]], n_own: int, answer_prefix: str) -> PromptText:
+def _without_template(tokenizer: Any, messages: list[dict[str, Any]], n_own: int) -> PromptText:
     """Messages one after the other, blank lines between them, behind the start token if the tokenizer sets one."""
-    start = tokenizer("").input_ids
-    text = tokenizer.bos_token if start and start[0] == tokenizer.bos_token_id else ""
+    start_ids = tokenizer("").input_ids
+    text = tokenizer.bos_token if start_ids and start_ids[0] == tokenizer.bos_token_id else ""
     turns = []
     for message in messages:
         text += "\n\n" if turns else ""
         turns.append(Turn(message["role"], (len(text), len(text) + len(message["content"]))))
         text += message["content"]
-    first = turns[-1].span[0]
-    turns[-1] = Turn(turns[-1].role, (first, first + n_own))
-    return PromptText(text + answer_prefix, turns[-1].span, turns=tuple(turns))
+    start = turns[-1].span[0]
+    turns[-1] = replace(turns[-1], span=(start, start + n_own))
+    return PromptText(text, turns[-1].span, turns=tuple(turns))
 
 
 def _conversation(prompt: PromptText, n_given: int) -> PromptText:

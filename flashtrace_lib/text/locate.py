@@ -6,24 +6,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 
-from .offsets import CharSpan
+from .offsets import CharSpan, strip_span
 
 Locator = str | re.Pattern | tuple[int, int] | None
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 _BOX = re.compile(r"\\(?:f?boxed|box)\s*\{")
 _WINDOW = 4000  # pysbd's cost grows with the square of the text, so long texts go through in windows
-
-
-def strip_span(text: str, span: CharSpan) -> CharSpan:
-    """``span`` without the white space at its ends; an empty span at ``start`` where nothing is left."""
-    start, stop = span
-    words = text[start:stop]
-    if not words.strip():
-        return start, start
-    return start + len(words) - len(words.lstrip()), stop - len(words) + len(words.rstrip())
 
 
 def find_boxed(text: str) -> CharSpan | None:
@@ -45,14 +35,14 @@ def find_boxed(text: str) -> CharSpan | None:
 
 
 def find_thinking(text: str) -> tuple[CharSpan, int] | None:
-    """What stands between the thinking marks, and where the answer after them begins.
+    """The reasoning between the think tags, and where the answer after them begins.
 
-    A template may open the thinking itself, so the closing mark alone is enough.
+    A template may open the thinking itself, so the closing tag alone is enough.
 
     Returns
     -------
     ((int, int), int) or None
-        Stripped range of the reasoning (may be empty) and the end of the closing mark; None without marks.
+        Stripped range of the reasoning (may be empty) and the end of the closing tag; None without tags.
 
     Raises
     ------
@@ -74,43 +64,49 @@ def find_thinking(text: str) -> tuple[CharSpan, int] | None:
 def find_passage(text: str, locator: str | re.Pattern, name: str, within: CharSpan) -> CharSpan:
     """Last place in ``text[within]`` that a substring or a compiled pattern (its first group, if any) matches.
 
+    Parameters
+    ----------
+    name : {"reasoning", "output"}
+        The segment to find, for messages.
+
     Raises
     ------
     ValueError
-        If nothing matches there (the message says whether something does elsewhere), what matches is empty, or the
+        If nothing matches there (the message says whether something does elsewhere), the match is empty, or the
         pattern is one for bytes.
     """
     if isinstance(locator, str):
-        shown = f"text {locator!r}"
-        at = text.rfind(locator, *within) if locator else -1
-        found = [(at, at + len(locator))] if at >= 0 else []
+        described = f"text {locator!r}"
+        start = text.rfind(locator, *within) if locator else -1
+        matches = [(start, start + len(locator))] if start >= 0 else []
         elsewhere = bool(locator) and locator in text
     else:
-        shown = f"pattern {locator.pattern!r}"
+        described = f"pattern {locator.pattern!r}"
         if isinstance(locator.pattern, bytes):
-            raise ValueError(f"{name}: the {shown} is one for bytes: compile it from a text")
-        found = _matches(locator, text, within)
+            raise ValueError(f"{name}: the {described} is one for bytes: compile it from a text")
+        matches = _matches(locator, text, within)
         elsewhere = locator.search(text) is not None
-    spans = [span for span in found if span[0] < span[1]]
+    spans = [span for span in matches if span[0] < span[1]]
     if spans:
         return spans[-1]
-    if found:
+    if matches:
         what = "its first group takes no part in the match, or is empty" if locator.groups else "only nothing at all"
-        raise ValueError(f"{name}: the {shown} matches, but {what}: write one that holds words of the response")
+        raise ValueError(f"{name}: the {described} matches, but {what}: write one that holds words of the response")
     if elsewhere:
         where = {"reasoning": "before the output", "output": "behind the reasoning"}[name]
-        raise ValueError(f"{name}: the {shown} occurs in the response, but not {where}, where it is looked for")
-    raise ValueError(f"{name}: the {shown} does not occur in the response {_brief(text)!r}")
+        raise ValueError(f"{name}: the {described} occurs in the response, but not {where}, where it is looked for")
+    raise ValueError(f"{name}: the {described} does not occur in the response {_brief(text)!r}")
 
 
 def _matches(pattern: re.Pattern, text: str, within: CharSpan) -> list[CharSpan]:
-    """Place of each match in ``text[within]``, or of its first group; an empty one where the group takes no part."""
+    """Span of each match in ``text[within]``, or of its first group; an empty one where the group takes no part."""
     group = 1 if pattern.groups else 0
-    found = [match.span(group) for match in pattern.finditer(text, *within)]
-    if found:
-        return found
-    start, stop = strip_span(text, within)  # to `re`, only the beginning of a whole text is one, for ``^``
-    return [(a + start, b + start) for a, b in (match.span(group) for match in pattern.finditer(text[start:stop]))]
+    matches = [match.span(group) for match in pattern.finditer(text, *within)]
+    if matches:
+        return matches
+    start, stop = strip_span(text, within)  # ``^`` matches only at the beginning of a string, so cut the string there
+    matches = [match.span(group) for match in pattern.finditer(text[start:stop])]
+    return [(a + start, b + start) for a, b in matches]
 
 
 def locate_segments(text: str, reasoning: Locator, output: Locator) -> tuple[CharSpan | None, CharSpan]:
@@ -121,9 +117,9 @@ def locate_segments(text: str, reasoning: Locator, output: Locator) -> tuple[Cha
     text : str
         The response.
     reasoning, output : str, compiled pattern, (int, int) or None
-        A substring, a pattern, a *character* range of ``text``, or ``"auto"``: T is what stands between the
-        thinking marks (without marks: what stands before O), O the answer behind them; a response without marks
-        that holds a ``\boxed{…}`` has the box as its output. ``reasoning=None`` means none.
+        A substring, a pattern, a *character* range of ``text``, or ``"auto"``: T lies between the think tags (without
+        tags: before O), O is the answer behind them; a response without tags that holds a ``\boxed{…}`` has the box
+        as its output. ``reasoning=None`` means none.
 
     Returns
     -------
@@ -136,48 +132,52 @@ def locate_segments(text: str, reasoning: Locator, output: Locator) -> tuple[Cha
         If a passage is not found, the thinking is never closed, or the answer is empty.
     """
     explicit = reasoning != "auto" and output != "auto"
-    marks = None if explicit else find_thinking(text)
-    answer = (marks[1] if marks else 0, len(text))
-    if isinstance(output, tuple):
-        out = output
-    elif output == "auto":
-        out = answer if marks else find_boxed(text) or answer
-    elif output is None:
-        raise ValueError("output is None: name the answer to explain, by text, pattern or token range, or say 'auto'")
-    else:
-        out = find_passage(text, output, "output", answer)
-    out = out if isinstance(output, tuple) else strip_span(text, out)
-    if out[0] == out[1]:
+    thinking = None if explicit else find_thinking(text)
+    answer = _locate_output(text, output, thinking)
+    if answer[0] == answer[1]:
         raise ValueError(f"the response {_brief(text)!r} holds no answer after its reasoning: nothing to explain")
     if reasoning is None:
-        return None, out
+        return None, answer
     if isinstance(reasoning, tuple):
         thought = reasoning
     elif reasoning == "auto":
-        thought = marks[0] if marks else (0, out[0])
+        thought = thinking[0] if thinking else (0, answer[0])
     else:
-        thought = find_passage(text, reasoning, "reasoning", (0, out[0]))
+        thought = find_passage(text, reasoning, "reasoning", (0, answer[0]))
     thought = strip_span(text, thought)
-    return (thought if thought[0] < thought[1] else None), out
+    return (thought if thought[0] < thought[1] else None), answer
+
+
+def _locate_output(text: str, output: Locator, thinking: tuple[CharSpan, int] | None) -> CharSpan:
+    """Characters of O; a range that the caller gave is taken as it is."""
+    if isinstance(output, tuple):
+        return output
+    if output is None:
+        raise ValueError("output is None: name the answer to explain, by text, pattern or token range, or say 'auto'")
+    behind = (thinking[1] if thinking else 0, len(text))
+    if output != "auto":
+        return strip_span(text, find_passage(text, output, "output", behind))
+    box = None if thinking else find_boxed(text)
+    return strip_span(text, box or behind)
 
 
 def sentence_spans(text: str) -> list[CharSpan]:
     """Sentences of ``text`` as character ranges that tile it (white space goes with the sentence before it)."""
-    starts, at = [0], 0
-    while at < len(text):
-        window = text[at : at + _WINDOW]
-        found = [at + start for start in _sentence_starts(window)]
-        last = at + len(window) >= len(text)
-        # The window may cut its last sentence, so the next window starts there, unless it is all there is.
-        ahead = len(text) if last else (found[-1] if found and found[-1] > at else at + len(window))
-        for start in [*found, ahead]:
+    starts, position = [0], 0
+    while position < len(text):
+        window = text[position : position + _WINDOW]
+        end = position + len(window)
+        in_window = [position + start for start in _sentence_starts(window)]
+        if end < len(text) and in_window and in_window[-1] > position:
+            end = in_window[-1]  # the window may cut its last sentence, so the next window starts there
+        for start in [*in_window, end]:
             if start < len(text) and text[starts[-1] : start].strip():
                 starts.append(start)
-        at = ahead
+        position = end
     return list(zip(starts, [*starts[1:], len(text)], strict=True)) if text else []
 
 
-def _sentence_starts(text: str) -> Iterable[int]:
+def _sentence_starts(text: str) -> list[int]:
     """Where each sentence begins; sorted, so that a slip of the segmenter cannot break the tiling."""
     return sorted({span.start for span in _segmenter().segment(text)})
 

@@ -1,20 +1,20 @@
-"""Sentences as token ranges: those that tile the segments, and those of everything that a response says."""
+"""Sentences as token ranges: those that tile the segments, and all those of a response."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import pairwise
 
 from ..sample import Sample, Span
-from .locate import THINK_CLOSE, THINK_OPEN, sentence_spans, strip_span
-from .offsets import CharSpan
+from .locate import THINK_CLOSE, THINK_OPEN, sentence_spans
+from .offsets import CharSpan, content_span, display_spans, strip_span
 
 _MARKED = re.compile(r"\s*Question:")
 _ENDS_ASKING = re.compile(r"\?[\s\"'”’)\]$\\]*$")
-# Without a question mark: a question word at the head of a sentence, or what a problem tells one to do, there or behind
-# a comma, "and" or "then".
+# Without a question mark: a question word at the head of a sentence, or an instruction, there or behind a comma, "and"
+# or "then".
 _VERBS = (
     "answer|calculate|compute|convert|describe|determine|enter|estimate|evaluate|express|factor|find|give|list|name|prove|"
     "rationalize|round|say|show|simplify|solve|state|tell|write"
@@ -27,65 +27,53 @@ _TELLS = re.compile(
 
 
 def asking_from(sentences: Sequence[str]) -> int:
-    """Index of the sentence from which on a text asks, where nothing but its words says so.
+    """Index of the sentence at which a text begins to ask its question, judged by its words alone.
 
-    The last sentence that begins with "Question:"; else the last sentences, one behind the other, that end with a
-    question mark, begin with a question word or tell one to do something ("Find …"), and what follows them; else the
-    last sentence. A piece without a letter or digit, such as the "$" behind a full stop in a formula, goes with the
-    sentence before it.
-
-    Parameters
-    ----------
-    sentences : sequence of str
-        All sentences of the text.
+    The question begins at the last sentence that starts with "Question:". Without one, it begins at the last run of
+    sentences that end with a question mark, begin with a question word or tell one to do something ("Find …").
+    Without such a run, it is the last sentence. A piece without a letter or digit, such as the "$" behind a full stop
+    in a formula, goes with the sentence before it.
 
     Raises
     ------
     ValueError
-        If there is none.
+        If there are no sentences.
     """
     if not sentences:
         raise ValueError("a text without sentences asks nothing")
     marked = [i for i, sentence in enumerate(sentences) if _MARKED.match(sentence)]
     if marked:
         return marked[-1]
-    said = [i for i, sentence in enumerate(sentences) if re.search(r"\w", sentence)] or [0]
-    asks = [bool(_ENDS_ASKING.search(sentences[i]) or _TELLS.search(sentences[i])) for i in said]
+    worded = [i for i, sentence in enumerate(sentences) if re.search(r"\w", sentence)] or [0]
+    asks = [bool(_ENDS_ASKING.search(sentences[i]) or _TELLS.search(sentences[i])) for i in worded]
     first = max((k for k, asking in enumerate(asks) if asking), default=len(asks) - 1)
     while first > 0 and asks[first - 1]:
         first -= 1
-    return said[first]
+    return worded[first]
 
 
-def sentence_ranges(text: str, cores: list[CharSpan], ranges: Mapping[Span, CharSpan]) -> list[Span]:
+def sentence_ranges(text: str, content: list[CharSpan], segments: Mapping[Span, CharSpan]) -> list[Span]:
     """Token ranges of sentences that tile every segment; a token goes with the sentence it begins in.
 
-    Parameters
-    ----------
-    text : str
-    cores : list of (int, int), length N
-        Characters of ``text`` that each token counts as standing at.
-    ranges : mapping of (int, int) to (int, int)
-        Token range of each segment, and its characters.
+    ``content`` [N] holds the `offsets.content_span` of each token, ``segments`` the characters of each token range.
     """
-    begins = [a for a, _ in cores]
-    out: list[Span] = []
-    for (first, stop), (a, b) in ranges.items():
-        cuts = {bisect_left(begins, a + start, first, stop) for start, _ in sentence_spans(text[a:b])}
-        edges = sorted({first, stop} | cuts)
-        out += zip(edges, edges[1:], strict=False)
-    return sorted(out)
+    begins = [start for start, _ in content]
+    ranges: list[Span] = []
+    for (first, stop), (segment_start, segment_stop) in segments.items():
+        edges = {first, stop}
+        for start, _ in sentence_spans(text[segment_start:segment_stop]):
+            edges.add(bisect_left(begins, segment_start + start, first, stop))
+        ranges += pairwise(sorted(edges))
+    return sorted(ranges)
 
 
 def response_sentences(sample: Sample, special: Iterable[str] = ()) -> list[Span]:
-    """Token ranges of all sentences of the response, in order: of T, of O, and of what else it says.
+    """Token ranges of all sentences of the response, in order: those of T, of O, and of the text between them.
 
-    Thinking marks, special tokens and passages without a letter or digit are no sentences.
+    Think tags, special tokens and pieces without a letter or digit are no sentences.
 
     Parameters
     ----------
-    sample : Sample
-        With display tokens and sentences, as `text.build_sample` makes it.
     special : iterable of str
         The tokenizer's special tokens.
 
@@ -97,36 +85,40 @@ def response_sentences(sample: Sample, special: Iterable[str] = ()) -> list[Span
     if sample.tokens is None or sample.sentences is None:
         raise ValueError(f"sample {sample.id} has no display tokens or no sentences: build it with text.build_sample")
     first, stop = sample.response
-    out = [span for span in sample.sentences if first <= span[0] and span[1] <= stop]
+    spans = [span for span in sample.sentences if first <= span[0] and span[1] <= stop]
     marks = re.compile("|".join(re.escape(mark) for mark in (THINK_OPEN, THINK_CLOSE, *special) if mark))
     for gap in _gaps(sample):
-        out += _loose_sentences(sample.tokens, gap, marks)
-    return sorted(span for span in out if re.search(r"\w", "".join(sample.tokens[slice(*span)])))
+        spans += _sentences_between_marks(sample.tokens, gap, marks)
+    return sorted(span for span in spans if re.search(r"\w", "".join(sample.tokens[slice(*span)])))
 
 
 def _gaps(sample: Sample) -> Iterator[Span]:
     """Token ranges of the response that lie neither in T nor in O."""
-    at = sample.response[0]
+    position, end = sample.response
     for start, stop in (sample.segments.reasoning, sample.segments.output):
-        if at < start < stop:
-            yield at, start
-        at = max(at, stop) if start < stop else at
-    if at < sample.response[1]:
-        yield at, sample.response[1]
+        if start == stop:
+            continue
+        if position < start:
+            yield position, start
+        position = max(position, stop)
+    if position < end:
+        yield position, end
 
 
-def _loose_sentences(tokens: list[str], gap: Span, marks: re.Pattern) -> list[Span]:
-    """Sentences between the marks of a passage; a token that holds part of a mark belongs to none."""
+def _sentences_between_marks(tokens: list[str], gap: Span, marks: re.Pattern) -> list[Span]:
+    """Token ranges of the sentences in ``gap``; a token that holds part of a mark belongs to none."""
     tokens = tokens[slice(*gap)]
-    text, ends = "".join(tokens), list(accumulate(map(len, tokens)))
+    text, spans = "".join(tokens), display_spans(tokens)
     # A token stands where its first letter does: the space before a word is no part of the sentence before it.
-    begins = [end - len(token.lstrip() or token) for token, end in zip(tokens, ends, strict=True)]
+    begins = [content_span(text, span)[0] for span in spans]
     edges = [0, *(edge for match in marks.finditer(text) for edge in match.span()), len(text)]
-    out = []
-    for a, b in zip(edges[::2], edges[1::2], strict=True):
-        for start, stop in sentence_spans(text[a:b]):
-            lower, upper = strip_span(text, (a + start, a + stop))
-            first, last = bisect_left(begins, lower), bisect_left(begins, upper)
-            last -= last > first and ends[last - 1] > b
-            out += [(gap[0] + first, gap[0] + last)] if first < last else []
-    return out
+    ranges = []
+    for piece_start, piece_stop in zip(edges[::2], edges[1::2], strict=True):
+        for start, stop in sentence_spans(text[piece_start:piece_stop]):
+            words = strip_span(text, (piece_start + start, piece_start + stop))
+            first, last = (bisect_left(begins, edge) for edge in words)
+            if first < last and spans[last - 1][1] > piece_stop:
+                last -= 1  # its end is part of a mark
+            if first < last:
+                ranges.append((gap[0] + first, gap[0] + last))
+    return ranges

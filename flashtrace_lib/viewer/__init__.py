@@ -1,1 +1,1 @@
-"""Attributions to look at: heatmaps, figures, the page of a trace, its JSON."""
+"""Attributions for readers: heatmaps, figures, the page of a trace, its JSON."""

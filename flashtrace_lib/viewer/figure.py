@@ -18,24 +18,24 @@ from matplotlib.textpath import TextPath
 
 from ..attribution import Attribution
 from ..sample import Sample
-from .colours import INK, SEGMENT_COLOURS, WIDTH, rc_params
-from .tokens import Cell, Panel, as_scores, colour_of, hop_panels, make_panel, shown_tokens, visible
+from .colours import INK, SEGMENT_COLOURS, WIDTH, colour_of, rc_params
+from .tokens import Panel, TokenBox, hop_panels, make_panel, visible
 
 _FONT = "DejaVu Sans Mono"  # comes with matplotlib; every glyph is 0.602 em wide
 _ADVANCE = 0.602
 _LEADING = 1.55  # line height, em
 _TITLE_LINES = 1.8
-_EM = 100.0  # size at which outlines are kept, points
+_EM = 100.0  # size at which outlines are cached, points
 
 
 @dataclass
 class _Piece:
-    """Part of a token on one line, in character columns; a caption has no cell."""
+    """Part of a token on one line, in character columns; a caption has no box."""
 
     line: float
     column: int
     text: str
-    cell: Cell | None = None
+    box: TokenBox | None = None
     label: str = ""
 
 
@@ -73,9 +73,7 @@ def heatmap_figure(
     ValueError
         As `html.token_heatmap`.
     """
-    values = as_scores(scores, len(tokens), diverging)
-    keep = shown_tokens(values, labels if labels is not None else [""] * len(tokens), budget)
-    panel = make_panel(title, tokens, values, labels, top_k=top_k, diverging=diverging, keep=keep)
+    panel = make_panel(title, tokens, scores, labels, top_k=top_k, diverging=diverging, budget=budget)
     return _draw([panel], width, font_size)
 
 
@@ -99,13 +97,13 @@ def _draw(panels: list[Panel], width: float, size: float) -> Figure:
     columns = int(column * 72 / (size * _ADVANCE)) - 2  # two characters for the coloured edge
     if columns < 40:
         raise ValueError(f"width {width} in leaves {columns} characters a panel: make the figure wider")
-    laid = [_layout(panel, columns) for panel in panels]
-    lines = max(pieces[-1].line for pieces in laid) + 1.2
+    layouts = [_layout(panel, columns) for panel in panels]
+    lines = max(pieces[-1].line for pieces in layouts) + 1.2
     height = lines * size * _LEADING / 72  # inches
     total = height + 2 * gap
     with mpl.rc_context(rc_params()):
         figure = Figure(figsize=(width, total), layout="none")
-        for k, (panel, pieces) in enumerate(zip(panels, laid, strict=True)):
+        for k, (panel, pieces) in enumerate(zip(panels, layouts, strict=True)):
             left = gap + k * (column + gap)
             axes = figure.add_axes((left / width, gap / total, column / width, height / total))
             axes.set(xlim=(0, column * 72), ylim=(height * 72, 0))
@@ -119,20 +117,20 @@ def _draw(panels: list[Panel], width: float, size: float) -> Figure:
 
 
 def _layout(panel: Panel, columns: int) -> list[_Piece]:
-    """Break the cells of a panel into lines of at most ``columns`` characters."""
+    """Break the boxes of a panel into lines of at most ``columns`` characters."""
     pieces: list[_Piece] = []
     line = _TITLE_LINES
-    for caption, cells in panel.blocks():
+    for caption, boxes in panel.blocks():
         if caption:
-            pieces.append(_Piece(line, 0, caption, label=cells[0].label))
+            pieces.append(_Piece(line, 0, caption, label=boxes[0].label))
             line += 1
         column = 0
-        for cell in cells:
-            for part in _parts(cell, columns):
-                if column + len(part.rstrip("\n")) > columns:
-                    line, column = line + 1, 0
+        for box in boxes:
+            for part in _parts(box.text, columns):
                 text = part.rstrip("\n")
-                pieces.append(_Piece(line, column, text, cell, cell.label))
+                if column + len(text) > columns:
+                    line, column = line + 1, 0
+                pieces.append(_Piece(line, column, text, box, box.label))
                 column += len(text)
                 if part.endswith("\n"):
                     line, column = line + 1, 0
@@ -140,15 +138,15 @@ def _layout(panel: Panel, columns: int) -> list[_Piece]:
     return pieces
 
 
-def _parts(cell: Cell, columns: int) -> list[str]:
-    """A token's text in pieces that fit a line; a piece that ends a line ends with a newline."""
-    out = []
-    for part in _drawable(visible(cell.text)).splitlines(keepends=True):
+def _parts(token: str, columns: int) -> list[str]:
+    """A token's text in parts that fit a line; a part that ends a line ends with a newline."""
+    parts = []
+    for part in _drawable(visible(token)).splitlines(keepends=True):
         while len(part.rstrip("\n")) > columns:
-            out.append(part[:columns])
+            parts.append(part[:columns])
             part = part[columns:]
-        out.append(part)
-    return out
+        parts.append(part)
+    return parts
 
 
 def _drawable(text: str) -> str:
@@ -170,7 +168,7 @@ class _Canvas:
     def __init__(self, axes: Axes, size: float) -> None:
         self.axes, self.size = axes, size
         self.advance, self.leading = size * _ADVANCE, size * _LEADING
-        self.boxes: dict[str, list[Path]] = {}
+        self.rectangles: dict[str, list[Path]] = {}
         self.glyphs: dict[str, list[Path]] = {}
 
     def head(self, panel: Panel, width: float) -> None:
@@ -182,39 +180,41 @@ class _Canvas:
         left = width - side * len(shares)
         for i, share in enumerate(shares):
             colour = colour_of(share * panel.limit, panel.limit, panel.diverging)
-            self._box(colour, left + i * side, 0.35 * self.leading, side, side)
+            self._rectangle(colour, left + i * side, 0.35 * self.leading, side, side)
         small = 0.75 * self.size
         self._write(scale, left - (len(scale) + 1) * small * _ADVANCE, 0.9 * self.leading, "#444444", size=small)
 
     def add(self, piece: _Piece) -> None:
         """One part of a token, or a caption."""
-        top, cell = piece.line * self.leading, piece.cell
+        top, box = piece.line * self.leading, piece.box
         base = top + 0.68 * self.leading
         if piece.label:
-            self._box(SEGMENT_COLOURS.get(piece.label, "#8C8C8C"), 0, top, 0.5 * self.advance, 1.01 * self.leading)
-        if cell is None:
+            self._rectangle(
+                SEGMENT_COLOURS.get(piece.label, "#8C8C8C"), 0, top, 0.5 * self.advance, 1.01 * self.leading
+            )
+        if box is None:
             self._write(piece.text, 1.3 * self.advance, base, "#444444", "bold", "DejaVu Sans", self.size - 1)
             return
-        left, wide = (piece.column + 2) * self.advance, len(piece.text) * self.advance
-        if cell.colour != "#ffffff":
-            self._box(cell.colour, left, top + 0.06 * self.leading, wide, 0.88 * self.leading)
-        if cell.rank:
+        left, width = (piece.column + 2) * self.advance, len(piece.text) * self.advance
+        if box.colour != "#ffffff":
+            self._rectangle(box.colour, left, top + 0.06 * self.leading, width, 0.88 * self.leading)
+        if box.rank:
             blank = (len(piece.text) - len(piece.text.lstrip())) * self.advance
-            blank = 0 if blank == wide else blank
-            self._box(INK, left + blank, top + 0.84 * self.leading, wide - blank, 0.08 * self.leading)
-        grey = cell.folded or cell.label == "context"
-        self._write(piece.text, left, base, "#5c5c5c" if grey else INK, "bold" if cell.rank else "normal")
+            blank = 0 if blank == width else blank
+            self._rectangle(INK, left + blank, top + 0.84 * self.leading, width - blank, 0.08 * self.leading)
+        grey = box.folded or box.label == "context"
+        self._write(piece.text, left, base, "#5c5c5c" if grey else INK, "bold" if box.rank else "normal")
 
     def finish(self) -> None:
         """Put everything on the axes: boxes first, text over them, underlines with the text."""
-        for store, order in ((self.boxes, 1), (self.glyphs, 2)):
+        for store, order in ((self.rectangles, 1), (self.glyphs, 2)):
             for colour, shapes in store.items():
                 over = order + (colour == INK)
                 self.axes.add_patch(PathPatch(Path.make_compound_path(*shapes), color=colour, lw=0, zorder=over))
 
-    def _box(self, colour: str, x: float, y: float, wide: float, high: float) -> None:
-        corners = [(x, y), (x + wide, y), (x + wide, y + high), (x, y + high), (x, y)]
-        self.boxes.setdefault(colour, []).append(Path(corners, closed=True))
+    def _rectangle(self, colour: str, x: float, y: float, width: float, height: float) -> None:
+        corners = [(x, y), (x + width, y), (x + width, y + height), (x, y + height), (x, y)]
+        self.rectangles.setdefault(colour, []).append(Path(corners, closed=True))
 
     def _write(
         self,

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..attribution import Attribution
 from ..sample import Sample
-from .colours import INK, SEGMENT_COLOURS
+from .colours import INK, SEGMENT_COLOURS, colour_of
 from .figure import heatmap_figure, hops_figure
-from .tokens import Cell, Panel, as_scores, colour_of, hop_panels, make_panel, shown_tokens, visible
+from .tokens import Panel, TokenBox, hop_panels, make_panel, visible
 
 __all__ = ["heatmap_figure", "hops_figure", "hops_heatmap", "token_heatmap"]
 
@@ -63,27 +63,17 @@ def token_heatmap(
     ValueError
         If lengths differ, a score is infinite, or one is negative without ``diverging``.
     """
-    values = as_scores(scores, len(tokens), diverging)
-    keep = shown_tokens(values, labels if labels is not None else [""] * len(tokens), budget)
-    return _wrap([make_panel(title, tokens, values, labels, top_k=top_k, diverging=diverging, keep=keep)])
+    panel = make_panel(title, tokens, scores, labels, top_k=top_k, diverging=diverging, budget=budget)
+    return _wrap([panel])
 
 
 def hops_heatmap(sample: Sample, attribution: Attribution, *, top_k: int = 10, budget: int | None = None) -> str:
-    """Hop 1, hop 2 and their difference side by side, as HTML (Fig. 3).
+    """Hop 1 (``attribution.hops[0]``), hop 2 and their difference side by side, as one ``<div>`` (Fig. 3).
 
     Parameters
     ----------
-    sample : Sample
-        With display tokens.
-    attribution : Attribution
-        With hops. ``attribution.hops[0]`` is the paper's Hop 1.
     top_k, budget
         See `token_heatmap`.
-
-    Returns
-    -------
-    str
-        One ``<div>``.
 
     Raises
     ------
@@ -103,38 +93,37 @@ def _wrap(panels: list[Panel]) -> str:
 def _panel(panel: Panel) -> str:
     """Title, legend and blocks of one panel."""
     title = f'<div style="font-weight:bold">{escape(visible(panel.title))}</div>' if panel.title else ""
-    blocks = "".join(_block(caption, cells) for caption, cells in panel.blocks())
+    blocks = "".join(_block(caption, boxes) for caption, boxes in panel.blocks())
     return title + _legend(panel) + blocks
 
 
 def _legend(panel: Panel) -> str:
     """Colour scale in words and swatches."""
-    marks = np.linspace(-1 if panel.diverging else 0, 1, 5) * panel.limit
-    swatches = "".join(
-        f'<span style="background:{colour_of(m, panel.limit, panel.diverging)};padding:0 4px">{m:.1e}</span>'
-        for m in marks
-    )
+    swatches = ""
+    for score in np.linspace(-1 if panel.diverging else 0, 1, 5) * panel.limit:
+        colour = colour_of(score, panel.limit, panel.diverging)
+        swatches += f'<span style="background:{colour};padding:0 4px">{score:.1e}</span>'
     return f'<div style="font-size:10px">{swatches} underlined: highest scores</div>'
 
 
-def _block(caption: str, cells: list[Cell]) -> str:
+def _block(caption: str, boxes: list[TokenBox]) -> str:
     """One segment, set apart by a coloured edge and its name."""
-    colour = SEGMENT_COLOURS.get(cells[0].label, "#8C8C8C")
+    colour = SEGMENT_COLOURS.get(boxes[0].label, "#8C8C8C")
     edge = f"border-left:4px solid {colour};padding-left:6px;margin-top:6px"
     name = f'<div style="font-size:10px;font-weight:bold">{escape(caption)}</div>' if caption else ""
-    return f'<div style="{edge}">{name}<div style="{_TOKENS}">{"".join(map(_token, cells))}</div></div>'
+    return f'<div style="{edge}">{name}<div style="{_TOKENS}">{"".join(map(_token, boxes))}</div></div>'
 
 
-def _token(cell: Cell) -> str:
+def _token(box: TokenBox) -> str:
     """One token with its tooltip."""
-    score = "not scored" if np.isnan(cell.score) else f"score {cell.score:.3g}"
-    where = f"tokens {cell.start}–{cell.stop - 1}" if cell.folded else f"token {cell.start}"
-    rank = f" · rank {cell.rank}" if cell.rank else ""
-    tip = escape(f"{where} · {score}{rank}" + (f" · {cell.label}" if cell.label else ""))
-    style = ["color:#5c5c5c"] if cell.folded else []
-    if cell.colour != "#ffffff":
-        style.append(f"background:{cell.colour}")
-    if cell.rank:
+    score = "not scored" if np.isnan(box.score) else f"score {box.score:.3g}"
+    where = f"tokens {box.start}–{box.stop - 1}" if box.folded else f"token {box.start}"
+    rank = f" · rank {box.rank}" if box.rank else ""
+    tip = escape(f"{where} · {score}{rank}" + (f" · {box.label}" if box.label else ""))
+    style = ["color:#5c5c5c"] if box.folded else []
+    if box.colour != "#ffffff":
+        style.append(f"background:{box.colour}")
+    if box.rank:
         style.append(_TOP)
-    look = f' style="{";".join(style)}"' if style else ""
-    return f'<span{look} title="{tip}">{escape(visible(cell.text))}</span>'
+    attribute = f' style="{";".join(style)}"' if style else ""
+    return f'<span{attribute} title="{tip}">{escape(visible(box.text))}</span>'

@@ -1,11 +1,11 @@
-"""Whose the scores of a trace are: each message's, the reasoning's, the template's; and when to doubt them."""
+"""Scores of a trace by message, reasoning, answer and template, and reasons to doubt them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import groupby
 
 import numpy as np
 import pandas as pd
@@ -13,104 +13,99 @@ import pandas as pd
 from ..attribution import Attribution
 from ..sample import Sample, Span
 from ..text.locate import THINK_CLOSE, THINK_OPEN
+from ..text.offsets import char_spans_to_token_mask, display_spans
 
 TEMPLATE, REST = "template", "rest of response"
 _THINK = re.compile(f"{re.escape(THINK_OPEN)}|{re.escape(THINK_CLOSE)}")
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[[A-Z_/]+\]")  # a token of its own that reads like this is no word
-# Shares from which a reader should look twice. Judgement, not theory: below them the note would be on every trace.
+# Shares from which on a note is given. Judgement, not theory: with lower ones every trace would have the note.
 ON_TEMPLATE, ON_FIRST, ON_MARKS = 0.5, 0.15, 0.35
 
 
 @dataclass(frozen=True)
 class Part:
-    """A run of tokens that is one message, the reasoning, the answer, or the template around them.
+    """A run of tokens that is one message, the reasoning, the answer, or the template around them."""
 
-    Parameters
-    ----------
-    name : str
-        Such as ``user``, ``2 assistant`` (the second message of a conversation), ``reasoning``, ``template``.
-    role : str
-        ``system``, ``user``, ``assistant``, ``tool``, …; ``reasoning``, ``output``, ``template``, or ``rest of
-        response`` for words of the response that are neither T nor O.
-    kind : {"input", "reasoning", "output", "context"}
-        What its tokens count as.
-    span : (int, int)
-        Token range.
-    """
-
-    name: str
-    role: str
-    kind: str
+    name: str  # such as "user", "2 assistant" (the second message of a conversation), "reasoning", "template"
+    role: str  # of a message; else "reasoning", "output", "template", or "rest of response": words neither of T nor O
+    kind: str  # "input", "reasoning", "output" or "context"
     span: Span
 
 
 def parts(sample: Sample) -> list[Part]:
-    """Parts that tile the context of a sample; a sample without messages is one of the user."""
-    (first, last), segments = sample.segments.prompt, sample.segments
+    """Parts that tile the context of a sample; a sample without messages has one, the user's."""
+    tiled, position = [], 0
+    for part in _named_parts(sample):
+        start, stop = part.span
+        if start < stop:
+            tiled += [*_between(sample, (position, start)), part]
+            position = stop
+    return [*tiled, *_between(sample, (position, len(sample)))]
+
+
+def _named_parts(sample: Sample) -> Iterator[Part]:
+    """Messages, reasoning and output; some may be empty."""
+    first, last = sample.segments.prompt
     messages = sample.metadata.get("messages") or [{"role": "user", "start": first, "stop": last}]
-    named = []
     for number, message in enumerate(messages, start=1):
-        span = (message["start"], message["stop"])
+        role, span = message["role"], (message["start"], message["stop"])
         kind = "input" if first <= span[0] and span[1] <= last else "context"
-        name = message["role"] if len(messages) == 1 else f"{number} {message['role']}"
-        named.append(Part(name, message["role"], kind, span))
-    named += [
-        Part(name, name, name, span) for name, span in (("reasoning", segments.reasoning), ("output", segments.output))
-    ]
-    tiled, at = [], 0
-    for part in named:
-        if part.span[0] == part.span[1]:
-            continue
-        tiled += [*_between(sample, (at, part.span[0])), part]
-        at = part.span[1]
-    return [*tiled, *_between(sample, (at, len(sample)))]
+        yield Part(role if len(messages) == 1 else f"{number} {role}", role, kind, span)
+    yield Part("reasoning", "reasoning", "reasoning", sample.segments.reasoning)
+    yield Part("output", "output", "output", sample.segments.output)
 
 
 def _between(sample: Sample, gap: Span) -> Iterator[Part]:
-    """Parts of a gap: the template, and in the response whatever words are neither T nor O."""
-    said = range(max(gap[0], sample.response[0]), gap[1])
-    tokens = [sample.tokens[i] for i in said] if sample.tokens else []
-    begins = [0, *accumulate(map(len, tokens))]
-    marks = [match.span() for match in _THINK.finditer("".join(tokens))]
+    """Parts of a gap: the template, and in the response the words that are neither T nor O."""
+    first = max(gap[0], sample.response[0])  # of the response
+    tokens = sample.tokens[first : gap[1]] if sample.tokens else []
+    tags = [match.span() for match in _THINK.finditer("".join(tokens))]
+    in_tag = char_spans_to_token_mask(display_spans(tokens), tags).tolist()
     names = [TEMPLATE] * (gap[1] - gap[0] - len(tokens))
-    for token, a, b in zip(tokens, begins, begins[1:], strict=False):
-        if not token.strip():  # white space goes with what stands before it
+    for token, tagged in zip(tokens, in_tag, strict=True):
+        if not token.strip():  # white space goes with the token before it
             names.append(names[-1] if names else TEMPLATE)
         else:
-            special = _SPECIAL.fullmatch(token.strip()) or any(a < stop and start < b for start, stop in marks)
-            names.append(TEMPLATE if special else REST)
+            names.append(TEMPLATE if tagged or _SPECIAL.fullmatch(token.strip()) else REST)
     runs = groupby(range(*gap), key=lambda i: (names[i - gap[0]], i >= sample.response[0]))
     for (name, _), run in runs:
-        start, *others = run
-        yield Part(name, name, "context", (start, start + len(others) + 1))
+        positions = list(run)
+        yield Part(name, name, "context", (positions[0], positions[-1] + 1))
+
+
+def labels(sample: Sample) -> list[str]:
+    """Name of each token's part for a heatmap, [N]; a single user's message is named ``prompt``."""
+    names = []
+    for part in parts(sample):
+        name = "prompt" if part.name == "user" else part.name
+        names += ["context" if part.kind == "context" else name] * (part.span[1] - part.span[0])
+    return names
 
 
 def importance(sample: Sample, attribution: Attribution) -> np.ndarray:
     """Score of every input token, float64 [N]; NaN at all others, the template's between two messages included."""
     values = np.full(len(sample), np.nan)
-    start = sample.segments.prompt[0]
+    offset = sample.segments.prompt[0]
     for part in parts(sample):
         if part.kind == "input":
-            a, b = part.span
-            values[a:b] = attribution.scores[a - start : b - start].double().numpy()
+            start, stop = part.span
+            values[start:stop] = attribution.scores[start - offset : stop - offset].double().numpy()
     return values
 
 
 def shares(sample: Sample, attribution: Attribution, by: str = "message") -> pd.DataFrame:
-    """How the scores divide among messages or roles, the reasoning, the answer and the template.
+    """Scores by message or role, reasoning, answer and template.
 
     Parameters
     ----------
-    sample : Sample
-    attribution : Attribution
     by : {"message", "role"}
-        One row a message, or one a role.
+        One row per message, or one per role.
 
     Returns
     -------
     pandas.DataFrame
-        ``part, tokens, share`` and ``hop 1, hop 2, …``: the part of the input's importance (by magnitude, where
-        scores are signed; NaN for what is no input), and of each hop's mass. Every column of shares sums to 1.
+        ``part, tokens, share`` and ``hop 1, hop 2, …``: the share of the input's importance (by magnitude where
+        scores are signed; NaN outside the input) and of each hop's mass. Every column of shares sums to 1.
 
     Raises
     ------
@@ -123,59 +118,70 @@ def shares(sample: Sample, attribution: Attribution, by: str = "message") -> pd.
     total = np.nansum(values) or 1.0
     rows = []
     for part in parts(sample):
-        a, b = part.span
-        row = {"part": part.role if by == "role" else part.name, "tokens": b - a}
-        row["share"] = float(values[a:b].sum() / total)
+        start, stop = part.span
+        row = {"part": part.role if by == "role" else part.name, "tokens": stop - start}
+        row["share"] = float(values[start:stop].sum() / total)
         for k, hop in enumerate(attribution.hops, start=1):
-            row[f"hop {k}"] = float(hop.scores[a:b].double().sum() / hop.scores.double().sum())
+            row[f"hop {k}"] = float(hop.scores[start:stop].double().sum() / hop.scores.double().sum())
         rows.append(row)
-    whole = lambda column: column.sum(min_count=1)  # noqa: E731 - nothing but NaN stays NaN
-    return pd.DataFrame(rows).groupby("part", sort=False).agg(whole).reset_index()
+    groups = pd.DataFrame(rows).groupby("part", sort=False)
+    return groups.agg(lambda column: column.sum(min_count=1)).reset_index()  # a sum of NaN alone is NaN
 
 
 def special_in_input(sample: Sample, special_ids: Collection[int]) -> list[str]:
-    """Special tokens that the messages' own words hold, in order: the model read them as marks of its template."""
-    inside = [i for part in parts(sample) if part.kind == "input" for i in range(*part.span)]
-    return list(dict.fromkeys(sample.tokens[i].strip() for i in inside if int(sample.input_ids[i]) in special_ids))
+    """Special tokens within the messages' own words, in order: the model reads them as marks of its template."""
+    special = []
+    for part in parts(sample):
+        if part.kind == "input":
+            special += [sample.tokens[i].strip() for i in range(*part.span) if int(sample.input_ids[i]) in special_ids]
+    return list(dict.fromkeys(special))
 
 
 def cautions(sample: Sample, attribution: Attribution) -> list[str]:
     """Sentences on why these scores may say less than they seem to; empty where nothing stands out."""
-    notes = [
-        f"Message {number} ({message['role']}) is not in what the model read: its chat template leaves it out."
-        for number, message in enumerate(sample.metadata.get("messages", []), start=1)
-        if message["start"] == message["stop"]
-    ]
+    return [*_notes_on_the_text(sample, attribution), *_notes_on_the_scores(sample, attribution)]
+
+
+def _notes_on_the_text(sample: Sample, attribution: Attribution) -> Iterator[str]:
+    """Messages that the model did not read, and special tokens among the words of others."""
+    for number, message in enumerate(sample.metadata.get("messages", []), start=1):
+        if message["start"] == message["stop"]:
+            role = message["role"]
+            yield f"Message {number} ({role}) is not in what the model read: its chat template leaves it out."
     special = attribution.metadata.get("special_in_input", [])
     if special:
-        notes.append(
+        yield (
             f"The input's own words hold {', '.join(special)}: the model reads such a special token as a mark of the "
             "template and not as text, so what stands behind it may not count as the user's."
         )
+
+
+def _notes_on_the_scores(sample: Sample, attribution: Attribution) -> Iterator[str]:
+    """Shares of the template, of the first token and of punctuation that are too large to be about the words."""
     if attribution.hops:
         frame = shares(sample, attribution, by="role").set_index("part")
         template = float(frame["hop 1"].get(TEMPLATE, 0.0))
         if template >= ON_TEMPLATE:
-            notes.append(
+            yield (
                 f"{template:.0%} of the first hop's mass lies on the template and special tokens: "
                 "what is left for the input is a small part of the whole."
             )
-    values = np.abs(importance(sample, attribution))
+    values = np.abs(importance(sample, attribution))  # [N]
     total = np.nansum(values)
     if not total > 0:
-        return [*notes, "No score lies on the input: the answer does not rest on it, as far as this method can tell."]
-    first = float(values[np.flatnonzero(~np.isnan(values))[0]] / total)
+        yield "No score lies on the input: the answer does not rest on it, as far as this method can tell."
+        return
+    first = float(values[~np.isnan(values)][0] / total)
     if first >= ON_FIRST:
-        notes.append(
+        yield (
             f"{first:.0%} of the input's score lies on its first token: models often attend to the first token "
             "when they need nothing from it."
         )
     # A token without text is part of a character that stands with the token before it.
-    marks = np.array([bool(token) and not re.search(r"\w", token) for token in sample.tokens or []], dtype=bool)
-    on_marks = float(np.nansum(values[marks]) / total) if len(marks) else 0.0
+    punctuation = np.array([bool(token) and not re.search(r"\w", token) for token in sample.tokens or []], dtype=bool)
+    on_marks = float(np.nansum(values[punctuation]) / total) if len(punctuation) else 0.0
     if on_marks >= ON_MARKS:
-        notes.append(
+        yield (
             f"{on_marks:.0%} of the input's score lies on punctuation and white space: such tokens collect what was "
             "said before them, so read their neighbours."
         )
-    return notes

@@ -1,4 +1,4 @@
-"""A trace as one HTML page: choose a sentence of the response, see what it came from.
+"""A trace as one HTML page: a reader chooses a sentence of the response and sees its scores.
 
 The page holds its text, its quantised scores and its script; a content security policy keeps it from loading anything
 and from running any script but its own. Text enters as JSON and is drawn as text nodes, so no prompt can become markup.
@@ -32,21 +32,11 @@ _ALPHABET = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0
 
 @dataclass(frozen=True)
 class PageTarget:
-    """A passage that a reader may choose, and what it rests on.
+    """A passage that a reader may choose, and its attribution."""
 
-    Parameters
-    ----------
-    span : (int, int)
-        Token range in the response.
-    attribution : Attribution
-        As of ``sample.with_output(span)``.
-    notes : list of str
-        What to beware of in its scores.
-    """
-
-    span: Span
-    attribution: Attribution
-    notes: list[str]
+    span: Span  # tokens of the response
+    attribution: Attribution  # of ``sample.with_output(span)``
+    notes: list[str]  # reasons to doubt its scores
 
 
 def trace_page(sample: Sample, parts: Sequence[Part], targets: Sequence[PageTarget], model_name: str) -> str:
@@ -54,13 +44,10 @@ def trace_page(sample: Sample, parts: Sequence[Part], targets: Sequence[PageTarg
 
     Parameters
     ----------
-    sample : Sample
-        With display tokens.
     parts : sequence of Part
         Messages, reasoning, answer and template, as they tile the context (`message_shares.parts`).
     targets : sequence of PageTarget
         The whole answer first, then the sentences of the response.
-    model_name : str
 
     Raises
     ------
@@ -111,7 +98,7 @@ def quantised(scores: torch.Tensor, first: int = 0) -> dict[str, Any]:
 
 
 def _payload(sample: Sample, parts: Sequence[Part], targets: Sequence[PageTarget]) -> dict[str, Any]:
-    """What the script reads; trace_scores.js says what its fields are."""
+    """Data of the script; trace_scores.js describes its fields."""
     return {
         "tokens": [visible(token) if token else "" for token in sample.tokens],
         "parts": [

@@ -23,7 +23,7 @@ def schema() -> dict[str, Any]:
 def as_dict(
     sample: Sample, attribution: Attribution, model_name: str, targets: list[tuple[Span, Attribution]]
 ) -> dict[str, Any]:
-    """Everything a trace holds, JSON-ready."""
+    """A trace, JSON-ready."""
     segments = sample.segments
     return {
         "format": FORMAT,
@@ -50,27 +50,33 @@ def from_dict(data: Any) -> tuple[Sample, Attribution, str, list[tuple[Span, Att
     ValueError
         If the format is another one, or something is missing or does not fit the rest.
     """
-    found = data.get("format") if isinstance(data, dict) else None
-    if found != FORMAT:
-        raise ValueError(f"this is no trace of format {FORMAT} (its format is {found!r}): trace the text again")
+    version = data.get("format") if isinstance(data, dict) else None
+    if version != FORMAT:
+        raise ValueError(f"this is no trace of format {FORMAT} (its format is {version!r}): trace the text again")
     try:
-        sample = Sample(
-            torch.tensor(data["input_ids"], dtype=torch.long),
-            Segments(**{name: tuple(span) for name, span in data["segments"].items()}),
-            response=tuple(data["response"]),
-            tokens=data["tokens"] or None,
-            sentences=[tuple(span) for span in data["sentences"]] or None,
-            mask_token_id=data["mask_token_id"],
-            metadata={"messages": data["messages"]} if data["messages"] else {},
-        )
-        odd = next((token for token in sample.tokens or [] if not isinstance(token, str)), None)
-        if odd is not None or not isinstance(data["model"], str):
-            raise TypeError(f"{data['model'] if odd is None else odd!r} is no text")
+        sample = _sample(data)
+        if not isinstance(data["model"], str):
+            raise TypeError(f"{data['model']!r} is no text")
         attribution = _attribution(data, sample, data)
         targets = [(tuple(t["span"]), _attribution(t, sample.with_output(t["span"]), data)) for t in data["targets"]]
         return sample, attribution, data["model"], targets
     except (KeyError, TypeError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
         raise ValueError(f"the trace is damaged: {type(error).__name__} {error}") from error
+
+
+def _sample(data: dict[str, Any]) -> Sample:
+    for token in data["tokens"] or []:
+        if not isinstance(token, str):
+            raise TypeError(f"{token!r} is no text")
+    return Sample(
+        torch.tensor(data["input_ids"], dtype=torch.long),
+        Segments(**{name: tuple(span) for name, span in data["segments"].items()}),
+        response=tuple(data["response"]),
+        tokens=data["tokens"] or None,
+        sentences=[tuple(span) for span in data["sentences"]] or None,
+        mask_token_id=data["mask_token_id"],
+        metadata={"messages": data["messages"]} if data["messages"] else {},
+    )
 
 
 def _attribution_dict(attribution: Attribution) -> dict[str, Any]:
@@ -88,23 +94,22 @@ def _attribution_dict(attribution: Attribution) -> dict[str, Any]:
     }
 
 
-def _attribution(data: dict[str, Any], sample: Sample, whole: dict[str, Any]) -> Attribution:
-    """One target's scores, with the method and the options of the file; ValueError where lengths do not fit."""
+def _attribution(data: dict[str, Any], sample: Sample, trace: dict[str, Any]) -> Attribution:
+    """Attribution of one target, with method and options of the trace; ValueError where it does not fit the sample."""
     hops = [Hop(torch.tensor(h["scores"]), tuple(h["target"]), torch.tensor(h["weights"])) for h in data["hops"]]
     lengths = {"scores": (len(data["scores"]), len(sample.prompt_ids)), "flow": (len(data["flow"]), len(hops))}
     for k, hop in enumerate(hops):
         lengths[f"scores of hop {k}"] = (len(hop.scores), len(sample))
         lengths[f"weights of hop {k}"] = (len(hop.weights), hop.target[1] - hop.target[0])
-    for name, (found, expected) in lengths.items():
-        if found != expected:
-            raise ValueError(f"the trace is damaged: {found} {name} where {expected} belong")
-    scores = torch.tensor(data["scores"])
-    if not all(values.isfinite().all() for hop in hops for values in (hop.scores, hop.weights)) or not (
-        scores.isfinite().all() and torch.tensor(data["flow"]).isfinite().all()
-    ):
+    for name, (length, expected) in lengths.items():
+        if length != expected:
+            raise ValueError(f"the trace is damaged: {length} {name} where {expected} belong")
+    scores, flow = torch.tensor(data["scores"]), torch.tensor(data["flow"])
+    numbers = [scores, flow, *(hop.scores for hop in hops), *(hop.weights for hop in hops)]
+    if not all(values.isfinite().all() for values in numbers):
         raise ValueError("the trace is damaged: some scores are not finite")
-    metadata = {"options": whole["options"], **data["metadata"]}
-    return Attribution(scores, whole["method"], data["seconds"], hops, data["flow"], metadata)
+    metadata = {"options": trace["options"], **data["metadata"]}
+    return Attribution(scores, trace["method"], data["seconds"], hops, data["flow"], metadata)
 
 
 def _numbers(values: torch.Tensor) -> list[float]:
@@ -113,7 +118,7 @@ def _numbers(values: torch.Tensor) -> list[float]:
 
 
 def _plain(value: Any) -> Any:
-    """Tuples as lists, names as text: what JSON gives back."""
+    """The value after a round trip through JSON: tuples as lists, names as text."""
     return json.loads(json.dumps(value, default=str))
 
 

@@ -52,8 +52,8 @@ def without_marks(text):
 @example("x" * 20_000)
 def test_offsets_cover_the_text_that_ids_spell(tok, text):
     ids, _ = tokenise(tok, text)
-    said, offsets = decode_with_offsets(tok, ids)
-    assert said == text and len(offsets) == len(ids)
+    decoded, offsets = decode_with_offsets(tok, ids)
+    assert decoded == text and len(offsets) == len(ids)
     assert all(a < b and text[a:b] for a, b in offsets) and [a for a, _ in offsets] == sorted(a for a, _ in offsets)
     covered = {i for a, b in offsets for i in range(a, b)}
     assert covered == set(range(len(text)))
@@ -63,9 +63,9 @@ def test_offsets_cover_the_text_that_ids_spell(tok, text):
 @given(st.lists(st.integers(0, 299), min_size=1, max_size=40))
 def test_any_ids_have_offsets(tok, ids):
     """Ids that a model may write, half characters among them."""
-    said, offsets = decode_with_offsets(tok, ids)
-    assert len(offsets) == len(ids) and all(0 <= a <= b <= len(said) for a, b in offsets)
-    assert offsets[-1][1] == len(said)
+    decoded, offsets = decode_with_offsets(tok, ids)
+    assert len(offsets) == len(ids) and all(0 <= a <= b <= len(decoded) for a, b in offsets)
+    assert offsets[-1][1] == len(decoded)
 
 
 @settings(MANY, max_examples=100)
@@ -156,11 +156,11 @@ def test_a_token_is_marked_exactly_where_it_shares_a_character(offsets, start, s
 @given(st.sampled_from(sorted(set(SCORERS) - {"unit_tests", "exact_set"})), TEXTS, TEXTS)
 @example("qa_match", "3,14", "3.14")
 @example("boxed", "(", "\\boxed{(}")
-def test_any_answer_gets_a_score_between_0_and_1(scorer, answer, said):
-    found = score(Example(id="x", task="t", cell="c", prompt="p", answers=(answer,), scorer=scorer), said)
+def test_any_answer_gets_a_score_between_0_and_1(scorer, answer, response):
+    found = score(Example(id="x", task="t", cell="c", prompt="p", answers=(answer,), scorer=scorer), response)
     assert isinstance(found, float) and 0 <= found <= 1
     if scorer == "substring_recall":
-        assert found == float(re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", said, re.IGNORECASE) is not None)
+        assert found == float(re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", response, re.IGNORECASE) is not None)
 
 
 @settings(MANY, max_examples=30)

@@ -41,10 +41,10 @@ def words(rendered):
 
 @pytest.mark.parametrize("template", [True, False])
 def test_every_message_is_located(tok, template):
-    conversation, said = split_transcript(AGENT)
+    conversation, answer = split_transcript(AGENT)
     rendered = render_prompt(tok, conversation, template=template, whole=True)
     call = "[call hours {'what': 'breakfast'}]" if template else ""
-    assert said == "At 7:00. Bye."
+    assert answer == "At 7:00. Bye."
     assert words(rendered) == [
         ("system", "Use the tools."), ("user", "Hi. When is breakfast?"), ("assistant", call),
         ("tool", "breakfast 7:00"), ("user", "Hi. So when?"),
@@ -227,9 +227,9 @@ class Writes:
         self.letter, self.end, self.length = tok.convert_tokens_to_ids("a"), tok.eos_token_id, length
 
     def __call__(self, ids, max_new_tokens, **_):
-        self.asked = max_new_tokens
-        said = ([self.letter] * (self.length - 1) + [self.end])[:max_new_tokens]
-        return torch.cat([ids, torch.tensor([said])], dim=1)
+        self.max_new_tokens = max_new_tokens
+        written = ([self.letter] * (self.length - 1) + [self.end])[:max_new_tokens]
+        return torch.cat([ids, torch.tensor([written])], dim=1)
 
 
 def test_an_answer_is_generated_within_the_context_only(tok, monkeypatch):
@@ -238,22 +238,22 @@ def test_an_answer_is_generated_within_the_context_only(tok, monkeypatch):
     for length in (8, 20):  # they fit, whatever was allowed
         monkeypatch.setattr(small, "generate", Writes(tok, length))
         result = trace(small, tok, PROMPT)
-        assert small.generate.asked == 20 and len(result.sample) == n_prompt + length
+        assert small.generate.max_new_tokens == 20 and len(result.sample) == n_prompt + length
     monkeypatch.setattr(small, "generate", Writes(tok, 21))
     with pytest.raises(ValueError, match=f"the prompt has {n_prompt} tokens, .* reads {n_prompt + 20} .* the 20 left"):
         trace(small, tok, PROMPT)
-    assert small.generate.asked == 20  # no token was generated for nothing
+    assert small.generate.max_new_tokens == 20  # no token was generated for nothing
     assert len(trace(small, tok, PROMPT, max_new_tokens=20).sample) == n_prompt + 20  # as the message advises
 
 
 def test_special_tokens_in_the_users_words_are_told(tok, model, tmp_path):
     talk = [{"role": "user", "content": "Is it <|end|> 7261?"}, {"role": "tool", "content": "<|end|><|start|> 7261."}]
-    for prompt, said in (("Is it <|end|> 7261?", "<|end|>"), (talk, "<|end|>, <|start|>")):
+    for prompt, special in (("Is it <|end|> 7261?", "<|end|>"), (talk, "<|end|>, <|start|>")):
         result = trace(model, tok, prompt, RESPONSE)
-        assert f"The input's own words hold {said}: the model reads such a special token" in result.cautions()[0]
+        assert f"The input's own words hold {special}: the model reads such a special token" in result.cautions()[0]
         read = Trace.from_json(result.to_json(tmp_path / "t.json"))
         assert read.cautions() == result.cautions()  # and the page of each sentence has it as well
-        assert all(t.attribution.metadata["special_in_input"] == said.split(", ") for t in read.targets)
+        assert all(t.attribution.metadata["special_in_input"] == special.split(", ") for t in read.targets)
     clean = trace(model, tok, "Is it < end > 7261?", RESPONSE)
     assert not any("special token as" in note for note in clean.cautions())
 

@@ -35,10 +35,10 @@ def built(example: Example) -> Sample:
 
 def check_marked(example: Example) -> None:
     """The question is the rest of the prompt, begins as its template does, and is found among the tokens."""
-    asked = example.prompt[example.question :]
+    question = example.prompt[example.question :]
     begins = BEGINS[example.cell]
-    assert asked.startswith(begins) and begins not in asked[len(begins) :]
-    assert question_of(built(example)) == asked.strip()
+    assert question.startswith(begins) and begins not in question[len(begins) :]
+    assert question_of(built(example)) == question.strip()
 
 
 @pytest.mark.parametrize("cell", ["mq_q2", "mv_v2", "h2_c3"])
@@ -65,11 +65,11 @@ def test_real_records_mark_their_question(kind):
     if data_dir() is None:
         pytest.skip("no real records")
     _, records = folder_records(kind, data_dir())
-    asked = [record.get("question") for record in records]
+    questions = [record.get("question") for record in records]
     for example in task_examples(kind, None, source="folder", folder=data_dir(), seed=None):
         text = example.prompt[example.question :]
         assert text.startswith(BEGINS[kind])
-        assert kind == "exercism" or text.removeprefix("Question: ") in asked
+        assert kind == "exercism" or text.removeprefix("Question: ") in questions
 
 
 @pytest.mark.parametrize("kind", ["gsm8k", "math500"])
@@ -78,14 +78,14 @@ def test_real_problems_ask_where_their_words_do(kind):
         pytest.skip("no real records")
     for example in task_examples(kind, None, source="folder", folder=data_dir(), seed=None):
         sample = built(example)
-        asked = question_of(sample)
-        words = asked.lower().split("[asy]")[0]
-        told = ("find", "compute", "what", "how", "determine", "simplify", "evaluate", "express", "solve", "calculate",
-                "convert", "enter", "which", "is ", "write", "if ", "factor", "rationalize")  # fmt: skip
-        assert "?" in words or any(word in words for word in told), asked
+        question = question_of(sample)
+        words = question.lower().split("[asy]")[0]
+        asking = ("find", "compute", "what", "how", "determine", "simplify", "evaluate", "express", "solve",
+                  "calculate", "convert", "enter", "which", "is ", "write", "if ", "factor", "rationalize")  # fmt: skip
+        assert "?" in words or any(word in words for word in asking), question
         before = "".join(sample.tokens[sample.segments.prompt[0] : question_start(sample)])
         if "?" in before:  # quoted, or asked in passing: the question itself follows
-            assert "?" in words or any(word in words for word in told[:4]), asked
+            assert "?" in words or any(word in words for word in asking[:4]), question
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from matplotlib.colors import to_rgb
 
 from flashtrace_lib import Sample, Segments
 from flashtrace_lib.attribution import Attribution, Hop
-from flashtrace_lib.viewer.colours import DIVERGING, DIVERGING_RANGE, INK, SEQUENTIAL, SEQUENTIAL_RANGE
+from flashtrace_lib.viewer.colours import DIVERGING, DIVERGING_RANGE, INK, SEQUENTIAL, SEQUENTIAL_RANGE, colour_of
 from flashtrace_lib.viewer.figure import heatmap_figure, hops_figure
 from flashtrace_lib.viewer.html import hops_heatmap, token_heatmap
-from flashtrace_lib.viewer.tokens import colour_of, make_panel, shown_tokens, top_ranks, visible
+from flashtrace_lib.viewer.tokens import make_panel, shown_tokens, top_ranks, visible
 
 HOSTILE = [
     "<script>alert('x')</script>",
@@ -193,7 +193,7 @@ def test_an_attention_sink_does_not_bleach_the_rest():
     scores[0], scores[100:120] = 0.9, 0.02
     panel = make_panel("", ["x"] * 200, scores, ["context"] + ["prompt"] * 199)
     assert panel.limit == pytest.approx(0.02)
-    assert panel.cells[110].colour == panel.cells[0].colour != panel.cells[50].colour
+    assert panel.boxes[110].colour == panel.boxes[0].colour != panel.boxes[50].colour
 
 
 def test_visible_keeps_plain_text():
@@ -213,12 +213,12 @@ def test_folding_keeps_the_high_scores_and_every_token_is_accounted_for():
     assert keep[300] and keep[295] and keep[705] and not keep[500]
     assert keep[20] and keep[919] and keep[920]  # where segments begin and end
     assert 20 < keep.sum() < 110
-    cells = make_panel("", [f"t{i} " for i in range(n)], scores, labels, keep=keep).cells
-    assert [c.start for c in cells[1:]] == [c.stop for c in cells[:-1]] and cells[-1].stop == n
-    assert sum(c.score for c in cells) == pytest.approx(scores.sum())
-    folded = [c for c in cells if c.folded]
-    assert folded and all(f"… {c.stop - c.start} tokens …" in c.text for c in folded)
-    assert all(len({labels[i] for i in range(c.start, c.stop)}) == 1 for c in cells)
+    boxes = make_panel("", [f"t{i} " for i in range(n)], scores, labels, keep=keep).boxes
+    assert [b.start for b in boxes[1:]] == [b.stop for b in boxes[:-1]] and boxes[-1].stop == n
+    assert sum(b.score for b in boxes) == pytest.approx(scores.sum())
+    folded = [b for b in boxes if b.folded]
+    assert folded and all(f"… {b.stop - b.start} tokens …" in b.text for b in folded)
+    assert all(len({labels[i] for i in range(b.start, b.stop)}) == 1 for b in boxes)
     page = token_heatmap([f"t{i} " for i in range(n)], scores, labels=labels, budget=60)
     assert "t300" in page and "t500" not in page
     assert shown_tokens(scores, labels, None).all() and shown_tokens(scores, labels, n).all()

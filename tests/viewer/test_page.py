@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from flashtrace_lib.viewer import page as pages
+from flashtrace_lib.viewer.colours import colour_of
 from flashtrace_lib.viewer.page import quantised
-from flashtrace_lib.viewer.tokens import colour_of
 from tests.support.trace_pages import folder, model, tok, traced  # noqa: F401 - fixtures
 from tests.viewer.test_heatmap import luminance
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from flashtrace_lib.attribution import Attribution, Method
 from flashtrace_lib.sample import Sample, Segments, Span
+from flashtrace_lib.text.offsets import CharSpan, display_spans, tokens_in
 
 TARGETS = ("last_line", "code")
 _FENCE = re.compile(r"```[^\n]*\n(.*?)(?:\n?```|$)", re.DOTALL)
@@ -21,19 +22,19 @@ def code_span(sample: Sample) -> Span:
     ValueError
         If the sample has no display tokens, or the block is empty.
     """
-    text, starts = _output_text(sample)
+    text, _ = _output_text(sample)
     blocks = list(_FENCE.finditer(text))
-    return _tokens(sample, starts, blocks[-1].span(1) if blocks else (0, len(text)))
+    return _tokens(sample, blocks[-1].span(1) if blocks else (0, len(text)))
 
 
 def last_line_span(sample: Sample) -> Span:
     """Token range of the last line of the code that is not blank; see `code_span`."""
-    text, starts = _output_text(sample)
+    text, chars = _output_text(sample)
     first = sample.segments.output[0]
     start, stop = code_span(sample)
-    begin = starts[start - first]
-    code = text[begin : starts[stop - first]].rstrip()
-    return _tokens(sample, starts, (begin + code.rfind("\n") + 1, begin + len(code)))
+    begin = chars[start - first][0]
+    code = text[begin : chars[stop - first - 1][1]].rstrip()
+    return _tokens(sample, (begin + code.rfind("\n") + 1, begin + len(code)))
 
 
 def with_target(sample: Sample, target: str) -> Sample:
@@ -89,21 +90,18 @@ class OnCode(Method):
         return self.method.attribute(model, with_target(sample, self.target))
 
 
-def _output_text(sample: Sample) -> tuple[str, list[int]]:
-    """Text of O, and where each of its tokens begins in it, with the end as one more."""
+def _output_text(sample: Sample) -> tuple[str, list[CharSpan]]:
+    """Text of O, and the characters of each of its tokens in it."""
     if sample.tokens is None:
         raise ValueError(f"sample {sample.id} has no display tokens: build it with text.build_sample")
-    starts, text = [0], ""
-    for token in sample.tokens[slice(*sample.segments.output)]:
-        text += token
-        starts.append(len(text))
-    return text, starts
+    tokens = sample.tokens[slice(*sample.segments.output)]
+    return "".join(tokens), display_spans(tokens)
 
 
-def _tokens(sample: Sample, starts: list[int], span: tuple[int, int]) -> Span:
-    """Tokens of O that share a character with ``span``."""
-    inside = [i for i, (a, b) in enumerate(zip(starts, starts[1:], strict=False)) if a < span[1] and b > span[0]]
-    if not inside:
+def _tokens(sample: Sample, span: CharSpan) -> Span:
+    """Tokens of O that share a character with ``span`` of its text."""
+    start, stop = tokens_in(_output_text(sample)[1], span)
+    if start == stop:
         raise ValueError(f"sample {sample.id}: the code of its response is empty")
     first = sample.segments.output[0]
-    return first + inside[0], first + inside[-1] + 1
+    return first + start, first + stop
