@@ -22,7 +22,6 @@ from ..paper_numbers import PAPER, RULER_CELLS
 from ..profiles import Profile
 from ..run import Run
 from ..samples import ruler_collections
-from ..statistics import rank_correlation
 from .reasoning_tasks import task_collection
 
 RULER = "ruler"  # the cell that pools all RULER cells, the paper's "RULER (Avg)"
@@ -211,9 +210,20 @@ def _means(frame: pd.DataFrame, cells: list[str], methods: list[str]) -> tuple[n
 def _agreement(first: np.ndarray, second: np.ndarray) -> list[dict[str, Any]]:
     """Both correlations of two tables of means [cells, methods], a row each."""
     n_cells, n_methods = first.shape
-    ranks = [pd.DataFrame(means).rank(axis=1).to_numpy().ravel() for means in (first, second)]  # within each cell
     correlations = {
-        "methods and cells": rank_correlation(first.ravel(), second.ravel()),
-        "methods within cells": float(pd.Series(ranks[0]).corr(pd.Series(ranks[1]))),
+        "methods and cells": _correlation(_ranks(first.reshape(1, -1)), _ranks(second.reshape(1, -1))),
+        "methods within cells": _correlation(_ranks(first), _ranks(second)),
     }
     return [{"over": over, "rho": rho, "methods": n_methods, "cells": n_cells} for over, rho in correlations.items()]
+
+
+def _ranks(rows: np.ndarray) -> np.ndarray:
+    """Ranks 1, 2, … within each row, flat; equal values share their mean rank."""
+    return pd.DataFrame(rows).rank(axis=1).to_numpy().ravel()
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> float:
+    """Pearson's correlation, exactly 0 where that of ranks is; NaN where one side does not vary."""
+    a, b = a - a.mean(), b - b.mean()
+    spread = np.sqrt((a**2).sum() * (b**2).sum())
+    return float((a * b).sum() / spread) if spread > 0 else np.nan
