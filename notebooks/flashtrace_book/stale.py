@@ -1,8 +1,8 @@
-"""Stored records that no notebook uses any more: found by what the last run of each notebook looked up, and removed.
+"""Find and remove stored records that no notebook uses any more.
 
-Settings change, samples are drawn anew, timed code is rewritten: what was stored under the old keys stays behind, and
-whoever reads a store as a whole (the claims, a reader with pandas) would take it for a result. While the book runs,
-every store notes the keys that are read or written; ``used.json`` beside the results keeps them by notebook.
+Settings change, samples are drawn anew, timed code is rewritten: records under the old keys stay behind, and a reader
+of a whole store (the claims, a user with pandas) would take them for results. While the book runs, every store logs
+the keys that are read or written; ``used.json`` beside the results keeps those of each notebook's last run.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ Keys = dict[str, list[str]]  # name of a store -> keys, sorted
 
 @contextmanager
 def noting_use(profile: str, notebook: str, book: list[str]) -> Iterator[list[bool]]:
-    """Note what the stores of a profile are asked for inside; kept as the notebook's where it succeeds.
+    """Log the keys of a profile's stores that are used inside; save them for the notebook if it succeeds.
 
     Parameters
     ----------
     profile, notebook : str
+        Names.
     book : list of str
-        All notebooks there are: entries of others are dropped.
+        Names of all notebooks of the book: entries of others are dropped.
 
     Yields
     ------
     list of bool
-        Append whether the notebook succeeded; what a failed one used says nothing of what it needs.
+        Append whether the notebook succeeded; a failed one has not used all that it needs.
     """
     succeeded: list[bool] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -54,17 +55,18 @@ def noting_use(profile: str, notebook: str, book: list[str]) -> Iterator[list[bo
 
 
 def _of_profile(profile: str, log: str) -> Keys:
-    """Keys by store, of the stores in the profile's folder alone."""
-    folder, found = paths.results_dir(profile).resolve(), {}
+    """Keys in a log, of the stores in the profile's folder alone."""
+    folder = paths.results_dir(profile).resolve()
+    by_store: dict[str, set[str]] = {}
     for line in log.splitlines():
         path, _, key = line.partition("\t")
         if Path(path).parent == folder:
-            found.setdefault(Path(path).stem, set()).add(key)
-    return {name: sorted(keys) for name, keys in sorted(found.items())}
+            by_store.setdefault(Path(path).stem, set()).add(key)
+    return {name: sorted(keys) for name, keys in sorted(by_store.items())}
 
 
 def used_keys(profile: str) -> dict[str, Keys]:
-    """What each notebook used when it last succeeded, by notebook; empty where none has run yet."""
+    """Keys that each notebook used when it last succeeded, by notebook; empty where none has run yet."""
     path = paths.results_dir(profile) / USED
     return files.read_json(path) if path.is_file() else {}
 
@@ -74,7 +76,6 @@ def unused(profile: Profile, book: list[str] | None = None) -> Keys:
 
     Parameters
     ----------
-    profile : Profile
     book : list of str, optional
         Names of all notebooks of the profile. Default: the book's.
 
@@ -95,12 +96,12 @@ def unused(profile: Profile, book: list[str] | None = None) -> Keys:
     for stores in by_notebook.values():
         for name, keys in stores.items():
             used.setdefault(name, set()).update(keys)
-    found = {}
+    unused_keys = {}
     for name in stored(profile.name):
         keys = set(Store(paths.results_dir(profile.name) / name).records()["key"]) - used.get(name, set())
         if keys:
-            found[name] = sorted(keys)
-    return found
+            unused_keys[name] = sorted(keys)
+    return unused_keys
 
 
 def stored(profile: str) -> list[str]:
@@ -111,14 +112,14 @@ def stored(profile: str) -> list[str]:
 
 
 def remove(profile: Profile, book: list[str] | None = None) -> Keys:
-    """Remove what `unused` finds, store by store, each atomically, and return it.
+    """Remove the records that `unused` finds, and return their keys.
 
-    A store that nothing of is used any more goes as a file.
+    Each store is rewritten atomically; one without records left is deleted.
     """
-    found = unused(profile, book)
-    for name, keys in found.items():
+    removed = unused(profile, book)
+    for name, keys in removed.items():
         store = Store(paths.results_dir(profile.name) / name)
         store.drop(keys)
         if not len(store):
             os.unlink(store.path)
-    return found
+    return removed
