@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from flashtrace_book import statistics
 from flashtrace_book.experiments import reasoning_tasks
 from flashtrace_book.figures import method_plots
 from flashtrace_book.profiles import HotpotProfile
@@ -121,6 +122,10 @@ def test_mean_with_interval():
     assert reasoning_tasks.mean_row(values) == {"mean": 3.5, "low": low, "high": high, "n": 6}
     few = reasoning_tasks.mean_row(values[:5])
     assert few["mean"] == 3.0 and few["n"] == 5 and np.isnan(few["low"]) and np.isnan(few["high"])
+    gain = statistics.mean_row(values, "gain", "gain_")
+    assert gain == {"gain": 3.5, "gain_low": low, "gain_high": high, "n": 6}
+    empty = statistics.mean_row([])
+    assert empty["n"] == 0 and np.isnan(empty["mean"]) and np.isnan(empty["low"])
 
 
 def test_hotpotqa_at_the_profiles_length_and_at_others(run, monkeypatch):
