@@ -15,6 +15,7 @@ from flashtrace_lib.attribution import Attribution, Hop
 from flashtrace_lib.fingerprints import sample_fingerprint
 from flashtrace_lib.sample import Sample, Span
 from flashtrace_lib.store import Store
+from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.responses import GENERATED, MARKS, Collection, can_think, collect
 from flashtrace_lib.tasks.ruler import ruler_examples
 from flashtrace_lib.tasks.ruler_problems import Keep
@@ -46,6 +47,16 @@ def ruler_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[
         )
     store.compact()
     return collections
+
+
+def collect_stored(
+    run: Run, store: str, examples: list[Example], model: torch.nn.Module, tokenizer: Any, n: int, **options: Any
+) -> Collection:
+    """Collection of ``n`` samples (`responses.collect`, with its options); responses are kept in a store of the run."""
+    responses = Store(run.store(store))
+    collection = collect(examples, model, tokenizer, n, store=responses, **options)
+    responses.compact()
+    return collection
 
 
 def ruler_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sample]:
@@ -156,11 +167,8 @@ def example_sample(run: Run, model: torch.nn.Module, tokenizer: Any, length: int
     examples = ruler_examples(
         "mq_q2", length, tokenizer, 10, seed=run.profile.seed + 1, haystack="noise", keep=held_out(run)
     )
-    store = Store(run.store("example_responses"))
-    mode = "direct" if can_think(tokenizer) else None
-    collection = collect(examples, model, tokenizer, 1, store=store, max_new_tokens=64, batch_size=5, mode=mode)
-    store.compact()
-    return collection.samples[0]
+    options = {"max_new_tokens": 64, "batch_size": 5, "mode": "direct" if can_think(tokenizer) else None}
+    return collect_stored(run, "example_responses", examples, model, tokenizer, 1, **options).samples[0]
 
 
 ALL = "all cells"

@@ -56,7 +56,7 @@ def test_the_profile_says_which_records_and_what_stands_in(run, monkeypatch, tmp
         return Collection(["sample"])
 
     monkeypatch.setattr(reasoning_tasks, "task_examples", examples)
-    monkeypatch.setattr(reasoning_tasks, "collect", answered)
+    monkeypatch.setattr("flashtrace_book.samples.collect", answered)
     monkeypatch.setenv("FLASHTRACE_DATA_DIR", str(tmp_path))
     with_reasoning(run, source="folder", samples=3, max_tries=7, max_new_tokens=9, fallback=UNFILTERED)
     assert reasoning_tasks.task_collection(run, None, None, "gsm8k").samples == ["sample"]
@@ -135,7 +135,7 @@ def test_hotpotqa_at_the_profiles_length_and_at_others(run, monkeypatch):
         asked.update(settings, n=n, cells={e.cell for e in examples}, tokens=[e.metadata["tokens"] for e in examples])
         return Collection(["sample"], {"tried": len(examples)})
 
-    monkeypatch.setattr(reasoning_tasks, "collect", answered)
+    monkeypatch.setattr("flashtrace_book.samples.collect", answered)
     tokenizer = load_tokenizer()
     run.profile = dataclasses.replace(run.profile, hotpotqa=HotpotProfile(length=300, samples=2, max_tries=3,
                                                                           long_samples=1))  # fmt: skip
@@ -154,13 +154,15 @@ def test_exercises_come_from_a_folder_where_the_rest_comes_from_the_hub(run, tmp
     write_records(tmp_path, 2)
     monkeypatch.setenv("FLASHTRACE_DATA_DIR", str(tmp_path))
     with_reasoning(run, source="hub", max_tries=2, samples=1)
-    monkeypatch.setattr(reasoning_tasks, "collect", lambda examples, *_, **__: Collection(examples))
+    monkeypatch.setattr("flashtrace_book.samples.collect", lambda examples, *_, **__: Collection(examples))
     found = reasoning_tasks.task_collection(run, None, None, "exercism")
     assert [e.scorer for e in found.samples] == ["unit_tests"] * 2
 
 
 def test_no_sample_is_an_error_that_says_what_to_do(run, monkeypatch):
-    monkeypatch.setattr(reasoning_tasks, "collect", lambda *_, **__: Collection([], {"tried": 4, "unfinished": 4}))
+    monkeypatch.setattr(
+        "flashtrace_book.samples.collect", lambda *_, **__: Collection([], {"tried": 4, "unfinished": 4})
+    )
     with pytest.raises(ValueError, match=r"no sample of gsm8k \(4 tried, 4 unfinished\): raise max_tries"):
         reasoning_tasks.task_collection(run, None, None, "gsm8k")
 

@@ -16,14 +16,14 @@ from flashtrace_lib.evaluation.results_table import summarise
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.datasets import documents_examples, task_examples
-from flashtrace_lib.tasks.responses import Collection, collect
+from flashtrace_lib.tasks.responses import Collection
 from flashtrace_lib.text.offsets import tokenise
 from flashtrace_lib.text.sentences import asking_from
 
 from .. import paths
 from ..methods import profile_methods
 from ..run import Run
-from ..samples import stored_attributions
+from ..samples import collect_stored, stored_attributions
 from ..statistics import mean_row, rank_correlation
 
 _SIX_DIGITS = 2e-5  # relative; tables keep six digits
@@ -53,18 +53,9 @@ def task_collection(run: Run, model: torch.nn.Module, tokenizer: Any, kind: str)
     examples = task_examples(kind, settings.max_tries, **_source(run, kind))
     if kind == "exercism":  # a solution that differs from the reference can be correct
         examples = [replace(example, scorer="unit_tests") for example in examples]
-    store = Store(run.store(f"{kind}_responses"))
-    collection = collect(
-        examples,
-        model,
-        tokenizer,
-        settings.samples,
-        store=store,
-        max_new_tokens=settings.max_new_tokens,
-        fallback=settings.fallback,
-    )
-    store.compact()
-    return _checked(collection, kind)
+    options = {"max_new_tokens": settings.max_new_tokens, "fallback": settings.fallback}
+    store = f"{kind}_responses"
+    return _checked(collect_stored(run, store, examples, model, tokenizer, settings.samples, **options), kind)
 
 
 def hotpotqa_collection(
@@ -104,18 +95,10 @@ def hotpotqa_collection(
         raise ValueError(f"no record of HotpotQA fits into {n_tokens} tokens ({counts}): raise the profile's length")
     if length is not None:
         examples = [replace(example, cell=f"hotpotqa_{length}") for example in examples]
-    store = Store(run.store("hotpotqa_responses"))
-    collection = collect(
-        examples,
-        model,
-        tokenizer,
-        settings.samples if length is None else settings.long_samples,
-        store=store,
-        max_new_tokens=settings.max_new_tokens,
-        fallback=run.profile.reasoning.fallback,
-        filtered=filtered,
-    )
-    store.compact()
+    n = settings.samples if length is None else settings.long_samples
+    fallback = run.profile.reasoning.fallback
+    options = {"max_new_tokens": settings.max_new_tokens, "fallback": fallback, "filtered": filtered}
+    collection = collect_stored(run, "hotpotqa_responses", examples, model, tokenizer, n, **options)
     return _checked(replace(collection, counts={**collection.counts, **refused}), "HotpotQA")
 
 
