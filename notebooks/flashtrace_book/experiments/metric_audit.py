@@ -1,6 +1,6 @@
-"""What the definition of a metric does to its numbers: hand-made curves, and stored ones under every definition.
+"""Effect of a metric's definition on its numbers: on synthetic curves, and on stored ones under every definition.
 
-Nothing here asks a model: deletion curves and scores are stored raw (`evaluation.evaluate`).
+No model is needed: deletion curves and scores are stored raw (`evaluation.evaluate`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 def hand_made_curves(steps: int = 20) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Responses whose scores can be worked out by hand, each with the share of the mass that is masked.
+    """Synthetic responses with scores that can be worked out by hand, each with the share of the mass that is masked.
 
     Returns
     -------
@@ -98,10 +98,10 @@ def variant_table(records: pd.DataFrame, metrics: Iterable[str] = ("rise", "mas"
     """
     parts = []
     for variant, options in VARIANTS.items():
-        options = dict(options)
-        leave_out = options.pop("flagged", "include") == "exclude"
-        frame = frame_from_records(records, tuple(metrics), **options)
-        frame = frame[~frame["flagged"].astype(bool)] if leave_out else frame
+        definition = {name: value for name, value in options.items() if name != "flagged"}
+        frame = frame_from_records(records, tuple(metrics), **definition)
+        if options.get("flagged") == "exclude":
+            frame = frame[~frame["flagged"].astype(bool)]
         means = frame.groupby(["metric", "method"], sort=False)["value"].agg(mean="mean", n="size").reset_index()
         means["rank"] = means.groupby("metric")["mean"].rank(method="min").astype(int)
         parts.append(means.assign(variant=variant))
@@ -109,7 +109,7 @@ def variant_table(records: pd.DataFrame, metrics: Iterable[str] = ("rise", "mas"
 
 
 def agreement_with_default(table: pd.DataFrame) -> pd.DataFrame:
-    """Spearman correlation of each variant's ranking of the methods with the first's; ``metric, variant, rho``."""
+    """Spearman's correlation of each variant's means of the methods with the first's: ``metric, variant, rho``."""
     default = next(iter(VARIANTS))
     rows = []
     for metric, part in table.groupby("metric", sort=False):
@@ -123,7 +123,7 @@ def agreement_with_default(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def temperature_table(records: pd.DataFrame, temperatures: Iterable[float] = TEMPERATURES) -> pd.DataFrame:
-    """MAS of each method with its scores sharpened or flattened; the ranking, and so RISE, does not move.
+    """MAS of each method with its scores sharpened or flattened, which changes neither the ranking nor RISE.
 
     Returns
     -------
@@ -134,23 +134,21 @@ def temperature_table(records: pd.DataFrame, temperatures: Iterable[float] = TEM
     for record in _with_curve(records):
         response = m.normalise_response(record["log_probs"])
         steps = len(record["log_probs"]) - 1
-        rows += [
-            {"method": record["method"], "temperature": t,
-             "mas": m.mas(response, m.cumulative(m.sharpen(record["scores"], t), steps))}
-            for t in temperatures
-        ]  # fmt: skip
+        for temperature in temperatures:
+            share = m.cumulative(m.sharpen(record["scores"], temperature), steps)
+            rows.append((record["method"], temperature, m.mas(response, share)))
     frame = pd.DataFrame(rows, columns=["method", "temperature", "mas"])
     return frame.groupby(["method", "temperature"], sort=False)["mas"].agg(mas="mean", n="size").reset_index()
 
 
 def recovery_table(records: pd.DataFrame) -> pd.DataFrame:
-    """Mean recovery under the choices that its definition leaves open.
+    """Mean recovery under each choice that its definition leaves open.
 
     Returns
     -------
     pandas.DataFrame
-        ``method, floor, ceil, later_first, tied``: K rounded down or up; ties broken in favour of the later token
-        instead of the earlier; and the share of input tokens whose score another one has as well.
+        ``method, floor, ceil`` (K rounded down or up), ``later_first`` (ties broken in favour of the later token
+        instead of the earlier), ``tied`` (share of input tokens whose score another one has as well).
     """
     rows = []
     for record in records.to_dict("records"):
@@ -163,7 +161,7 @@ def recovery_table(records: pd.DataFrame) -> pd.DataFrame:
                 "method": record["method"],
                 "floor": m.recovery_rate(scores, gold),
                 "ceil": m.recovery_rate(scores, gold, rounding="ceil"),
-                # ties keep the order they come in: of the reversed text, the later token first
+                # ties keep the order of the text: in the reversed text, the later token comes first
                 "later_first": m.recovery_rate(scores[::-1].copy(), gold[::-1].copy()),
                 "tied": counts[counts > 1].sum() / len(scores),
             }
@@ -174,7 +172,7 @@ def recovery_table(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def floor_table(records: pd.DataFrame) -> pd.DataFrame:
-    """How many RISE values lie on the floor of the grid, 1 / (2 K): ``method, floor, at_floor, n``."""
+    """Number of RISE values on the floor of the grid, 1 / (2 K): ``method, floor, at_floor, n``."""
     rows = []
     for record in _with_curve(records):
         floor = 1 / (2 * (len(record["log_probs"]) - 1))
@@ -186,9 +184,9 @@ def floor_table(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def flag_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Flagged samples by cell, from `evaluation.evaluate`; ``cell, flagged, n``. The same for every method.
+    """Number of flagged samples per cell of a frame of `evaluation.evaluate`: ``cell, flagged, n``.
 
-    A sample on which only some methods are flagged, since these rank nothing there, does not count.
+    A sample counts where every method is flagged; single methods are also flagged where they rank nothing.
     """
     curves = frame[frame["metric"].isin(["rise", "mas"])]
     each = curves.groupby(["cell", "sample"], sort=False)["flagged"].all().reset_index()
@@ -199,7 +197,7 @@ def flag_table(frame: pd.DataFrame) -> pd.DataFrame:
 def naive_rise_and_mas(record: Mapping[str, Any]) -> tuple[float, float]:
     """RISE and MAS of one record by loops over its raw columns, from the formulas alone.
 
-    A second derivation for the audit: shares no code with `metrics` and `schedule`.
+    A second derivation for the audit: shares no code with `metrics`.
     """
     s = [float(value) for value in record["log_probs"]]
     scores = [float(value) for value in record["scores"]]

@@ -1,8 +1,8 @@
 """The slow, literal version of one layer's scores, for readers and for live checks in the notebooks.
 
 Every loop of the paper's definition is written out: over source tokens, heads and target tokens. It reads the same
-captured queries, keys and values as the fast kernel; the independent oracle, from eager attention maps in float64,
-stands with the tests.
+captured queries, keys and values as the fast kernel; the tests have an independent oracle, from eager attention maps
+in float64.
 """
 
 from __future__ import annotations
@@ -22,8 +22,15 @@ def captured_maps(layer: LayerActivations, target: Span, first_row: int) -> torc
     """Attention rows α_hij of the target, all at once, shape [H, m, N]."""
     rows = slice(target[0] - first_row, target[1] - first_row)
     mask = None if layer.mask is None else layer.mask[rows]
-    how = {"scaling": layer.scaling, "softcap": layer.softcap, "sinks": layer.sinks}
-    return attention_rows(layer.q[:, rows], layer.k, target[0], mask=mask, **how)
+    return attention_rows(
+        layer.q[:, rows],
+        layer.k,
+        target[0],
+        mask=mask,
+        scaling=layer.scaling,
+        softcap=layer.softcap,
+        sinks=layer.sinks,
+    )
 
 
 @torch.inference_mode()
@@ -69,7 +76,7 @@ def naive_layer_scores(
 
 @dataclass
 class OverviewPanel:
-    """What Fig. 2 draws of one layer and head: attention [m, N], its sum [N], the proximity [N]."""
+    """One layer and head as Fig. 2 draws them: attention [m, N], its weighted sum [N], the proximity [N]."""
 
     head: int
     attention: torch.Tensor
@@ -81,7 +88,7 @@ class OverviewPanel:
 def overview_panel(layer: LayerActivations, sample: Sample, weights: torch.Tensor, target: Span) -> OverviewPanel:
     """Pick the head whose proximity on the gold evidence is largest, and return its parts."""
     aggregated, _, y = aggregate(layer, weights[None], target, target[0])
-    each = head_proximity(layer, aggregated, y)[0]  # [H, N]
-    head = int(each[:, sample.gold].sum(-1).argmax())
+    proximity = head_proximity(layer, aggregated, y)[0]  # [H, N]
+    head = int(proximity[:, sample.gold].sum(-1).argmax())
     maps = captured_maps(layer, target, target[0])  # [H, m, N]
-    return OverviewPanel(head, maps[head], aggregated[0, head], each[head])
+    return OverviewPanel(head, maps[head], aggregated[0, head], proximity[head])

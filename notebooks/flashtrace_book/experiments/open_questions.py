@@ -1,6 +1,6 @@
-"""What the paper leaves open: every choice against the paper's reading, on the same samples, and the best of them.
+"""Open questions of the paper: every choice against the paper's reading on the same samples, and the best setting.
 
-Half of every cell's samples is for tuning: on it alone a setting is chosen (`chosen`), reported on the other half.
+Half of every cell's samples is for tuning: a setting is chosen on it alone (`chosen`) and reported on the other half.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ..statistics import TOO_FEW, against, paired_difference
 DEFAULT, BEST_LABEL = "flashtrace", "flashtrace_best"
 TUNING, HELD_OUT = "tuning", "held-out"
 RECOVERY, DELETION = ("recovery", "r_precision"), ("rise", "mas")
-EXACT, EXACT_PARTNER = "residual_by_token", "by_token"  # the exact rollout, and what it differs from in one thing
+EXACT, EXACT_PARTNER = "residual_by_token", "by_token"  # the exact rollout; without propagation of the residual
 
 
 # --- settings -------------------------------------------------------------------------------------------------
 
 
 def setting(names: Iterable[str], tokenizer: Any, hops: int = 1) -> FlashTrace:
-    """FlashTrace with the other reading of each named choice."""
+    """FlashTrace with the alternative reading of each named choice."""
     return FlashTrace(hops=hops, **choice_options(names, tokenizer))
 
 
@@ -44,19 +44,22 @@ def label(names: Sequence[str]) -> str:
 
 
 def choice_methods(profile: Profile, tokenizer: Any, model: torch.nn.Module) -> dict[str, FlashTrace]:
-    """The paper's setting, and one method for each choice, which takes its other reading and no other.
+    """The paper's setting, and one method for each choice, which takes the alternative reading of it alone.
 
-    Value biases are no choice where the model has none: `value_bias.value_bias_table` shows that nothing moves.
+    Value biases are left out where the model has none: `value_bias.value_bias_table` shows that nothing moves.
     """
     biased = any(layer.value_bias() is not None for layer in decoder_layers(model))
-    names = [name for name in CHOICES if biased or "value_bias" not in CHOICES[name].options]
-    return {label(one): setting(one, tokenizer, profile.hops) for one in ((), *((name,) for name in names))}
+    methods = {DEFAULT: setting((), tokenizer, profile.hops)}
+    for name, choice in CHOICES.items():
+        if biased or "value_bias" not in choice.options:
+            methods[name] = setting((name,), tokenizer, profile.hops)
+    return methods
 
 
 def by_token_methods(profile: Profile) -> dict[str, FlashTrace]:
-    """Single tokens instead of a span, the residual in the denominator or propagated: the latter is the exact rollout.
+    """Single tokens in place of a span, with the residual in the denominator or propagated (the exact rollout).
 
-    Both take a row for every token of T, so they are for few samples.
+    Both need a row for every token of T, so they are for few samples.
     """
     return {
         EXACT_PARTNER: FlashTrace(hops=profile.hops, aggregation="mean"),
@@ -85,17 +88,17 @@ def halves_of(samples: Iterable[Sample]) -> dict[str, str]:
 
 
 def in_half(samples: Iterable[Sample], half: str, shortest: int | None = None) -> list[Sample]:
-    """Samples of one half; of these only the ``shortest`` where that is given, since a deletion curve is long."""
+    """Samples of one half, or only its ``shortest`` ones, on which deletion curves take least time."""
     samples = list(samples)
-    where = halves_of(samples)
-    part = [sample for sample in samples if where[sample.id] == half]
+    half_of = halves_of(samples)
+    part = [sample for sample in samples if half_of[sample.id] == half]
     return part if shortest is None else sorted(part, key=lambda s: (len(s), s.id))[:shortest]
 
 
 def with_half(frame: pd.DataFrame) -> pd.DataFrame:
     """A frame of `evaluation.evaluate` with the column ``half``; it must hold all samples under some method."""
-    where = halves(zip(frame["cell"], frame["sample"], strict=True))
-    return frame.assign(half=frame["sample"].map(where))
+    half_of = halves(zip(frame["cell"], frame["sample"], strict=True))
+    return frame.assign(half=frame["sample"].map(half_of))
 
 
 # --- measurements ---------------------------------------------------------------------------------------------
@@ -117,28 +120,29 @@ def measure(
     pandas.DataFrame
         As from `evaluation.evaluate`.
     """
-    settings, frames = run.profile.open_questions, []
-    how = {"store": store, "steps": settings.steps, "scorer": scorer}
+    settings = run.profile.open_questions
+    options = {"store": store, "steps": settings.steps, "scorer": scorer}
+    frames = []
     for half in parts:
-        frames.append(evaluate(methods, in_half(samples, half), model, metrics=RECOVERY, **how))
-        few = in_half(samples, half, settings.deletion_samples)
-        frames.append(evaluate(methods, few, model, metrics=DELETION, **how))
+        shortest = in_half(samples, half, settings.deletion_samples)
+        frames.append(evaluate(methods, in_half(samples, half), model, metrics=RECOVERY, **options))
+        frames.append(evaluate(methods, shortest, model, metrics=DELETION, **options))
     return pd.concat(frames, ignore_index=True)
 
 
 def rank_choices(frame: pd.DataFrame) -> pd.DataFrame:
-    """Effect of every choice on the same samples, best first: its other reading minus the paper's.
+    """Effect of every choice on the same samples, best first: its alternative reading minus the paper's.
 
     Parameters
     ----------
     frame : pandas.DataFrame
-        From `measure`, of `choice_methods` and, where they were measured, of `by_token_methods`.
+        From `measure`, of `choice_methods` and, optionally, of `by_token_methods`.
 
     Returns
     -------
     pandas.DataFrame
         ``metric, rank, choice, question, difference, low, high, n, better``; ``better`` is the reading that the
-        95 % interval favours, or as in `statistics.paired_difference`.
+        95 % interval favours, else as in `statistics.paired_difference`.
     """
     table = against(frame[frame["method"].isin([DEFAULT, *CHOICES])], DEFAULT)
     table["question"] = [CHOICES[name].question for name in table["method"]]
@@ -148,12 +152,11 @@ def rank_choices(frame: pd.DataFrame) -> pd.DataFrame:
         table = pd.concat([table, exact.assign(method=EXACT, question=question)], ignore_index=True)
     gain = table["difference"].where(table["metric"].map(HIGHER_IS_BETTER), -table["difference"])
     table["rank"] = gain.groupby(table["metric"]).rank(ascending=False, method="min").astype(int)
-    table["better"] = ["the other" if b == m else b if b in ("neither", TOO_FEW) else "the paper's"
-                       for b, m in zip(table["better"], table["method"], strict=True)]  # fmt: skip
+    readings = {DEFAULT: "the paper's", EXACT_PARTNER: "the paper's", "neither": "neither", TOO_FEW: TOO_FEW}
+    table["better"] = [readings.get(favoured, "the other") for favoured in table["better"]]
     order = {metric: i for i, metric in enumerate((*RECOVERY, *DELETION))}
-    table = table.sort_values(
-        ["metric", "rank"], key=lambda c: c.map(order) if c.name == "metric" else c, kind="stable"
-    )
+    table = table.sort_values("rank", kind="stable")
+    table = table.sort_values("metric", key=lambda metrics: metrics.map(order), kind="stable")
     columns = ["metric", "rank", "choice", "question", "difference", "low", "high", "n", "better"]
     return table.rename(columns={"method": "choice"})[columns].reset_index(drop=True)
 
@@ -162,9 +165,9 @@ def rank_choices(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def candidates(frame: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Settings to compare for the best: the paper's, and the helpful choices together, added in order of their gain.
+    """Settings among which the best is chosen: the paper's, then the helpful choices added in order of their gain.
 
-    Helpful is a choice that on the tuning half raises the mean recovery and does not raise the mean RISE.
+    A choice is helpful if on the tuning half it raises the mean recovery and does not raise the mean RISE.
 
     Parameters
     ----------
@@ -192,8 +195,7 @@ def chosen(frame: pd.DataFrame) -> tuple[str, ...]:
     ValueError
         If a candidate was not measured.
     """
-    tuning = frame[(frame["half"] == TUNING) & (frame["metric"] == "recovery")]
-    means = tuning.drop_duplicates(["method", "sample"]).groupby("method")["value"].mean()
+    means = _tuning_recovery(frame).groupby("method")["value"].mean()
     settings = candidates(frame)
     missing = [label(names) for names in settings if label(names) not in means]
     if missing:
@@ -206,13 +208,19 @@ def chosen(frame: pd.DataFrame) -> tuple[str, ...]:
 def candidate_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Each candidate's gain in recovery over the paper's setting on the tuning half: ``setting, difference, low, …``.
 
-    Where no choice helps there is no candidate but the paper's setting, and no row.
+    Where no choice helps, the paper's setting is the only candidate and there is no row.
     """
-    tuning = frame[(frame["half"] == TUNING) & (frame["metric"] == "recovery")].drop_duplicates(["method", "sample"])
-    names = [label(names) for names in candidates(frame)]
-    if len(names) == 1:
+    labels = [label(names) for names in candidates(frame)]
+    if len(labels) == 1:
         return pd.DataFrame(columns=["setting", "metric", "difference", "low", "high", "n", "better"])
-    return against(tuning[tuning["method"].isin(names)], DEFAULT).rename(columns={"method": "setting"})
+    tuning = _tuning_recovery(frame)
+    return against(tuning[tuning["method"].isin(labels)], DEFAULT).rename(columns={"method": "setting"})
+
+
+def _tuning_recovery(frame: pd.DataFrame) -> pd.DataFrame:
+    """Recovery on the tuning half, once for each method and sample."""
+    tuning = frame[(frame["half"] == TUNING) & (frame["metric"] == "recovery")]
+    return tuning.drop_duplicates(["method", "sample"])
 
 
 def held_out_table(frame: pd.DataFrame) -> pd.DataFrame:

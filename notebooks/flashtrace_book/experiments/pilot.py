@@ -1,4 +1,4 @@
-"""The pilot study (section 3.2, Fig. 1, appendix I): what reasoning does to attribution, and what naive cures cost."""
+"""The pilot study (section 3.2, Fig. 1, appendix I): effect of reasoning on attribution, and cost of naive cures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from tqdm import tqdm
 from flashtrace_lib.attribution import Method
 from flashtrace_lib.bench.measure import attribution_seconds, random_sample
 from flashtrace_lib.fingerprints import fingerprint, model_fingerprint, sample_fingerprint
-from flashtrace_lib.metrics import mean_interval
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.example import Example
@@ -24,10 +23,10 @@ from flashtrace_lib.tasks.ruler_problems import RulerCell
 from ..efficiency.timing import timed_method
 from ..run import Run
 from ..samples import all_samples, held_out
-from ..statistics import power_law, rank_correlation
+from ..statistics import mean_row, power_law, rank_correlation
 
 N_OUTPUT = 16  # tokens of O in the cost measurement
-_FITTED = 3  # sizes that an extrapolation rests on: measured whatever they take
+_FITTED = 3  # sizes that an extrapolation is fitted to: measured whatever they take
 
 
 def _problems(run: Run, tokenizer: Any, hops: int, n: int, length: int) -> list[Example]:
@@ -68,29 +67,33 @@ def answered_both_ways(
     settings = run.profile.pilot
     examples = _problems(run, tokenizer, settings.compare_hops, 2 * settings.compare_samples, settings.compare_length)
     store = Store(run.store("pilot_responses"))
-    found = {
-        mode: collect(
-            examples, model, tokenizer, len(examples), store=store, max_new_tokens=settings.max_new_tokens,
-            mode=mode, fallback="none",
+    by_id, counts = {}, {}
+    for mode in ("direct", "thinking"):
+        collection = collect(
+            examples,
+            model,
+            tokenizer,
+            len(examples),
+            store=store,
+            max_new_tokens=settings.max_new_tokens,
+            mode=mode,
+            fallback="none",
         )
-        for mode in ("direct", "thinking")
-    }  # fmt: skip
+        by_id[mode] = {sample.id: sample for sample in collection.samples}
+        counts[mode] = collection.counts
     store.compact()
-    right = set.intersection(*({sample.id for sample in collection.samples} for collection in found.values()))
-    kept = [example.id for example in examples if example.id in right][: settings.compare_samples]
-    samples = {}
-    for mode, collection in found.items():
-        by_id = {sample.id: sample for sample in collection.samples}
-        samples[mode] = [by_id[key] for key in kept]
-    counts = [{"mode": mode, **collection.counts, "kept": len(kept)} for mode, collection in found.items()]
-    return samples, pd.DataFrame(counts)
+    right_in_both = [e.id for e in examples if e.id in by_id["direct"] and e.id in by_id["thinking"]]
+    ids = right_in_both[: settings.compare_samples]
+    samples = {mode: [of_mode[key] for key in ids] for mode, of_mode in by_id.items()}
+    table = pd.DataFrame([{"mode": mode, **counted, "kept": len(ids)} for mode, counted in counts.items()])
+    return samples, table
 
 
 def pilot_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sample]:
     """All samples of the pilot study: growing reasoning, and problems answered both ways."""
     growing = all_samples(growing_reasoning(run, model, tokenizer))
-    both, _ = answered_both_ways(run, model, tokenizer)
-    return [*growing, *(sample for samples in both.values() for sample in samples)]
+    both_ways, _ = answered_both_ways(run, model, tokenizer)
+    return [*growing, *both_ways["direct"], *both_ways["thinking"]]
 
 
 def mass_on_reasoning(
@@ -113,25 +116,20 @@ def mass_on_reasoning(
     Returns
     -------
     pandas.DataFrame
-        ``sample, cell, method, hop, n_reasoning, share, share_of_both``; methods without hops have the hop 0 alone.
+        ``sample, cell, method, hop, n_reasoning, share, share_of_both``; methods without hops have only hop 0.
         ``share`` is of the mass on the whole context, ``share_of_both`` of the mass on I and T.
     """
     records = store.records()
-    wanted = {sample_fingerprint(sample) for sample in samples}
-    records = records[
-        records["sample_key"].isin(wanted)
-        & records["method"].isin(list(methods))
-        & (records["model_key"] == model_fingerprint(model))
-    ]
+    of_samples = records["sample_key"].isin({sample_fingerprint(sample) for sample in samples})
+    of_methods = records["method"].isin(list(methods))
+    of_model = records["model_key"] == model_fingerprint(model)
     rows = []
-    for record in records.to_dict("records"):
-        shares = json.loads(record["method_metadata"]).get("mass", [])
-        rows += [
-            {"sample": record["sample"], "cell": record["cell"], "method": record["method"], "hop": hop,
-             "n_reasoning": int(record["n_reasoning"]), "share": share["reasoning"],
-             "share_of_both": share["reasoning"] / max(share["reasoning"] + share["prompt"], 1e-30)}
-            for hop, share in enumerate(shares)
-        ]  # fmt: skip
+    for record in records[of_samples & of_methods & of_model].to_dict("records"):
+        about = (record["sample"], record["cell"], record["method"])
+        for hop, mass in enumerate(json.loads(record["method_metadata"]).get("mass", [])):
+            on_reasoning = mass["reasoning"]
+            of_both = on_reasoning / max(on_reasoning + mass["prompt"], 1e-30)
+            rows.append((*about, hop, int(record["n_reasoning"]), on_reasoning, of_both))
     columns = ["sample", "cell", "method", "hop", "n_reasoning", "share", "share_of_both"]
     frame = pd.DataFrame(rows, columns=columns)
     frame = frame.drop_duplicates(["sample", "method", "hop"])  # the same hops of a run with more of them
@@ -162,12 +160,10 @@ def change_with_reasoning(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """
     index = ["method", "metric", "sample"]
     direct, thinking = (frames[mode].set_index(index)["value"] for mode in ("direct", "thinking"))
-    gaps = (thinking - direct).dropna()
+    differences = (thinking - direct).dropna()
     rows = []
-    for (method, metric), group in gaps.groupby(level=["method", "metric"], sort=False):
-        low, high = mean_interval(group.to_numpy())
-        rows.append({"method": method, "metric": metric, "difference": group.mean(), "low": low, "high": high,
-                     "n": len(group)})  # fmt: skip
+    for (method, metric), group in differences.groupby(level=["method", "metric"], sort=False):
+        rows.append({"method": method, "metric": metric, **mean_row(group, "difference")})
     return pd.DataFrame(rows)
 
 
@@ -193,20 +189,19 @@ def cost_of_hops(run: Run, model: torch.nn.Module, methods: Mapping[str, Method]
     store = Store(run.store("pilot_cost"))
     rows = []
     for label, method in methods.items():
-        sizes, seconds = [], []
-        for size in tqdm(settings.cost_reasoning, desc=f"cost of {label}"):
-            sizes.append(size + N_OUTPUT)
-            seconds.append(_measured(store, model, label, method, settings.cost_input, size, label in naive))
-            if seconds[-1] > settings.cost_limit and len(sizes) >= _FITTED:
+        seconds = []
+        for n_reasoning in tqdm(settings.cost_reasoning, desc=f"cost of {label}"):
+            seconds.append(_measured(store, model, label, method, settings.cost_input, n_reasoning, label in naive))
+            rows.append((label, n_reasoning, seconds[-1], True))
+            if seconds[-1] > settings.cost_limit and len(seconds) >= _FITTED:
                 break
-        rows += [{"method": label, "n_reasoning": n - N_OUTPUT, "seconds": s, "measured": True}
-                 for n, s in zip(sizes, seconds, strict=True)]  # fmt: skip
-        beyond = settings.cost_reasoning[len(sizes) :]
-        law = power_law(sizes[-_FITTED:], seconds[-_FITTED:]) if beyond else None
-        rows += [{"method": label, "n_reasoning": n, "seconds": law[0] * (n + N_OUTPUT) ** law[1], "measured": False}
-                 for n in beyond]  # fmt: skip
+        skipped = settings.cost_reasoning[len(seconds) :]
+        if skipped:
+            generated = [n + N_OUTPUT for n in settings.cost_reasoning[: len(seconds)]]
+            factor, exponent = power_law(generated[-_FITTED:], seconds[-_FITTED:])
+            rows += [(label, n, factor * (n + N_OUTPUT) ** exponent, False) for n in skipped]
     store.compact()
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["method", "n_reasoning", "seconds", "measured"])
 
 
 def _measured(

@@ -7,8 +7,10 @@ import pandas as pd
 
 from flashtrace_lib.attribution import Attribution
 from flashtrace_lib.methods.hops import accumulate
-from flashtrace_lib.metrics import mean_interval, recovery_rate
+from flashtrace_lib.metrics import recovery_rate
 from flashtrace_lib.sample import Sample
+
+from ..statistics import mean_row
 
 
 def recovery_by_hops(samples: list[Sample], attributions: list[Attribution]) -> pd.DataFrame:
@@ -19,22 +21,16 @@ def recovery_by_hops(samples: list[Sample], attributions: list[Attribution]) -> 
     Returns
     -------
     pandas.DataFrame
-        ``K, recovery, low, high, gain, gain_low, gain_high, n``; intervals are `metrics.mean_interval`'s.
+        ``K, recovery, low, high, gain, gain_low, gain_high, n``, see `statistics.mean_row`.
     """
     depth = max(len(attribution.hops) for attribution in attributions)
-    values = np.array(
-        [
-            [recovery_rate(accumulate(a.hops[: k + 1], s)[0], s.gold_in_prompt) for k in range(depth)]
-            for s, a in zip(samples, attributions, strict=True)
-        ]
-    )  # [samples, depth]
+    values = np.empty((len(samples), depth))
+    for i, (sample, attribution) in enumerate(zip(samples, attributions, strict=True)):
+        for k in range(depth):
+            scores, _ = accumulate(attribution.hops[: k + 1], sample)
+            values[i, k] = recovery_rate(scores, sample.gold_in_prompt)
     rows = []
     for k in range(depth):
-        low, high = mean_interval(values[:, k])
-        gains = values[:, k] - values[:, 0]
-        gain_low, gain_high = mean_interval(gains)
-        rows.append(
-            {"K": k, "recovery": values[:, k].mean(), "low": low, "high": high, "gain": gains.mean(),
-             "gain_low": gain_low, "gain_high": gain_high, "n": len(values)}
-        )  # fmt: skip
-    return pd.DataFrame(rows)
+        gain = mean_row(values[:, k] - values[:, 0], "gain", "gain_")
+        rows.append({"K": k, **mean_row(values[:, k], "recovery"), **gain})
+    return pd.DataFrame(rows, columns=["K", "recovery", "low", "high", "gain", "gain_low", "gain_high", "n"])

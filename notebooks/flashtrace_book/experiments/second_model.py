@@ -1,4 +1,4 @@
-"""The same methods on a second model (section 5.2, Table 5): its samples, and whether the methods rank alike."""
+"""The same methods on a second model (section 5.2, Table 5): its samples, and the agreement of the rankings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..methods import profile_methods
 from ..paper_numbers import PAPER, RULER_CELLS
 from ..profiles import Profile
 from ..run import Run
-from ..samples import all_samples, ruler_collections
+from ..samples import ruler_collections
 from .reasoning_tasks import task_collection
 
 RULER = "ruler"  # the cell that pools all RULER cells, the paper's "RULER (Avg)"
@@ -39,7 +39,7 @@ def second_name(run: Run, named: str | None = None) -> str:
 
 
 def suffix(run: Run, name: str) -> str:
-    """What file names of another second model than the profile's end with: ``"_gemma3_270m"``, say; else nothing."""
+    """End of the names of files: empty for the profile's second model, else for example ``"_gemma3_270m"``."""
     if name == run.profile.generalisation.model:
         return ""
     return "_" + re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
@@ -51,31 +51,27 @@ def compared_methods(run: Run, tokenizer: Any = None) -> list[Method]:
 
 
 def first_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
-    """Samples of the profile's model: those of its own tables, as many as the second model gets.
-
-    Returns
-    -------
-    dict of str to Collection
-        RULER cells, then tasks.
-    """
-    found = _collections(Run(_narrowed(run.profile)), model, tokenizer)
+    """Samples of the profile's model by cell: those of its own tables, as many as the second model gets."""
     settings = run.profile.generalisation
-    wanted = {cell: settings.task_samples if cell in settings.tasks else settings.ruler_samples for cell in found}
-    return {cell: replace(part, samples=part.samples[: wanted[cell]]) for cell, part in found.items()}
+    collections = _collections(Run(_narrowed(run.profile)), model, tokenizer)
+    for cell, collection in collections.items():
+        n = settings.task_samples if cell in settings.tasks else settings.ruler_samples
+        collections[cell] = replace(collection, samples=collection.samples[:n])
+    return collections
 
 
 def second_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
-    """Samples of the second model, drawn from the problems of the first.
+    """Samples of the second model by cell, drawn from the problems of the first.
 
     The same problems are drawn as for the profile's model (`samples.held_out`), whatever the second model is.
     Their length in tokens is counted by its own tokenizer, so that another tokenizer gets another amount of haystack.
     """
     settings, profile = run.profile.generalisation, _narrowed(run.profile)
-    tries = {"max_tries": settings.max_tries, "max_new_tokens": settings.max_new_tokens}
+    limits = {"max_tries": settings.max_tries, "max_new_tokens": settings.max_new_tokens}
     profile = replace(
         profile,
-        ruler=replace(profile.ruler, samples=settings.ruler_samples, **tries),
-        reasoning=replace(profile.reasoning, samples=settings.task_samples, **tries),
+        ruler=replace(profile.ruler, samples=settings.ruler_samples, **limits),
+        reasoning=replace(profile.reasoning, samples=settings.task_samples, **limits),
     )
     return _collections(Run(profile), model, tokenizer)
 
@@ -84,21 +80,23 @@ def evaluate_first(
     run: Run, methods: Iterable[Method], cells: Mapping[str, Collection], model: torch.nn.Module
 ) -> pd.DataFrame:
     """The first model's results, from the stores of the notebooks that hold its tables, computed where missing."""
-    methods, scorer, parts = list(methods), Scorer(model, precision="auto"), {}
+    methods, scorer = list(methods), Scorer(model, precision="auto")
+    samples_of_store = {}
     for cell, collection in cells.items():
-        parts.setdefault(_MAIN_STORES.get(cell, "ruler"), {})[cell] = collection
+        samples_of_store.setdefault(_MAIN_STORES.get(cell, "ruler"), []).extend(collection.samples)
     frames = []
-    for name, found in parts.items():
+    for name, samples in samples_of_store.items():
         store = Store(run.store(name))
-        frames.append(evaluate(methods, all_samples(found), model, store=store, metrics=METRICS,
-                               steps=run.profile.steps, scorer=scorer))  # fmt: skip
+        steps = run.profile.steps
+        frames.append(evaluate(methods, samples, model, store=store, metrics=METRICS, steps=steps, scorer=scorer))
         store.compact()
     return pd.concat(frames, ignore_index=True)
 
 
 def pooled(frame: pd.DataFrame, tasks: Iterable[str]) -> pd.DataFrame:
-    """Every row of a RULER cell once more, under the cell ``"ruler"``: what the paper averages over."""
-    return pd.concat([frame, frame[~frame["cell"].isin(list(tasks))].assign(cell=RULER)], ignore_index=True)
+    """The frame, and every row of a RULER cell once more under the cell ``"ruler"``, the paper's average."""
+    of_ruler = frame[~frame["cell"].isin(list(tasks))]
+    return pd.concat([frame, of_ruler.assign(cell=RULER)], ignore_index=True)
 
 
 def both_models(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -112,25 +110,22 @@ def both_models(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        ``method, cell, metric, first, second, n_first, n_second``; what only one model has is left out.
+        ``method, cell, metric, first, second, n_first, n_second``; rows that only one model has are left out.
     """
-    first, second = (
-        frame.groupby(["method", "cell", "metric"], sort=False)["value"].agg(["mean", "count"])
-        for frame in frames.values()
-    )
-    table = first.join(second, how="inner", suffixes=("_first", "_second")).reset_index()
-    named = {"mean_first": "first", "mean_second": "second", "count_first": "n_first", "count_second": "n_second"}
-    return table.rename(columns=named)[["method", "cell", "metric", *named.values()]]
+    index = ["method", "cell", "metric"]
+    first, second = (frame.groupby(index, sort=False)["value"] for frame in frames.values())
+    means = first.agg(first="mean", n_first="count").join(second.agg(second="mean", n_second="count"), how="inner")
+    return means.reset_index()[[*index, "first", "second", "n_first", "n_second"]]
 
 
 def rank_agreement(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     """Spearman's correlation between two models' means over methods and cells, metric by metric.
 
-    Over *everything* a hard cell is hard for every method, which alone makes two models agree. *Within cells* the
-    methods are ranked in each cell before they are compared, so that nothing but their order counts.
+    Over methods and cells, a cell that is hard for every method makes two models agree by itself. Within cells, the
+    methods are ranked in each cell before they are compared, so that only their order counts.
 
     There is no interval: methods and cells are fixed, not drawn, and noise in the means lowers the correlation, once
-    more in every resample, so that a bootstrap's interval lies too low.
+    more in every resample, so that a bootstrap interval lies too low.
 
     Parameters
     ----------
@@ -140,8 +135,8 @@ def rank_agreement(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        ``metric, over`` ("methods and cells", "methods within cells"), ``rho``, ``methods, cells`` and ``n``, the
-        fewest samples behind a mean. NaN where nothing varies.
+        ``metric, over`` ("methods and cells", "methods within cells"), ``rho`` (NaN where nothing varies),
+        ``methods, cells`` and ``n``, the fewest samples behind a mean.
 
     Raises
     ------
@@ -149,39 +144,31 @@ def rank_agreement(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
         If the two have fewer than two methods in common.
     """
     rows = []
-    for metric in [m for m in dict.fromkeys(first["metric"]) if m in set(second["metric"])]:
+    for metric in _in_both(first, second, "metric"):
         a, b = (frame[frame["metric"] == metric] for frame in (first, second))
-        cells = [cell for cell in dict.fromkeys(a["cell"]) if cell in set(b["cell"])]
-        methods = [method for method in dict.fromkeys(a["method"]) if method in set(b["method"])]
+        cells, methods = _in_both(a, b, "cell"), _in_both(a, b, "method")
         if len(methods) < 2:
             raise ValueError(f"{metric}: ranks need two methods that both models were scored with, got {methods}")
-        values = [[_values(part, methods, cell) for cell in cells] for part in (a, b)]
-        n = min(len(samples) for part in values for samples in part)
-        means = [np.stack([samples.mean(0) for samples in part])[None] for part in values]  # each [1, cells, methods]
-        for over, within in (("methods and cells", False), ("methods within cells", True)):
-            rho = float(_spearman(*means, within=within)[0])
-            rows.append({"metric": metric, "over": over, "rho": rho, "methods": len(methods), "cells": len(cells),
-                         "n": n})  # fmt: skip
+        means_a, n_a = _means(a, cells, methods)
+        means_b, n_b = _means(b, cells, methods)
+        rows += [{"metric": metric, **row, "n": min(n_a, n_b)} for row in _agreement(means_a, means_b)]
     return pd.DataFrame(rows)
 
 
 def paper_agreement() -> pd.DataFrame:
-    """The same of the numbers that the paper prints for its two models (RULER average and MATH; three methods).
+    """`rank_agreement` of the numbers that the paper prints for its two models (RULER average, MATH; three methods).
 
     Returns
     -------
     pandas.DataFrame
-        ``metric, over, rho, methods, cells``; its RULER average of the first model is the mean of Table 1's columns.
+        ``metric, over, rho, methods, cells``; the RULER average of the first model is the mean of Table 1's columns.
     """
     rows = []
     for metric in ("rise", "mas"):
-        first = [[np.mean([PAPER[1][m, cell, metric] for cell in RULER_CELLS]) for m in _PAPER_METHODS]]
-        first += [[PAPER[2][m, "math", metric] for m in _PAPER_METHODS]]
-        second = [[PAPER[5][m, cell, metric] for m in _PAPER_METHODS] for cell in (RULER, "math")]
-        a, b = (np.array([values]) for values in (first, second))  # [1, cells, methods]
-        for over, within in (("methods and cells", False), ("methods within cells", True)):
-            rho = float(_spearman(a, b, within=within)[0])
-            rows.append({"metric": metric, "over": over, "rho": rho, "methods": len(_PAPER_METHODS), "cells": 2})
+        ruler = [np.mean([PAPER[1][method, cell, metric] for cell in RULER_CELLS]) for method in _PAPER_METHODS]
+        math = [PAPER[2][method, "math", metric] for method in _PAPER_METHODS]
+        second = [[PAPER[5][method, cell, metric] for method in _PAPER_METHODS] for cell in (RULER, "math")]
+        rows += [{"metric": metric, **row} for row in _agreement(np.array([ruler, math]), np.array(second))]
     return pd.DataFrame(rows)
 
 
@@ -189,8 +176,11 @@ def _narrowed(profile: Profile) -> Profile:
     """The profile with the RULER cells of the comparison alone."""
     cells = profile.generalisation.cells or profile.ruler.cells
     lengths = {cell: length for cell, length in profile.ruler.lengths.items() if cell in cells}
-    return replace(profile, ruler=replace(profile.ruler, cells=cells, lengths=lengths),
-                   generalisation=replace(profile.generalisation, cells=None))  # fmt: skip
+    return replace(
+        profile,
+        ruler=replace(profile.ruler, cells=cells, lengths=lengths),
+        generalisation=replace(profile.generalisation, cells=None),
+    )
 
 
 def _collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
@@ -200,33 +190,40 @@ def _collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, 
     return ruler | {kind: task_collection(run, model, tokenizer, kind) for kind in tasks}
 
 
-def _values(frame: pd.DataFrame, methods: list[str], cell: str) -> np.ndarray:
-    """Values of a cell's samples that every method has, float64 [samples, methods]."""
-    part = frame[frame["cell"] == cell]
-    return part.pivot_table(index="sample", columns="method", values="value")[methods].dropna().to_numpy()
+def _in_both(first: pd.DataFrame, second: pd.DataFrame, column: str) -> list[str]:
+    """Values of a column that both frames have, in the order of the first."""
+    in_second = set(second[column])
+    return [value for value in dict.fromkeys(first[column]) if value in in_second]
 
 
-def _spearman(a: np.ndarray, b: np.ndarray, within: bool) -> np.ndarray:
-    """Spearman's correlation of each draw; ``within``: of the ranks that the methods have in their cell.
+def _means(frame: pd.DataFrame, cells: list[str], methods: list[str]) -> tuple[np.ndarray, int]:
+    """Means [cells, methods] over each cell's samples that every method has, and the fewest samples of a cell."""
+    means, counts = [], []
+    for cell in cells:
+        part = frame[frame["cell"] == cell]
+        values = part.pivot_table(index="sample", columns="method", values="value")[methods].dropna()
+        means.append(values.to_numpy().mean(0))
+        counts.append(len(values))
+    return np.stack(means), min(counts)
 
-    Parameters
-    ----------
-    a, b : float [draws, cells, methods]
 
-    Returns
-    -------
-    float64 [draws]
-        NaN where one side does not vary.
-    """
-    a, b = (_ranks(x.reshape(-1, x.shape[2])).reshape(x.shape) if within else x for x in (a, b))
-    if not within:
-        a, b = (_ranks(x.reshape(len(x), -1)) for x in (a, b))
-    a, b = (x.reshape(len(x), -1) for x in (a, b))
-    a, b = (x - x.mean(1, keepdims=True) for x in (a, b))
-    spread = np.sqrt((a**2).sum(1) * (b**2).sum(1))
-    return np.divide((a * b).sum(1), spread, out=np.full(len(a), np.nan), where=spread > 0)
+def _agreement(first: np.ndarray, second: np.ndarray) -> list[dict[str, Any]]:
+    """Both correlations of two tables of means [cells, methods], a row each."""
+    n_cells, n_methods = first.shape
+    correlations = {
+        "methods and cells": _correlation(_ranks(first.reshape(1, -1)), _ranks(second.reshape(1, -1))),
+        "methods within cells": _correlation(_ranks(first), _ranks(second)),
+    }
+    return [{"over": over, "rho": rho, "methods": n_methods, "cells": n_cells} for over, rho in correlations.items()]
 
 
 def _ranks(rows: np.ndarray) -> np.ndarray:
-    """Ranks 1, 2, … within each row, ties shared; float64 of the same shape."""
-    return pd.DataFrame(rows).rank(axis=1).to_numpy()
+    """Ranks 1, 2, … within each row, flat; equal values share their mean rank."""
+    return pd.DataFrame(rows).rank(axis=1).to_numpy().ravel()
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> float:
+    """Pearson's correlation, exactly 0 where that of ranks is; NaN where one side does not vary."""
+    a, b = a - a.mean(), b - b.mean()
+    spread = np.sqrt((a**2).sum() * (b**2).sum())
+    return float((a * b).sum() / spread) if spread > 0 else np.nan

@@ -2,46 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pandas as pd
 
-from flashtrace_lib.attribution import Attribution
+from flashtrace_lib.attribution import Attribution, Hop
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.viewer.colours import SEGMENTS
 
+from ..samples import cell_of
 
-def mass_frame(samples: Iterable[Sample], attributions: Iterable[Attribution]) -> pd.DataFrame:
-    """Share of each hop's mass on I, T, O and context.
+
+def mass_by_label(
+    samples: Iterable[Sample],
+    attributions: Iterable[Attribution],
+    labels_of: Callable[[Sample], list[str]],
+    names: Iterable[str],
+) -> pd.DataFrame:
+    """Share of each hop's mass on the tokens of each label, beside the share of the tokens that have the label.
 
     Parameters
     ----------
     samples : iterable of Sample
     attributions : iterable of Attribution
-        One a sample, with hops.
+        One for each sample, with hops.
+    labels_of : callable
+        Gives the label of every token of a sample.
+    names : iterable of str
+        Labels in the order of the rows.
 
     Returns
     -------
     pandas.DataFrame
-        ``sample, hop, segment, mass``; the masses of a hop sum to 1.
+        ``sample, cell, hop, label, mass, tokens``; where the names are all labels, both shares of a hop sum to 1.
+
+    Raises
+    ------
+    ValueError
+        If an attribution has no hops.
     """
-    rows = []
+    names, rows = list(names), []
     for sample, attribution in zip(samples, attributions, strict=True):
-        labels = np.array(sample.segments.labels(len(sample)))
+        labels = np.array(labels_of(sample))
         for k, hop in enumerate(_hops(attribution)):
             scores = hop.scores.double().numpy()
-            rows += [(sample.id, k, name, scores[labels == name].sum() / scores.sum()) for name in SEGMENTS]
-    return pd.DataFrame(rows, columns=["sample", "hop", "segment", "mass"])
+            for name in names:
+                chosen = labels == name
+                rows.append((sample.id, cell_of(sample), k, name, mass_share(scores, chosen), chosen.mean()))
+    return pd.DataFrame(rows, columns=["sample", "cell", "hop", "label", "mass", "tokens"])
+
+
+def mass_share(scores: np.ndarray, chosen: np.ndarray) -> float:
+    """Share of the mass of ``scores`` that lies where the mask ``chosen`` is True; both of shape [N]."""
+    return scores[chosen].sum() / scores.sum()
+
+
+def mass_frame(samples: Iterable[Sample], attributions: Iterable[Attribution]) -> pd.DataFrame:
+    """Share of each hop's mass on I, T, O and context (`mass_by_label`): ``sample, hop, segment, mass``."""
+    frame = mass_by_label(samples, attributions, lambda sample: sample.segments.labels(len(sample)), SEGMENTS)
+    return frame.rename(columns={"label": "segment"})[["sample", "hop", "segment", "mass"]]
 
 
 def position_frame(samples: Iterable[Sample], attributions: Iterable[Attribution], bins: int = 10) -> pd.DataFrame:
-    """How each hop's mass within T spreads from its beginning (0) to its end (1).
+    """Distribution of each hop's mass within T from its beginning (0) to its end (1).
 
     Parameters
     ----------
     samples, attributions
-        See `mass_frame`; samples without reasoning are left out.
+        See `mass_by_label`; samples without reasoning are left out.
     bins : int
         Parts of equal length that T is cut into.
 
@@ -64,7 +93,7 @@ def position_frame(samples: Iterable[Sample], attributions: Iterable[Attribution
     return pd.DataFrame(rows, columns=["sample", "hop", "position", "mass"])
 
 
-def _hops(attribution: Attribution) -> list:
+def _hops(attribution: Attribution) -> list[Hop]:
     if not attribution.hops:
         raise ValueError(f"{attribution.method} has no hops: its mass cannot be followed")
     return attribution.hops
