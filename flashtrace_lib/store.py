@@ -158,7 +158,8 @@ class Store:
         if folder and self.path.resolve().is_relative_to(Path(folder).resolve()):
             raise StoreError(
                 f"{self.path} has no record {key}, and {FROZEN} says that nothing is to be computed for it: a key has "
-                "changed. If that is meant, run `python -m flashtrace_lib book` first"
+                "changed, by other code or settings, or by a processor that rounds the model's merged weights "
+                f"differently. Run `python -m flashtrace_lib book` first, or set {FROZEN} empty"
             )
 
     def _check_types(self, schema: pa.Schema) -> None:
