@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar
 
@@ -53,6 +54,8 @@ class Attribution:
         ``[rho_0, rho_1, ...]``, the share of hop k's mass that lies on T (section 4.3).
     metadata : dict
         Options of the method, counts of forward and backward passes, notes.
+    sentences : list of (int, int)
+        Token ranges of the sentences that tile I, counted from its first token; empty where the sample has none.
     """
 
     scores: torch.Tensor
@@ -61,20 +64,60 @@ class Attribution:
     hops: list[Hop] = field(default_factory=list)
     flow: list[float] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
+    sentences: list[Span] = field(default_factory=list)
+
+    def by_sentence(self) -> torch.Tensor:
+        """Importance of every sentence of I: the sum of its tokens' scores.
+
+        Of a method that scores sentences and gives each token a copy (``spread="copy"``), the score that was copied.
+
+        Returns
+        -------
+        torch.FloatTensor, shape [U]
+            In the order of ``sentences``.
+
+        Raises
+        ------
+        ValueError
+            If the sample had no sentences.
+        """
+        if not self.sentences:
+            raise ValueError(
+                f"{self.method}: the sample has no sentences in its input: build it with text.build_sample, or set "
+                "Sample.sentences"
+            )
+        return sentence_scores(self.scores, self.sentences, holds_copies(self.metadata))
+
+
+def sentence_scores(scores: torch.Tensor, sentences: Sequence[Span], copies: bool = False) -> torch.Tensor:
+    """Sum (of copies: mean) of the scores [|I|] over each of the token ranges, counted from the start of I; [U]."""
+    parts = [scores[start:stop] for start, stop in sentences]
+    return torch.stack([part.mean() if copies else part.sum() for part in parts])
+
+
+def holds_copies(metadata: Mapping[str, Any]) -> bool:
+    """Whether, by an attribution's metadata, every token holds a copy of its sentence's score."""
+    return metadata.get("units") == "sentence" and metadata.get("options", {}).get("spread") == "copy"
+
+
+def sentences_of_input(sample: Sample) -> list[Span]:
+    """Token ranges of the sentences of I, counted from its first token."""
+    first, stop = sample.segments.prompt
+    return [(a - first, b - first) for a, b in sorted(sample.sentences or ()) if first <= a and b <= stop]
 
 
 class Method(ABC):
     """An attribution method: a dataclass of options with one job, ``attribute``.
 
-    Subclasses set ``name`` (the key in tables) and implement ``_attribute``; ``incidental`` names the fields that do
-    not shape the result, such as a memory budget; ``later`` those that came after results had been stored, and so are
-    part of a key only where they differ from their default. ``revision`` is raised when the algorithm changes under
-    the same options, so that results of the former one are not taken for it.
+    Subclasses set ``name`` (the key in tables) and implement ``_attribute``. ``excluded_from_key`` names the fields
+    that do not shape the result, such as a memory budget; ``added_after_v1`` those that came after results had been
+    stored, and so are part of a key only where they differ from their default. ``revision`` is raised when the
+    algorithm changes under the same options, so that results of the former one are not taken for it.
     """
 
     name: ClassVar[str] = "method"
-    incidental: ClassVar[tuple[str, ...]] = ()
-    later: ClassVar[tuple[str, ...]] = ()
+    excluded_from_key: ClassVar[tuple[str, ...]] = ()
+    added_after_v1: ClassVar[tuple[str, ...]] = ()
     revision: ClassVar[int] = 1
 
     @abstractmethod
@@ -116,6 +159,7 @@ class Method(ABC):
                 f"{self.name}: non-finite scores for sample {sample.id}; load the model in float32 or bfloat16"
             )
         result.metadata = {"options": self.options(), **result.metadata}
+        result.sentences = sentences_of_input(sample)
         return result
 
     def options(self) -> dict[str, Any]:
@@ -124,7 +168,7 @@ class Method(ABC):
         shaping = {
             name: value
             for name, (value, default) in options.items()
-            if name not in self.incidental and not (name in self.later and value == default)
+            if name not in self.excluded_from_key and not (name in self.added_after_v1 and value == default)
         }
         return shaping | ({"revision": self.revision} if self.revision > 1 else {})
 

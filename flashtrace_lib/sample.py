@@ -111,7 +111,8 @@ class Sample:
     mask_token_id : int, optional
         What replaces a masked token: the tokenizer's pad token, else its end token.
     metadata : dict
-        What identifies the sample: ``id``, ``task``, ``cell``, seeds, counts.
+        What identifies the sample: ``id``, ``task``, ``cell``, seeds, counts; ``question_start``, the token at which I
+        begins to ask, and ``haystack_span``, a token range, where they are known.
 
     Raises
     ------
@@ -184,9 +185,50 @@ class Sample:
             raise ValueError(f"sample {self.id} has no gold evidence: recovery needs a task with marked evidence")
         return self.gold[slice(*self.segments.prompt)]
 
-    def with_ids(self, input_ids: torch.Tensor) -> Sample:
-        """Copy with other ids of the same length (a masked context)."""
-        return replace(self, input_ids=input_ids)
+    @property
+    def haystack(self) -> Span:
+        """The part of I in which the answer is to be found: I without its question and instructions.
+
+        What the task marked (``metadata["haystack_span"]``); else what stands before the question
+        (``metadata["question_start"]``); else, or where nothing does, all of I.
+
+        Raises
+        ------
+        ValueError
+            If what the metadata say does not lie in I.
+        """
+        first, stop = self.segments.prompt
+        marked = self.metadata.get("haystack_span")
+        if marked is None:
+            asks = self.metadata.get("question_start", stop)
+            marked = (first, asks) if asks != first else (first, stop)
+        start, end = _as_span(marked, "haystack")
+        if not first <= start < end <= stop:
+            raise ValueError(f"sample {self.id}: haystack {marked} does not lie in its prompt {self.segments.prompt}")
+        return start, end
+
+    @property
+    def sources(self) -> list[Span]:
+        """Sentences of the haystack, as token ranges in the order of the text: the units of sentence ablations.
+
+        Raises
+        ------
+        ValueError
+            If the sample has no sentences in its haystack.
+        """
+        spans = self.sentences_in(self.haystack)
+        if not spans:
+            raise ValueError(
+                f"sample {self.id} has no sentences in its haystack {self.haystack}: build it with text.build_sample, "
+                "or set `sentences`"
+            )
+        return spans
+
+    def sentences_in(self, span: Span) -> list[Span]:
+        """Sentences of a token range, cut to it, as token ranges in the order of the text."""
+        first, stop = span
+        cut = [(max(start, first), min(end, stop)) for start, end in sorted(self.sentences or ())]
+        return [(start, end) for start, end in cut if start < end]
 
     def with_output(self, span: Span) -> Sample:
         """Copy in which ``span`` is the output, and the reasoning only what of it stands before the span.
@@ -213,7 +255,7 @@ def seeded_generator(seed: int | str, sample: Sample) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
 
 
-def hull(spans: Sequence[Span]) -> Span:
+def bounding_span(spans: Sequence[Span]) -> Span:
     """Smallest range that holds all ``spans``."""
     return min(start for start, _ in spans), max(stop for _, stop in spans)
 

@@ -6,7 +6,8 @@ import pytest
 
 from tests.support.doc_names import ROOT, problems
 
-TEXTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.[mr]*")), ROOT / "data" / "adapter" / "README.md"]
+CARDS = [ROOT / "data" / name / "README.md" for name in ("adapter", "at2")]
+TEXTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.[mr]*")), *CARDS]
 
 INVENTED = [
     "`make bok`",

@@ -23,8 +23,8 @@ MAY_IMPORT = {
     "fingerprints": set(),
     "store": {"fingerprints"},
     "tasks": {"text", "model", "fingerprints", "store"},
-    "evaluation": {"attribution", "load", "metrics", "fingerprints", "store", "bench"},
-    "bench": {"fingerprints", "attribution", "methods", "load"},
+    "evaluation": {"attribution", "methods", "load", "metrics", "fingerprints", "store", "bench"},
+    "bench": {"fingerprints", "attribution", "methods", "load", "model", "metrics"},
     "cli": {"text", "attribution", "methods", "load", "viewer", "trace"},
 }
 EVERYWHERE = {"files", "sample", "_version"}

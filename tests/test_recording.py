@@ -1,5 +1,7 @@
 """Attribution from the passes that generated a response equals attribution of a fresh pass over it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -133,6 +135,6 @@ def test_what_cannot_be_recorded_is_refused():
     with pytest.raises(ValueError, match="is running"), recorded.running():
         FlashTrace().attribute(model, sample)
     with pytest.raises(ValueError, match="not the .* recorded"):
-        FlashTrace().from_cache(recorded, sample.with_ids(sample.input_ids.flip(0)))
+        FlashTrace().from_cache(recorded, replace(sample, input_ids=sample.input_ids.flip(0)))
     with pytest.raises(ValueError, match="maps are not recorded"):
         FlashTrace(attention="cached").from_cache(recorded, sample)

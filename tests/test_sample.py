@@ -69,3 +69,18 @@ def test_tokens_and_sentences_must_fit():
         Sample(torch.arange(10), GOOD, sentences=[(4, 11)])
     with pytest.raises(ValueError, match="no gold evidence"):
         _ = Sample(torch.arange(10), GOOD).gold_in_prompt
+
+
+def test_the_haystack_is_what_the_task_marked_else_what_stands_before_the_question():
+    ids = torch.arange(12)
+    segments = Segments((1, 8), (8, 8), (8, 11))
+    assert Sample(ids, segments).haystack == (1, 8)
+    assert Sample(ids, segments, metadata={"question_start": 6}).haystack == (1, 6)
+    assert Sample(ids, segments, metadata={"question_start": 1}).haystack == (1, 8)  # all of it asks
+    marked = Sample(ids, segments, metadata={"question_start": 6, "haystack_span": [2, 5]}, sentences=[(1, 3), (3, 8)])
+    assert marked.haystack == (2, 5)
+    assert marked.sources == [(2, 3), (3, 5)]  # cut to it
+    with pytest.raises(ValueError, match="does not lie in its prompt"):
+        Sample(ids, segments, metadata={"haystack_span": (0, 5)}).haystack  # noqa: B018
+    with pytest.raises(ValueError, match="no sentences in its haystack"):
+        Sample(ids, segments).sources  # noqa: B018

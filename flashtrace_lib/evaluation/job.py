@@ -12,14 +12,9 @@ from ..attribution import Method
 from ..metrics.deletion import COMPARED, Scorer, choose_dtype
 from ..sample import Sample
 from ..store import Store
-from .recorder import Recorder, labels
-from .results_table import Record, has_curve
-
-
-class Memory(dict):
-    """Records by key that last as long as the evaluation; takes the place of a store."""
-
-    put = dict.__setitem__
+from .ablations import Memory, Needs, Record, has_top, masks_beside, only_masks, without_masks
+from .recorder import Recorder, facts, labels, sources_of_input
+from .results_table import has_curve
 
 
 @dataclass
@@ -34,52 +29,107 @@ class Job:
         By the label that names their rows.
     store : Store or Memory
         Where finished records are found, and new ones are put.
-    needs_curve : bool
-        Whether a record without a deletion curve is unfinished.
+    needs : Needs
+        A record without one of these is unfinished.
+    masks : Store or Memory, optional
+        Likewise, of the masks of the samples. Default: the one beside ``store``.
     """
 
     recorder: Recorder
     methods: dict[str, Method]
     store: Store | Memory
-    needs_curve: bool
+    needs: Needs
+    masks: Store | Memory | None = None
+
+    def __post_init__(self) -> None:
+        if self.masks is None:
+            self.masks = masks_beside(self.store)
 
     def run(self, sample: Sample, bar: tqdm) -> list[Record]:
-        """Records of all methods on ``sample``, counted by ``bar``; each is stored as soon as it is finished."""
+        """Records of all methods on ``sample``, counted by ``bar``; each is stored as soon as it is finished.
+
+        With its own columns each record holds those of the sample's masks, which are stored apart.
+        """
+        shared = self.masks_of(sample) if self.needs.n_masks else {}
         records = []
         for label, method in self.methods.items():
             bar.set_postfix_str(f"{label} on {sample.id}", refresh=False)
-            records.append(self.resume(label, method, sample, self.needs_curve))
+            records.append(self.resume(label, method, sample, self.needs, shared))
             bar.update()
         return records
 
-    def resume(self, label: str, method: Method, sample: Sample, needs_curve: bool) -> Record:
-        """The stored record, or a new one, or the stored one with the curve it lacked; new parts are stored."""
+    def masks_of(self, sample: Sample) -> Record:
+        """Columns of the masks of ``sample``, stored or new, and their key."""
+        with naming("sentence ablations", sample):
+            key = self.recorder.masks_key(sample, self.needs.n_masks)
+            found = self.masks.get(key)
+            if found is None:
+                found = self.recorder.masks_record(sample, self.needs.n_masks)
+                self.keep_masks({key: found})
+        return only_masks(found) | {"masks_key": key}
+
+    def resume(self, label: str, method: Method, sample: Sample, needs: Needs, shared: Record | None = None) -> Record:
+        """The stored record, or a new one, or the stored one with the parts it lacked; new parts are stored."""
         key = self.recorder.key(method, sample)
         stored = record = self.store.get(key)
         with naming(label, sample):
             if record is None:
                 record = self.recorder.attribution(method, sample)
-            if needs_curve and not has_curve(record):
+            if needs.curve and not has_curve(record):
                 record = record | self.recorder.curve(sample, record["scores"])
+            if needs.top and not self._has_top(record, sample):
+                record = record | self.recorder.top(sample, record)
         # The key knows nothing of names: a renamed method or cell finds its record and shows under the new name.
-        record = record | labels(sample) | {"method": label, "key": key}
+        # Facts are the sample's own: a record stored before they were kept has them all the same.
+        record = record | (shared or {}) | labels(sample) | facts(sample) | {"method": label, "key": key}
         self.keep(record, stored)
         return record
 
     def keep(self, record: Record, stored: Record | None) -> None:
-        """Store ``record`` where it holds more than ``stored`` does."""
-        if stored is None or has_curve(stored) != has_curve(record):
-            self.store.put(record["key"], record)
+        """Store ``record`` without the columns of its masks, where it holds other parts than ``stored`` does."""
+        if stored is None or _parts(stored) != _parts(record):
+            self.store.put(record["key"], without_masks(record))
+
+    def keep_masks(self, masks: dict[str, Record]) -> None:
+        """Store records of masks that are not there yet."""
+        for key, record in masks.items():
+            if key not in self.masks:
+                self.masks.put(key, record)
 
     def stored(self, sample: Sample) -> dict[str, Record]:
-        """Stored records of ``sample`` by key."""
+        """Stored records of ``sample`` by key, without its masks."""
         keys = [self.recorder.key(method, sample) for method in self.methods.values()]
         return {key: record for key in keys if (record := self.store.get(key)) is not None}
 
+    def stored_masks(self, sample: Sample) -> dict[str, Record]:
+        """The stored record of the masks of ``sample``, where there is one and it is needed, by its key."""
+        if not self.needs.n_masks:
+            return {}
+        key = self.recorder.masks_key(sample, self.needs.n_masks)
+        found = self.masks.get(key)
+        return {} if found is None else {key: found}
+
     def unfinished(self, sample: Sample) -> dict[str, Method]:
-        """Methods whose record on ``sample`` is missing, or lacks its curve."""
-        finished = {key for key, record in self.stored(sample).items() if has_curve(record) or not self.needs_curve}
+        """Methods whose record on ``sample`` is missing, or lacks what is needed."""
+        masks = self.stored_masks(sample)
+        finished = {key for key, record in self.stored(sample).items() if self._is_finished(record, sample, masks)}
         return {k: m for k, m in self.methods.items() if self.recorder.key(m, sample) not in finished}
+
+    def _is_finished(self, record: Record, sample: Sample, masks: dict[str, Record]) -> bool:
+        return (
+            (has_curve(record) or not self.needs.curve)
+            and (self._has_top(record, sample) if self.needs.top else True)
+            and (record.get("masks_key") in masks or not self.needs.n_masks)
+        )
+
+    def _has_top(self, record: Record, sample: Sample) -> bool:
+        """Whether the record holds its top-k likelihoods, on the sentences that the sample has today."""
+        return has_top(record) and [list(span) for span in record["top_sources"]] == sources_of_input(sample)
+
+
+def _parts(record: Record) -> list:
+    """What tells a record from one of the same key that holds more."""
+    return [has_curve(record), has_top(record) and record["top_sources"], record.get("masks_key")]
 
 
 # Runs the job on each of the samples, moves the bar by one for each record, and returns the records of each sample.
@@ -87,14 +137,14 @@ Runner = Callable[[Job, Sequence[Sample], tqdm], list[list[Record]]]
 
 
 def choose_scorer(job: Job, samples: Sequence[Sample]) -> Scorer:
-    """The scorer for all curves that ``job`` lacks, in the arithmetic that the precision of its own scorer allows.
+    """The scorer for all masked contexts that ``job`` lacks, in the arithmetic that the precision of its own allows.
 
-    Where an arithmetic was chosen for curves of this model that are stored already, a resumed evaluation goes on in it.
-    Else the first missing curve decides, by `choose_dtype`. A sample that cannot decide is passed over; its own curves
-    are computed as the others are.
+    Where an arithmetic was chosen for results of this model that are stored already, a resumed evaluation goes on in
+    it. Else the first missing curve decides, by `choose_dtype`. A sample that cannot decide is passed over; its own
+    curves are computed as the others are.
     """
     scorer = job.recorder.scorer
-    if not (job.needs_curve and scorer.is_open):
+    if not (job.needs and scorer.is_open):
         return scorer
     for sample in samples:
         if unfinished := job.unfinished(sample):
@@ -106,21 +156,22 @@ def choose_scorer(job: Job, samples: Sequence[Sample]) -> Scorer:
 
 
 def _as_stored(job: Job) -> Scorer | None:
-    """Scorer in the arithmetic that was chosen for most stored curves of this model; None where it never was."""
+    """Scorer in the arithmetic that was chosen for most stored results of this model; None where it never was."""
     if isinstance(job.store, Memory):
         return None
-    records = job.store.records().reindex(columns=["model_key", "curve_dtype", "curve_note"])
-    compared = records["curve_note"].astype(str).str.contains(COMPARED, regex=False)
-    chosen = records[compared & (records["model_key"] == job.recorder.model_key)]
-    if chosen.empty:
-        return None
-    dtype, note = chosen.groupby(["curve_dtype", "curve_note"]).size().idxmax()
-    return replace(job.recorder.scorer, dtype=dtype, note=note)
+    for store, part in ((job.store, "curve"), (job.store, "top"), (job.masks, "masks")):
+        records = store.records().reindex(columns=["model_key", f"{part}_dtype", f"{part}_note"])
+        compared = records[f"{part}_note"].astype(str).str.contains(COMPARED, regex=False)
+        chosen = records[compared & (records["model_key"] == job.recorder.model_key)]
+        if not chosen.empty:
+            dtype, note = chosen.groupby([f"{part}_dtype", f"{part}_note"]).size().idxmax()
+            return replace(job.recorder.scorer, dtype=dtype, note=note)
+    return None
 
 
 def _compared(job: Job, label: str, method: Method, sample: Sample) -> Scorer:
     """Scorer that the curve of one pair decides for."""
-    record = job.resume(label, method, sample, needs_curve=False)
+    record = job.resume(label, method, sample, Needs())
     with naming(label, sample):
         return choose_dtype(job.recorder.scorer, sample, record["scores"], job.recorder.steps)
 

@@ -34,9 +34,9 @@ from ..load import recipe_of
 from ..metrics.deletion import Scorer
 from ..sample import Sample
 from ..store import Store
-from .job import Job, Memory, Runner
+from .ablations import Memory, Needs, Record, masks_beside
+from .job import Job, Runner
 from .recorder import Recorder
-from .results_table import Record
 
 CONNECT_SECONDS = 60  # for a scheduler to answer and its first worker to register
 
@@ -53,7 +53,7 @@ class _Work:
     steps: int
     methods: dict[str, Method]
     store: Path | None
-    needs_curve: bool
+    needs: Needs
 
 
 # --- the caller
@@ -106,23 +106,27 @@ def _work(job: Job, recipe: Callable[[], Any]) -> _Work:
     scorer = {f.name: getattr(recorder.scorer, f.name) for f in fields(Scorer) if f.init and f.name != "model"}
     return _Work(
         uuid.uuid4().hex, recipe, recorder.model_key, code_fingerprint(), scorer, recorder.steps, job.methods, path,
-        job.needs_curve,
+        job.needs,
     )  # fmt: skip
 
 
 def _results(client, work: _Work, job: Job, samples: dict[int, Sample]) -> Iterator[tuple[int, list[Record]]]:
     """Index and records of each of ``samples``, as they are finished; stored where the worker could not do so."""
-    futures = {client.submit(_evaluate_sample, work, s, job.stored(s), pure=False): i for i, s in samples.items()}
+    futures = {
+        client.submit(_evaluate_sample, work, s, job.stored(s), job.stored_masks(s), pure=False): i
+        for i, s in samples.items()
+    }
     try:
         for future in distributed.as_completed(list(futures), loop=client.loop):
             index = futures[future]
             try:
-                records = future.result()
+                records, masks = future.result()
             except KilledWorker as error:
                 error.add_note(f"while evaluating sample {samples[index].id}: have the workers memory enough for it?")
                 raise
             for record in records:
                 job.keep(record, job.store.get(record["key"]))
+            job.keep_masks(masks)
             del futures[future]
             yield index, records
     finally:
@@ -136,13 +140,16 @@ _LOCK = threading.Lock()
 _HELD: dict[str, Any] = {}  # by this process: a model, how it was made, the work that it is used for, its recorder
 
 
-def _evaluate_sample(work: _Work, sample: Sample, known: dict[str, Record]) -> list[Record]:
-    """Records of one sample; ``known`` are those that the caller's store holds of it."""
+def _evaluate_sample(
+    work: _Work, sample: Sample, known: dict[str, Record], known_masks: dict[str, Record]
+) -> tuple[list[Record], dict[str, Record]]:
+    """Records of one sample and of its masks; the known ones are those that the caller's stores hold of it."""
     with _LOCK:
         store = None if work.store is None else Store(work.store)
         reached = store is not None and store.parts.is_dir()
-        job = Job(_recorder(work), work.methods, store if reached else Memory(known), work.needs_curve)
-        return job.run(sample, tqdm(disable=True))
+        stores = (store, masks_beside(store)) if reached else (Memory(known), Memory(known_masks))
+        job = Job(_recorder(work), work.methods, stores[0], work.needs, stores[1])
+        return job.run(sample, tqdm(disable=True)), job.stored_masks(sample)
 
 
 def _recorder(work: _Work) -> Recorder:

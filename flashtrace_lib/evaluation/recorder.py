@@ -11,13 +11,15 @@ from typing import Any
 import torch
 import transformers
 
-from ..attribution import Attribution, Method
+from ..attribution import Attribution, Method, sentences_of_input
 from ..fingerprints import code_fingerprint, fingerprint, model_fingerprint, sample_fingerprint
+from ..metrics import draw_masks, top_effects
 from ..metrics.deletion import Scorer
-from ..sample import Sample
-from .results_table import Record
+from ..sample import Sample, seeded_generator
+from .ablations import Record, source_scores
 
 RECORD_VERSION = 1  # raise when what a record's raw columns mean changes; definitions of metrics do not matter
+MASKS_VERSION = 1  # likewise, of the record of a sample's masks
 
 
 class Recorder:
@@ -58,7 +60,7 @@ class Recorder:
             "n_input": len(sample.prompt_ids),
             "n_reasoning": spans.reasoning[1] - spans.reasoning[0],
             "n_output": spans.output[1] - spans.output[0],
-            "gold": None if sample.gold is None else sample.gold_in_prompt.tolist(),
+            **facts(sample),
             "scores": result.scores.numpy(),
             "hop_scores": [hop.scores.detach().float().cpu().numpy() for hop in result.hops],
             "hop_targets": [list(hop.target) for hop in result.hops],
@@ -79,6 +81,50 @@ class Recorder:
             "curve_dtype": curve.dtype,
             "curve_note": curve.note,
         }
+
+    def top(self, sample: Sample, record: Record) -> Record:
+        """Columns of top-k drop and sufficiency, for the scores of ``record``."""
+        sources = sources_of_input(sample)
+        effects = top_effects(self.scorer, sample, source_scores(record, sources))
+        return {
+            "top_sources": sources,
+            "drop_log_probs": effects.drop.tolist(),
+            "keep_log_probs": effects.keep.tolist(),
+            "top_dtype": self.scorer.arithmetic,
+            "top_note": self.scorer.note,
+        }
+
+    def masks_key(self, sample: Sample, n: int) -> str:
+        """Key of everything that shapes the masks of a sample and their effects."""
+        shaped_by = {
+            "version": MASKS_VERSION,
+            "model": self.model_key,
+            "sample": sample_fingerprint(sample),
+            "sources": sources_of_input(sample),  # the haystack is no part of a sample's fingerprint
+            "masks": n,
+            "precision": self.scorer.precision,
+        }
+        return fingerprint(shaped_by)
+
+    def masks(self, sample: Sample, n: int) -> Record:
+        """Columns of ``n`` random masks over the sentences, of all kept and of none, and what the response is then."""
+        sources = sources_of_input(sample)
+        masks = draw_masks(len(sources), n, generator=seeded_generator("masks of the evaluation", sample))
+        ends = torch.tensor([[True], [False]]).expand(2, len(sources))
+        effects = self.scorer.effects(sample, torch.cat([masks, ends]), progress=f"masks {sample.id}")
+        return {
+            "n_masks": n,
+            "masks": masks.tolist(),
+            "mask_sources": sources,
+            "mask_log_probs": effects.log_prob.tolist(),
+            "mask_log_odds": effects.log_odds.tolist(),
+            "masks_dtype": self.scorer.arithmetic,
+            "masks_note": self.scorer.note,
+        }
+
+    def masks_record(self, sample: Sample, n: int) -> Record:
+        """The whole record of a sample's masks."""
+        return self.masks(sample, n) | labels(sample) | {"sample_key": sample_fingerprint(sample), **self.provenance}
 
 
 def record_key(model_key: str, sample_key: str, method: Method, steps: int, precision: str) -> str:
@@ -104,6 +150,22 @@ def labelled(methods: Iterable[Method] | Mapping[str, Method]) -> dict[str, Meth
         if not is_dataclass(method) and vars(method):
             raise ValueError(f"method {label} is no dataclass: its options would not be part of the stored key")
     return dict(pairs)
+
+
+def facts(sample: Sample) -> Record:
+    """What ranking metrics ask of a sample beside its scores; token ranges are counted from the first token of I."""
+    first = sample.segments.prompt[0]
+    return {
+        "gold": None if sample.gold is None else sample.gold_in_prompt.tolist(),
+        "sentences": [list(span) for span in sentences_of_input(sample)],
+        "haystack": [position - first for position in sample.haystack],
+    }
+
+
+def sources_of_input(sample: Sample) -> list[list[int]]:
+    """Token ranges of ``sample.sources``, counted from the first token of I."""
+    first = sample.segments.prompt[0]
+    return [[start - first, stop - first] for start, stop in sample.sources]
 
 
 def labels(sample: Sample) -> dict[str, str]:

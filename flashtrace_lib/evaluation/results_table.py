@@ -5,25 +5,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from .. import metrics as m
+from ..store import Store
+from .ablations import ABLATION_METRICS, ON_MASKS, ranks_no_source, records_with_masks
+from .record_metrics import ON_GOLD, OnGold, Record
 
 DEFAULT_METRICS = ("recovery", "rise", "mas")
 COLUMNS = (
     "sample", "task", "cell", "method", "metric", "value", "flagged", "seconds",
     "n_input", "n_reasoning", "n_output", "n_gold", "curve_dtype", "key", "cluster",
 )  # fmt: skip
-
-Record = dict[str, Any]
-
-
-def _on_gold(function: Callable[[list, list], float]) -> Callable[[Record, str, str], float | None]:
-    """Metric of scores and gold; None (skipped, not zero) where the sample has no evidence."""
-    return lambda r, definition, denominator: function(r["scores"], r["gold"]) if _n_gold(r) else None
 
 
 def _rise(record: Record, definition: str, denominator: str) -> float | None:
@@ -39,19 +34,17 @@ def _mas(record: Record, definition: str, denominator: str) -> float | None:
 
 
 METRICS: dict[str, Callable[[Record, str, str], float | None]] = {
-    "recovery": _on_gold(m.recovery_rate),
-    "recovery_ceil": _on_gold(lambda scores, gold: m.recovery_rate(scores, gold, rounding="ceil")),
-    "recovery_cap": _on_gold(lambda scores, gold: m.recovery_cap(gold)),
-    "r_precision": _on_gold(m.r_precision),
+    **ON_GOLD,
     "rise": _rise,
     "mas": _mas,
+    **ABLATION_METRICS,
 }
-OF_RANKING = tuple(name for name in METRICS if name != "recovery_cap")  # the cap depends on the evidence alone
+OF_RANKING = tuple(name for name in METRICS if not name.startswith("recovery_cap"))  # a cap is of the evidence alone
 ON_CURVE = ("rise", "mas")  # what needs the deletion curve, and is flagged where the likelihood never drops
 
 
 def frame_from_records(
-    records: pd.DataFrame | Iterable[Record],
+    records: Store | pd.DataFrame | Iterable[Record],
     metrics: Sequence[str] = DEFAULT_METRICS,
     definition: str = "log_probability",
     denominator: str = "signed",
@@ -60,9 +53,11 @@ def frame_from_records(
 
     Parameters
     ----------
-    records : DataFrame (``Store.records()``) or iterable of dict
+    records : Store, DataFrame (``Store.records()``) or iterable of dict
+        The records of a store come with the masks that are stored beside it (``<name>_masks``), which LDS needs.
     metrics : sequence of str
-        Keys of ``METRICS``. One that a record cannot have (no gold, no curve) is left out, not set to zero.
+        Keys of ``METRICS``. One that a record cannot have (no gold, no curve, no masks, no sentences or haystack, which
+        records read from a store without their samples may lack) is left out, not set to zero.
     definition, denominator : str
         See `flashtrace_lib.metrics`.
 
@@ -70,25 +65,36 @@ def frame_from_records(
     -------
     pandas.DataFrame
         One row a record and metric, columns ``COLUMNS``. ``flagged`` is True on deletion metrics of samples
-        whose likelihood full masking does not lower, and on every metric of a ranking where the scores are all equal
-        and so rank nothing: the value is then a random ranking's. ``seconds`` is the time of the attribution alone.
-        ``cluster`` is what samples that are not independent share, see `clusters`.
+        whose likelihood full masking does not lower, and on every metric of a ranking where the scores that it ranks
+        are all equal and so rank nothing: the value is then a random ranking's. ``curve_dtype`` is the arithmetic of
+        the masked contexts behind the value. ``seconds`` is the time of the attribution alone. ``cluster`` is what
+        samples that are not independent share, see `clusters`.
     """
     check_metrics(metrics)
+    if isinstance(records, Store):
+        records = records_with_masks(records)
     if isinstance(records, pd.DataFrame):
         records = records.to_dict("records")
     rows = []
     for record in records:
         no_drop = has_curve(record) and m.is_flagged(record["log_probs"])
-        no_ranking = m.ranks_nothing(record["scores"])
         shared = {name: record[name] for name in COLUMNS if name in record}
         shared |= {"n_gold": _n_gold(record), "cluster": _template(record)}
         for name in metrics:
             value = METRICS[name](record, definition, denominator)
             if value is not None:
-                flagged = name in OF_RANKING and (no_ranking or (no_drop and name in ON_CURVE))
-                rows.append({**shared, "metric": name, "value": value, "flagged": flagged})
+                flagged = name in OF_RANKING and (_ranks_nothing(record, name) or (no_drop and name in ON_CURVE))
+                row = {**shared, "metric": name, "value": value, "flagged": flagged}
+                if name in ABLATION_METRICS:
+                    row["flagged"] = ranks_no_source(record, name)
+                    row["curve_dtype"] = record["masks_dtype" if name in ON_MASKS else "top_dtype"]
+                rows.append(row)
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _ranks_nothing(record: Record, name: str) -> bool:
+    metric = METRICS[name]
+    return metric.ranks_nothing(record) if isinstance(metric, OnGold) else m.ranks_nothing(record["scores"])
 
 
 def summarise(
@@ -107,13 +113,14 @@ def summarise(
     flagged : {"include", "exclude"}
         Whether flagged samples enter mean, interval and n: those whose likelihood masking does not lower (RISE and
         MAS are 1 by definition, the same samples for every method), and those on which a method ranks nothing. They
-        are counted either way.
+        are counted either way. A value that is missing (NaN) enters nothing.
     """
     if flagged not in ("include", "exclude"):
         raise ValueError(f'flagged is "include" or "exclude", got {flagged!r}')
     rows = []
     for keys, group in frame.groupby(list(by), sort=False, dropna=False):
         kept = group if flagged == "include" else group[~group["flagged"].astype(bool)]
+        kept = kept[kept["value"].notna()]
         values = kept["value"].to_numpy(dtype=float)
         low, high = m.mean_interval(values, clusters=clusters(kept) if "sample" in kept else None)
         mean = values.mean() if len(values) else math.nan

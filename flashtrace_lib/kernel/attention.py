@@ -1,7 +1,4 @@
-"""Attention as part of a graph: fused where a kernel exists, explicit maps where they are needed.
-
-`activations` computes the same weights block by block and in place, for speed; here autograd must see every step.
-"""
+"""Attention weights and outputs: in blocks of rows, for speed, and in a graph, where autograd sees every step."""
 
 from __future__ import annotations
 
@@ -55,15 +52,29 @@ def attention_rows(
     grouped = (q.float() * scaling).reshape(n_kv, -1, q.shape[-1])  # [H_kv, group * m, head_dim]: k is not repeated
     scores = torch.bmm(grouped, k.float().transpose(1, 2)).view(n_heads, m, n)  # [H, m, n]
     if softcap is not None:
-        scores = scores.div_(softcap).tanh_().mul_(softcap)
+        scores = soft_cap(scores, softcap)
     if mask is not None:
         scores.masked_fill_(~mask, float("-inf"))
     else:  # only the block on the diagonal can look ahead
         ahead = torch.ones(m, n - first, dtype=torch.bool, device=q.device).triu_(1)  # [m, n - first]
         scores[:, :, first:].masked_fill_(ahead, float("-inf"))
+    return attention_weights(scores, sinks)
+
+
+def soft_cap(scores: torch.Tensor, cap: float) -> torch.Tensor:
+    """cap·tanh(x / cap), the soft-cap of Gemma-2."""
+    return cap * torch.tanh(scores / cap)
+
+
+def attention_weights(
+    scores: torch.Tensor, sinks: torch.Tensor | None, softmax: Callable[[torch.Tensor], torch.Tensor] | None = None
+) -> torch.Tensor:
+    """Softmax over the keys of masked scores [..., H, m, n], and over each head's sink [H] where it has one."""
+    softmax = softmax or partial(torch.softmax, dim=-1)
     if sinks is None:
-        return torch.softmax(scores, dim=-1)
-    return torch.cat([scores, sinks.float().view(-1, 1, 1).expand(-1, m, 1)], -1).softmax(-1)[..., :-1]
+        return softmax(scores)
+    sinks = sinks.float().view(-1, 1, 1).expand(*scores.shape[:-1], 1)  # [..., H, m, 1]
+    return softmax(torch.cat([scores, sinks], -1))[..., :-1]
 
 
 def row_blocks(n_rows: int, n_heads: int, n_columns: int) -> Iterator[Span]:
@@ -115,11 +126,6 @@ def attention_in_blocks(
     return out.transpose(0, 1)[None].contiguous()
 
 
-def soft_cap(scores: torch.Tensor, cap: float) -> torch.Tensor:
-    """cap·tanh(x / cap), the soft-cap of Gemma-2."""
-    return cap * torch.tanh(scores / cap)
-
-
 def attention_maps(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -128,6 +134,7 @@ def attention_maps(
     *,
     first: int = 0,
     cap: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    softmax: Callable[[torch.Tensor], torch.Tensor] | None = None,
     sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Attention weights as part of the graph, float32.
@@ -143,6 +150,8 @@ def attention_maps(
         Factor on q·k.
     cap : callable, optional
         Applied to the scaled scores (Gemma-2).
+    softmax : callable, optional
+        Softmax over the last dimension; another has the same values and other gradients.
     sinks : torch.Tensor, shape [H], optional
         A learned logit of each head that takes mass and has no value (gpt-oss).
 
@@ -158,10 +167,7 @@ def attention_maps(
         m, n = scores.shape[-2:]
         mask = torch.ones(m, n, dtype=torch.bool, device=scores.device).tril_(first)
     scores = scores.masked_fill(~mask, float("-inf"))
-    if sinks is None:
-        return scores.softmax(-1)
-    sinks = sinks.float().view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)  # [B, H, m, 1]
-    return torch.cat([scores, sinks], -1).softmax(-1)[..., :-1]
+    return attention_weights(scores, sinks, softmax)
 
 
 def mix(maps: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -176,10 +182,11 @@ def attend(
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
-    scaling: float | None,
+    scaling: float,
     softcap: float | None,
-    cap: Callable[[torch.Tensor, float], torch.Tensor] = soft_cap,
     sinks: torch.Tensor | None = None,
+    cap: Callable[[torch.Tensor, float], torch.Tensor] = soft_cap,
+    softmax: Callable[[torch.Tensor], torch.Tensor] | None = None,
     **kwargs,
 ) -> torch.Tensor:
     """Attention output of a whole layer, shape [B, N, H, head_dim].
@@ -187,17 +194,19 @@ def attend(
     Parameters
     ----------
     softcap : float or None
-        Soft-cap on the scaled scores. No fused kernel knows it, or sinks, so the maps are formed: quadratic in N.
-    cap : callable
-        How to apply it.
+        Soft-cap on the scaled scores. No fused kernel knows it, sinks or another softmax, so with any of them the maps
+        are formed: quadratic in N.
     sinks : torch.Tensor, shape [H], optional
         See `attention_maps`.
+    cap : callable
+        How to apply the soft-cap.
+    softmax : callable, optional
+        See `attention_maps`.
     """
-    if softcap is None and sinks is None:
+    if softcap is None and sinks is None and softmax is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)[0]
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     cap = None if softcap is None else partial(cap, cap=softcap)
-    return mix(attention_maps(query, key, attention_mask, scaling, cap=cap, sinks=sinks), value)
+    return mix(attention_maps(query, key, attention_mask, scaling, cap=cap, softmax=softmax, sinks=sinks), value)
 
 
 # What attention calls may pass beside q, k, v, mask, scaling, soft-cap and sinks: none of it changes the weights.

@@ -1,37 +1,28 @@
 """One forward pass that keeps what attribution needs and nothing more (algorithm 1, line 1).
 
 Per layer: keys and values of every position, queries and input states of the rows that can be targets. With
-grouped-query attention that is about the key/value cache a server holds anyway. The attention function sees q and
-k after rotary embedding and q/k-norm, the scaling, the mask and the soft-cap, so capturing there is right for every
-family at once; nothing quadratic in the context is kept unless ``attention="cached"`` asks for it.
+grouped-query attention that is about the key/value cache a server holds anyway; nothing quadratic in the context is
+kept unless ``attention="cached"`` asks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
-from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
 from ..model.architecture import decoder_layers, family
 from ..model.state import evaluating
 from ..sample import Span
 from .activations import Activations, LayerActivations
-from .attention import attention_in_blocks, attention_rows, check_call
-
-# transformers looks for "flash" in these names and takes such an implementation for a kernel without masks
-IMPLEMENTATION = "attribution_capture"
-
-# attention module -> what to do with its q, k, v; an entry lives only while `capture` runs on that model
-_RECORDERS: WeakKeyDictionary[nn.Module, Callable[..., None]] = WeakKeyDictionary()
+from .attention import attention_in_blocks, attention_rows
+from .interception import Attention, answering
 
 
-class _Arena:
+class _BufferPool:
     """One block of memory for the same tensor of all layers.
 
     On the CPU, what is kept and what the model's own forward frees would otherwise share one heap, and the holes
@@ -52,30 +43,17 @@ class _Arena:
         return self._blocks[key].pop().copy_(x)
 
 
-def _capture_attention(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
-    softcap: float | None = None,
-    s_aux: torch.Tensor | None = None,
-    **kwargs,
-) -> tuple[torch.Tensor, None]:
-    """Attention function registered with transformers: record, then attend as sdpa does."""
-    check_call(module, query, attention_mask, kwargs)
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    record = _RECORDERS.get(module)
-    if record is not None:
-        record(query, key, value, attention_mask, scaling=scaling, softcap=softcap, sinks=s_aux)
-    if softcap is None and s_aux is None:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
-    return attention_in_blocks(query, key, value, attention_mask, scaling, softcap, s_aux), None
+def _recording_attention(recorders: Mapping[nn.Module, Callable[..., None]]) -> Attention:
+    """Attention as sdpa computes it, after the module's recorder has seen the call."""
 
+    def attention(module, query, key, value, mask, *, scaling, softcap, sinks, **kwargs) -> torch.Tensor:
+        if module in recorders:
+            recorders[module](query, key, value, mask, scaling=scaling, softcap=softcap, sinks=sinks)
+        if softcap is None and sinks is None:
+            return sdpa_attention_forward(module, query, key, value, mask, scaling=scaling, **kwargs)[0]
+        return attention_in_blocks(query, key, value, mask, scaling, softcap, sinks)
 
-AttentionInterface.register(IMPLEMENTATION, _capture_attention)
-AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)
+    return attention
 
 
 @torch.inference_mode()
@@ -113,7 +91,7 @@ def capture(
         once from every token to every token before it.
     """
     layers = [LayerActivations(parts) for parts in decoder_layers(model)]
-    keep = _Arena(len(layers)).keep
+    keep = _BufferPool(len(layers)).keep
     start, stop = rows
 
     def file(layer: LayerActivations, name: str, x: torch.Tensor) -> None:
@@ -167,16 +145,13 @@ def listening(
     ValueError
         If another pass or recording of the model is being listened to.
     """
-    if any(layer.parts.attention in _RECORDERS for layer in layers):
-        raise ValueError("a recording of this model is running: attribute after its with-block")
+    by_module = {layer.parts.attention: recorder for layer, recorder in zip(layers, recorders, strict=True)}
     with ExitStack() as stack:
-        stack.enter_context(attention_implementation(model, IMPLEMENTATION))
+        stack.enter_context(answering(model, _recording_attention(by_module)))
         stack.enter_context(evaluating(model))
-        for layer, recorder in zip(layers, recorders, strict=True):
+        for layer in layers:
             for handle in _hooks(layer, select, keep_mid, file):
                 stack.callback(handle.remove)
-            _RECORDERS[layer.parts.attention] = recorder
-            stack.callback(_RECORDERS.pop, layer.parts.attention, None)
         yield
 
 
@@ -223,17 +198,3 @@ def _hooks(layer: LayerActivations, select: Callable, keep_mid: bool, file: Call
     if parts.post_norm is not None:
         handles.append(parts.post_norm.register_forward_hook(on_norm, with_kwargs=True))
     return handles
-
-
-@contextmanager
-def attention_implementation(model: nn.Module, name: str) -> Iterator[None]:
-    """Route attention through ``name``; every config gets back exactly what it had."""
-    configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values()
-    before = [(config, config._attn_implementation) for config in configs]
-    try:
-        for config, _ in before:
-            config._attn_implementation = name
-        yield
-    finally:
-        for config, old in before:
-            config._attn_implementation = old

@@ -117,22 +117,47 @@ def span_rollout(
     torch.FloatTensor, shape [B, N]
         Every row sums to 1.
     """
-    u = weights.float() / weights.sum(-1, keepdim=True)  # [B, m]
+    u = weights.float() / weights.float().sum(-1, keepdim=True)  # [B, m]
     out = torch.zeros(len(u), activations.n_tokens)  # [B, N]
+    how = {"heads": heads, "value_bias": value_bias, "each": each}
     for layer in reversed(activations.layers):
-        spans = torch.eye(u.shape[1]) if each else u
-        taken = _finite_scores(layer, spans, target, activations.rows[0], heads, value_bias)  # [m or B, N]
-        left = (1 - taken.sum(-1)).clamp_min(0)  # the residual's share
-        if each:
-            moved, kept = u @ taken, u * left
-        else:
-            moved, kept = u.sum(-1, keepdim=True) * taken, u * left[:, None]
-        inside = moved[:, slice(*target)] * own
-        moved[:, slice(*target)] -= inside
+        moved, u = rollout_step(layer, u, own, target, activations.rows[0], **how)
         out += moved
-        u = inside + kept
     out[:, slice(*target)] += u
     return out
+
+
+@torch.inference_mode()
+def rollout_step(
+    layer: LayerActivations,
+    u: torch.Tensor,
+    own: torch.Tensor,
+    target: Span,
+    first_row: int,
+    *,
+    heads: str = "per_head",
+    value_bias: str = "included",
+    each: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One layer of `span_rollout`: the mass u [B, m] on the span's rows becomes mass outside it and mass below.
+
+    Returns
+    -------
+    moved : torch.FloatTensor, shape [B, N]
+        What the layer's attention took from outside the span.
+    u : torch.FloatTensor, shape [B, m]
+        What it took from the span's own rows, and the residual's share. Both together have the mass that came in.
+    """
+    spans = torch.eye(u.shape[1]) if each else u
+    taken = _finite_scores(layer, spans, target, first_row, heads, value_bias)  # [m or B, N]
+    left = (1 - taken.sum(-1)).clamp_min(0)  # the residual's share
+    if each:
+        moved, kept = u @ taken, u * left
+    else:
+        moved, kept = u.sum(-1, keepdim=True) * taken, u * left[:, None]
+    inside = moved[:, slice(*target)] * own
+    moved[:, slice(*target)] -= inside
+    return moved, inside + kept
 
 
 def _finite_scores(

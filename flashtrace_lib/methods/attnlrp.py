@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -15,13 +17,58 @@ from ..attribution import Attribution
 from ..kernel.decomposition import check_decomposition
 from ..sample import Sample
 from .gradient_base import Target, TargetMethod, check_forward, differentiable, embed, graph_bytes, target_of
-from .lrp_rules import RULES, capped, lrp_rules
+from .lrp_rules import ATTNLRP, CP_LRP, Rules, capped, lrp_rules
 from .perturbation_base import check_choice
+
+_RULES = {"attnlrp": ATTNLRP, "cp_lrp": CP_LRP}
 
 
 @dataclass
-class AttnLRP(TargetMethod):
-    """Relevance of the input embeddings for the logits of O: x · ∂logit/∂x under the rules of `lrp`.
+class RelevanceMethod(TargetMethod):
+    """Relevance of the input embeddings for the logits of O: x · ∂logit/∂x, under rules that modify gradients.
+
+    Parameters
+    ----------
+    targets, normalise
+        See `TargetMethod`. "token" takes one backward pass for each token of O, in batches, over one forward pass.
+    max_batch_bytes : int, optional
+        See `GradientMethod`; decides how many backward passes run at once.
+    """
+
+    @property
+    @abstractmethod
+    def _rules(self) -> Rules:
+        """The rules of `lrp_rules`."""
+
+    def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
+        check_decomposition(model)
+        rules = self._rules
+        check_forward(model, f"{self.name} {self.setting()}".strip(), partial(_ruled_logits, model, rules), logits=True)
+        target = target_of(model, sample)
+        maps = None if rules.temperature is None else model.config.get_text_config().num_attention_heads
+        at_once = self._at_once(model, graph_bytes(model, len(target.context), len(target.ids), maps=maps))
+        with differentiable(model, recompute=at_once == 0), lrp_rules(model, rules):
+            embeddings = embed(model, target.context).requires_grad_()  # [1, n, d]
+            logits = target_logits(model, embeddings, target, rules.cap)  # [M]
+            if self.targets == "span":
+                vectors = relevance(embeddings, logits.sum()[None], 1)  # [1, n]
+            else:
+                vectors = relevance(embeddings, logits, at_once, progress=f"{self.name} {sample.id}")  # [M, n]
+        # a recomputed context is run again by every backward pass
+        forward_passes = 1 if at_once else 1 + len(vectors)
+        return self._attribution(
+            self._average(vectors, target),
+            sample,
+            forward_passes=forward_passes,
+            backward_passes=len(vectors),
+            logit=float(logits.detach().sum()),
+            relevance=float(vectors.sum()),
+        )
+
+
+@dataclass
+class AttnLRP(RelevanceMethod):
+    """Relevance of the input embeddings for the logits of O: x · ∂logit/∂x under the rules of `lrp_rules`.
 
     The logit of every token of O is read at the position that predicts it. Conservation: the relevance of all tokens
     sums to the logit under "cp_lrp" without biases; under "attnlrp" the softmax, and in either the biases, keep a
@@ -32,10 +79,8 @@ class AttnLRP(TargetMethod):
     ----------
     rule : {"attnlrp", "cp_lrp"}
         Relevance through the attention weights as well, or through the values alone (Ali et al. 2022).
-    targets, normalise
-        See `TargetMethod`. "token" takes one backward pass for each token of O, in batches, over one forward pass.
-    max_batch_bytes : int, optional
-        See `GradientMethod`; decides how many backward passes run at once.
+    targets, normalise, max_batch_bytes
+        See `RelevanceMethod`.
 
     Notes
     -----
@@ -55,40 +100,26 @@ class AttnLRP(TargetMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("rule", self.rule, tuple(RULES))
+        check_choice("rule", self.rule, tuple(_RULES))
 
-    def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
-        check_decomposition(model)
-        check_forward(model, f"{self.name} ({self.rule})", partial(_ruled_logits, model, self.rule), logits=True)
-        target = target_of(model, sample)
-        at_once = self._at_once(model, graph_bytes(model, len(target.context), len(target.ids)))
-        with differentiable(model, recompute=at_once == 0), lrp_rules(model, self.rule):
-            embeddings = embed(model, target.context).requires_grad_()  # [1, n, d]
-            logits = target_logits(model, embeddings, target)  # [M]
-            if self.targets == "span":
-                vectors = relevance(embeddings, logits.sum()[None], 1)  # [1, n]
-            else:
-                vectors = relevance(embeddings, logits, at_once, progress=f"{self.name} {sample.id}")  # [M, n]
-        # a recomputed context is run again by every backward pass
-        forward_passes = 1 if at_once else 1 + len(vectors)
-        return self._attribution(
-            self._average(vectors, target),
-            sample,
-            forward_passes=forward_passes,
-            backward_passes=len(vectors),
-            logit=float(logits.detach().sum()),
-            relevance=float(vectors.sum()),
-        )
+    @property
+    def _rules(self) -> Rules:
+        return _RULES[self.rule]
 
 
-def _ruled_logits(model: nn.Module, rule: str, target: Target) -> torch.Tensor:
+def _ruled_logits(model: nn.Module, rules: Rules, target: Target) -> torch.Tensor:
     """`target_logits` of plain tokens under the rules."""
-    with differentiable(model), lrp_rules(model, rule):
-        return target_logits(model, embed(model, target.context), target)
+    with differentiable(model), lrp_rules(model, rules):
+        return target_logits(model, embed(model, target.context), target, rules.cap)
 
 
-def target_logits(model: nn.Module, embeddings: torch.Tensor, target: Target) -> torch.Tensor:
-    """Logits of the target tokens alone, under the soft-cap rule where the model caps them.
+def target_logits(
+    model: nn.Module,
+    embeddings: torch.Tensor,
+    target: Target,
+    cap: Callable[[torch.Tensor, float], torch.Tensor] = capped,
+) -> torch.Tensor:
+    """Logits of the target tokens alone, soft-capped by ``cap`` where the model caps them.
 
     Only M of the M × V logits are formed.
 
@@ -96,6 +127,8 @@ def target_logits(model: nn.Module, embeddings: torch.Tensor, target: Target) ->
     ----------
     embeddings : torch.Tensor, shape [1, n, d]
     target : Target
+    cap : callable
+        Takes logits and the model's cap.
 
     Returns
     -------
@@ -110,8 +143,8 @@ def target_logits(model: nn.Module, embeddings: torch.Tensor, target: Target) ->
         logits = logits + head.bias[ids].float()
     config = model.config.get_text_config()
     logits = logits / getattr(config, "logits_scaling", 1.0)  # Granite
-    cap = getattr(config, "final_logit_softcapping", None)
-    return logits if cap is None else capped(logits, cap)
+    most = getattr(config, "final_logit_softcapping", None)
+    return logits if most is None else cap(logits, most)
 
 
 def relevance(

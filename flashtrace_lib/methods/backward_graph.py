@@ -1,13 +1,16 @@
-"""Walk mass from generated units back to what they came from (CAGE; exhaustive rollout, appendix D.3)."""
+"""Walk mass from generated units back to what they came from (CAGE; suppression; exhaustive rollout, appendix D.3)."""
 
 from __future__ import annotations
 
 import torch
 from tqdm import tqdm
 
+from ..attribution import Attribution
 from ..kernel.activations import Activations
 from ..kernel.proximity import span_scores, spans_at_once
-from ..sample import Span
+from ..sample import Sample, Span
+from .hops import mass_by_segment
+from .perturbation_base import renormalise, unit_spans
 
 UNITS_AT_ONCE = 64  # more share no further work, and the progress bar should move
 
@@ -94,3 +97,56 @@ def walk_back(mass: torch.Tensor, graph: torch.Tensor, units: list[Span]) -> tor
         mass[start:stop] = 0
         mass += arrived * row
     return mass
+
+
+def graph_units(sample: Sample, segment: Span, units: str = "sentence") -> list[Span]:
+    """Units that tile one segment, nodes of a graph; the whole of it where the sample has no sentences."""
+    if units == "sentence" and not sample.sentences:
+        return [segment] if segment[0] < segment[1] else []
+    return unit_spans(sample, segment, units)
+
+
+def ablated_units(sample: Sample, units: str = "sentence") -> list[Span]:
+    """Units of I that are taken out one at a time; its tokens where the sample has no sentences."""
+    return unit_spans(sample, sample.segments.prompt, units if sample.sentences else "token")
+
+
+def spread_over_tokens(effects: torch.Tensor, columns: list[Span], n_tokens: int) -> torch.Tensor:
+    """Effects [G, U] of units on nodes as rows [G, N] of a graph: a unit's effect is shared equally by its tokens."""
+    rows = torch.zeros(len(effects), n_tokens)
+    for effect, (start, stop) in zip(effects.T, columns, strict=True):
+        rows[:, start:stop] = effect[:, None] / (stop - start)
+    return rows
+
+
+def walked_from_output(
+    name: str, sample: Sample, rows: torch.Tensor, nodes: list[Span], forward_passes: int
+) -> Attribution:
+    """Attribution from a walk that begins with every token of O weighing 1/|O| and ends on I.
+
+    Parameters
+    ----------
+    name : str
+        Of the method.
+    sample : Sample
+    rows : torch.FloatTensor, shape [G, N]
+        Scores of every token for each node; see `edges`.
+    nodes : list of (int, int)
+        Units of T and O, in the order of the text.
+    forward_passes : int
+        That ``rows`` took.
+    """
+    begin = torch.zeros(len(sample), dtype=torch.float64)
+    start, stop = sample.segments.output
+    begin[start:stop] = 1 / (stop - start)
+    total = walk_back(begin, edges(rows, nodes), nodes)  # [N]
+    on_input = total[slice(*sample.segments.prompt)]
+    metadata = {
+        "forward_passes": forward_passes,
+        "backward_passes": 0,
+        "n_units": len(nodes),
+        "has_sentences": bool(sample.sentences),
+        "mass": [mass_by_segment(total, sample)],
+        "signed": on_input.tolist(),
+    }
+    return Attribution(renormalise(on_input), name, metadata=metadata)

@@ -13,9 +13,9 @@ from ..kernel.capture import capture
 from ..kernel.decomposition import check_decomposition
 from ..model.batched_forward import log_prob_of, score_rows
 from ..sample import Sample, Span
-from .backward_graph import edges, unit_rows, walk_back
-from .budgeted import BudgetedMethod, shares
-from .perturbation_base import check_choice, masked_rows, renormalise, unit_spans
+from .backward_graph import ablated_units, graph_units, spread_over_tokens, unit_rows, walked_from_output
+from .budgeted import BudgetedMethod
+from .perturbation_base import check_choice, masked_rows
 
 
 @dataclass
@@ -62,31 +62,13 @@ class CAGE(BudgetedMethod):
             raise ValueError('target_state chooses a hidden state: it needs base="flashtrace" or "ifr"')
 
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
-        nodes = self._units(sample, sample.segments.reasoning) + self._units(sample, sample.segments.output)
+        generated = (sample.segments.reasoning, sample.segments.output)
+        nodes = [node for segment in generated for node in graph_units(sample, segment, self.units)]
         if self.base == "perturbation":
             rows, passes = self._log_prob_drops(model, sample, nodes)
         else:
             rows, passes = self._proximity_rows(model, sample, nodes), 1
-        begin = torch.zeros(len(sample), dtype=torch.float64)
-        start, stop = sample.segments.output
-        begin[start:stop] = 1 / (stop - start)
-        total = walk_back(begin, edges(rows, nodes), nodes)  # [N]
-        on_input = total[slice(*sample.segments.prompt)]
-        metadata = {
-            "forward_passes": passes,
-            "backward_passes": 0,
-            "n_units": len(nodes),
-            "has_sentences": bool(sample.sentences),
-            "mass": [shares(total, sample)],
-            "signed": on_input.tolist(),
-        }
-        return Attribution(renormalise(on_input), self.name, metadata=metadata)
-
-    def _units(self, sample: Sample, segment: Span) -> list[Span]:
-        """Units that tile one segment; the whole of it where the sample has no sentences."""
-        if self.units == "sentence" and not sample.sentences:
-            return [segment] if segment[0] < segment[1] else []
-        return unit_spans(sample, segment, self.units)
+        return walked_from_output(self.name, sample, rows, nodes, passes)
 
     def _proximity_rows(self, model: nn.Module, sample: Sample, nodes: list[Span]) -> torch.Tensor:
         """Span scores, or mean IFR rows, of every node from one captured forward, shape [G, N]."""
@@ -111,9 +93,7 @@ class CAGE(BudgetedMethod):
         (torch.FloatTensor of shape [G, N], int)
             A unit's drop is shared equally among its tokens.
         """
-        prompt = sample.segments.prompt
-        by_token = self.units == "token" or not sample.sentences
-        masked = unit_spans(sample, prompt, "token" if by_token else "sentence") + nodes
+        masked = ablated_units(sample, self.units) + nodes
         start, stop = sample.segments.generated
         scored = score_rows(
             model,
@@ -126,8 +106,5 @@ class CAGE(BudgetedMethod):
             total=len(masked) + 1,
         )  # [U + 1, R]
         drops = scored[:1] - scored[1:]  # [U, R]
-        rows = torch.zeros(len(nodes), len(sample))
-        for row, (a, b) in zip(rows, nodes, strict=True):
-            for (first, last), drop in zip(masked, drops[:, a - start : b - start].sum(-1), strict=True):
-                row[first:last] = drop / (last - first)
-        return rows, len(scored)
+        effects = torch.stack([drops[:, a - start : b - start].sum(-1) for a, b in nodes])  # [G, U]
+        return spread_over_tokens(effects, masked, len(sample)), len(scored)

@@ -26,12 +26,13 @@ class CLP(UnitMethod):
 
     Parameters
     ----------
-    metric : {"nll", "kl"}
-        m(c) = −log p(o_t | c units), or the divergence D_KL(p(· | full context) ‖ p(· | c units)).
+    metric : {"nll", "kl", "jsd"}
+        m(c) = −log p(o_t | c units), the divergence D_KL(p(· | full context) ‖ p(· | c units)), or the Jensen-Shannon
+        divergence of the two.
     variant : {"probing", "ablation"}
         ``"ablation"`` masks one unit in place and scores m(unit masked) − m(intact), as some published code does
-        under this name: with ``metric="kl"`` a sum of divergences (here their mean), never negative; with ``"nll"``
-        it is `Perturbation`.
+        under this name: with ``metric="kl"`` a sum of divergences (here their mean), never negative. It is
+        `Perturbation` with the same metric.
 
     The other parameters: see `UnitMethod`.
 

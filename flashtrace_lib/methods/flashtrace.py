@@ -17,9 +17,8 @@ from ..kernel.fused_attention import attention_used, choose
 from ..kernel.proximity import span_rollout, span_scores, span_sums, spans_at_once
 from ..model.context import check_context
 from ..recording import Recording
-from ..sample import Sample, Span, hull
-from .choices import BEST, choice_options
-from .hops import accumulate, mass, share_by_sentence
+from ..sample import Sample, Span, bounding_span
+from .hops import accumulate, mass_by_segment, share_by_sentence, spread_to_neighbours
 
 _CHOICES = {
     "heads": ("per_head", "sum"),
@@ -75,7 +74,9 @@ class FlashTrace(Method):
     value_bias : {"included", "left_out"}
         Contributions of the values with or without their bias, in models that have one.
     sink : {"kept", "removed"}
-        "removed": weight and score of the context's first token, which attention rests on, are zero in every hop.
+        "removed": weight and score of the context's first token, a sink of attention, are zero in every hop.
+    smoothing : int
+        Tokens of I, an odd number, among which each shares its final score; 1 leaves the scores as they are.
 
     References
     ----------
@@ -95,30 +96,35 @@ class FlashTrace(Method):
     first_hop: str = "output"
     value_bias: str = "included"
     sink: str = "kept"
+    smoothing: int = 1
 
     name: ClassVar[str] = "flashtrace"
-    later: ClassVar[tuple[str, ...]] = ("residual", "hop_scale", "first_hop", "value_bias", "sink")
+    added_after_v1: ClassVar[tuple[str, ...]] = (
+        "residual", "hop_scale", "first_hop", "value_bias", "sink", "smoothing",
+    )  # fmt: skip
 
     @classmethod
     def best(cls, tokenizer: Any = None, **options: Any) -> FlashTrace:
         """The setting that did best on samples set aside for tuning; the paper's own is ``FlashTrace()``.
 
-        ``choices.BEST`` says what it changes. It is what `open_questions.chosen` takes on the tuning half of profile
-        laptop's RULER samples; a test decides it again from the stored results, and `12_open_questions` reports it on
-        the other half.
+        Hop 0 on T ∪ O, proximity of the sum over heads, no mass on the context's first token. It was chosen on the
+        tuning half of profile laptop's RULER samples; a test decides it again from the stored results, and
+        `12_open_questions` reports it on the other half.
 
         Parameters
         ----------
         tokenizer : transformers.PreTrainedTokenizerBase, optional
-            Needed only where the setting skips punctuation.
+            Of the model. This setting needs none; one that skips punctuation would.
         **options
             Further options, such as ``hops``.
         """
-        return cls(**{**choice_options(BEST, tokenizer), **options})
+        return cls(**{"first_hop": "generation", "heads": "sum", "sink": "removed", **options})
 
     def __post_init__(self) -> None:
-        if not isinstance(self.hops, int) or isinstance(self.hops, bool) or self.hops < 0:
+        if type(self.hops) is not int or self.hops < 0:
             raise ValueError(f"hops must be a whole number of at least 0, got {self.hops!r}")
+        if type(self.smoothing) is not int or self.smoothing < 1 or self.smoothing % 2 == 0:
+            raise ValueError(f"smoothing must be an odd number of tokens, 1 or more, got {self.smoothing!r}")
         for option, allowed in _CHOICES.items():
             if getattr(self, option) not in allowed:
                 raise ValueError(f"{option} must be one of {', '.join(allowed)}, got {getattr(self, option)!r}")
@@ -196,9 +202,10 @@ class FlashTrace(Method):
                 "forward_passes": 1,
                 "backward_passes": 0,
                 "hop_passes": len(hops),
-                "mass": mass(hops, sample),
+                "mass": [mass_by_segment(hop.scores, sample) for hop in hops],
                 "attention": attention_used(activations),
             }
+            scores = spread_to_neighbours(scores, self.smoothing)
             results.append(Attribution(scores, self.name, hops=hops, flow=flow, metadata=metadata))
         return results
 
@@ -227,7 +234,7 @@ class FlashTrace(Method):
         """Positions whose states any hop of any sample may target."""
         whole = self.hops or self.first_hop == "generation"
         spans = [s.segments.generated if whole else s.segments.output for s in samples]
-        return self._states(hull(spans))
+        return self._states(bounding_span(spans))
 
     def _states(self, target: Span) -> Span:
         """Rows whose states stand for the tokens ``target``."""
@@ -259,7 +266,7 @@ class FlashTrace(Method):
     def _hop(self, activations: Activations, jobs: list[tuple[Sample, Span, torch.Tensor]]) -> list[Hop]:
         """One span attribution of each job (sample, target, weights of its tokens); scores are distributions."""
         normal = [self._target_weights(*job) for job in jobs]
-        union = hull([target for _, target, _ in jobs])
+        union = bounding_span([target for _, target, _ in jobs])
         rows = torch.zeros(len(jobs), union[1] - union[0])  # [B, m]
         own = torch.zeros_like(rows, dtype=torch.bool)
         for i, ((_, (start, stop), _), weights) in enumerate(zip(jobs, normal, strict=True)):

@@ -17,7 +17,8 @@ from ..attribution import Attribution
 from ..kernel.decomposition import check_equal, check_ids, check_once, plain_logits
 from ..model.state import eager_maps, evaluating, model_budget
 from ..sample import Sample, Span
-from .budgeted import BudgetedMethod, shares
+from .budgeted import BudgetedMethod
+from .hops import mass_by_segment
 from .perturbation_base import check_choice, renormalise
 
 
@@ -47,7 +48,7 @@ class GradientMethod(BudgetedMethod):
         positive = torch.zeros(len(sample), dtype=torch.float64)
         positive[: len(signed)] = signed.double().clamp_min(0)
         on_input = signed[slice(*sample.segments.prompt)]  # [|I|]
-        metadata |= {"signed": on_input.tolist(), "mass": [shares(positive, sample)]}
+        metadata |= {"signed": on_input.tolist(), "mass": [mass_by_segment(positive, sample)]}
         return Attribution(renormalise(on_input), self.name, metadata=metadata)
 
 
@@ -224,17 +225,20 @@ def _recomputing(model: nn.Module) -> Iterator[None]:
             layer.__dict__.update(old)
 
 
-def graph_bytes(model: nn.Module, n_tokens: int, n_targets: int, n_layers: int | None = None) -> int:
+def graph_bytes(
+    model: nn.Module, n_tokens: int, n_targets: int, *, n_layers: int | None = None, maps: int | None = None
+) -> int:
     """Rough memory that autograd keeps for one context in ``n_layers`` layers (default: all), bytes.
 
-    Per layer and token: about 12 vectors of width d and 4 of the MLP's width; the attention maps where the model
-    runs eagerly; log-probabilities of the targets over the vocabulary.
+    Per layer and token: about 12 vectors of width d and 4 of the MLP's width; ``maps`` attention maps (default: those
+    that the model forms where it runs eagerly); log-probabilities of the targets over the vocabulary.
     """
     config = model.config.get_text_config()
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     item = next(model.parameters()).element_size()
     per_layer = n_tokens * (12 * config.hidden_size + 4 * inner) * item
-    per_layer += eager_maps(config) * n_tokens**2 * (2 * item + 4)  # scores, their cap, and the float32 softmax
+    maps = eager_maps(config) if maps is None else maps
+    per_layer += maps * n_tokens**2 * (2 * item + 4)  # scores, their cap, and the float32 softmax
     return (n_layers or config.num_hidden_layers) * per_layer + n_targets * config.vocab_size * (item + 8)
 
 

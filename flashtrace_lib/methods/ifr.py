@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from tqdm import tqdm
 
 from ..attribution import Attribution, Method
 from ..kernel.activations import Activations
 from ..kernel.capture import capture
 from ..kernel.decomposition import check_decomposition
-from ..kernel.proximity import span_scores
-from ..sample import Sample
+from ..kernel.proximity import span_scores, spans_at_once
+from ..sample import Sample, Span, bounding_span
+from .hops import mass_by_segment
 
 
 @dataclass
@@ -24,8 +26,8 @@ class IFR(Method):
     target_state : {"token", "predictor"}
         Explain the state at the target token, or at the one before it, that predicts it.
     batch_size : int or None
-        Target tokens that share one pass over the cache; None for all of O. 1 is the paper's setting, in which the
-        cache is walked once for every target token.
+        Target tokens that share one pass over the cache; None for as many as memory allows, as a rule all. 1 is the
+        paper's setting, in which the cache is walked once for every target token.
 
     References
     ----------
@@ -45,24 +47,54 @@ class IFR(Method):
 
     def _attribute(self, model: torch.nn.Module, sample: Sample) -> Attribution:
         check_decomposition(model)
-        start, stop = sample.segments.output
         shift = 1 if self.target_state == "predictor" else 0
-        activations = capture(model, sample.input_ids, (start - shift, stop - shift))
-        rows = self.rows(activations)  # [|O|, N]
+        states = [(start - shift, stop - shift) for start, stop in self._targets(sample)]
+        activations = capture(model, sample.input_ids, bounding_span(states))
+        rows = torch.cat([self.rows(activations, span) for span in states])  # [M, N]
         mean = rows.mean(0)  # [N]
         on_input = mean[slice(*sample.segments.prompt)]  # [|I|]
-        passes = -(-len(rows) // (self.batch_size or len(rows)))
-        shares = {name: float(mean[slice(*span)].sum()) for name, span in sample.segments.named()}
-        shares["context"] = max(0.0, 1.0 - sum(shares.values()))
-        metadata = {"forward_passes": 1, "backward_passes": 0, "hop_passes": passes, "mass": [shares]}
+        size = self._at_once(activations)
+        passes = sum(-(-(stop - start) // size) for start, stop in states)
+        metadata = {"forward_passes": 1, "backward_passes": 0, "hop_passes": passes}
+        metadata["mass"] = [mass_by_segment(mean, sample)]
         return Attribution(on_input / on_input.sum().clamp_min(1e-30), self.name, metadata=metadata)
 
-    def rows(self, activations: Activations) -> torch.Tensor:
-        """Distribution of every captured row over the context, shape [M, N]; each sums to 1."""
-        start, stop = activations.rows
-        size = self.batch_size or stop - start
+    def _targets(self, sample: Sample) -> list[Span]:
+        """Token ranges that are explained."""
+        return [sample.segments.output]
+
+    def _at_once(self, activations: Activations) -> int:
+        """Target tokens that share one pass over the cache."""
+        return self.batch_size or spans_at_once(activations)
+
+    def rows(self, activations: Activations, span: Span | None = None) -> torch.Tensor:
+        """Distribution of every captured row, or of those of ``span``, over the context, [M, N]; each sums to 1."""
+        start, stop = activations.rows if span is None else span
+        size = self._at_once(activations)
         rows = []
-        for first in range(start, stop, size):
+        for first in tqdm(range(start, stop, size), desc=self.name, leave=False, unit="pass"):
             last = min(first + size, stop)
             rows.append(span_scores(activations, torch.eye(last - first), (first, last)))
         return torch.cat(rows)
+
+
+@dataclass
+class IFRAll(IFR):
+    """IFR of all that was generated, T ∪ O, which is what RISE and MAS score; tokens between the two do not count.
+
+    A control for target and metric: a method that explains O alone is scored on T as well.
+
+    Parameters
+    ----------
+    target_state, batch_size
+        See `IFR`; a row for every token of T and O.
+
+    References
+    ----------
+    As `IFR`; FlashTrace, appendix F.2, for what is scored.
+    """
+
+    name: ClassVar[str] = "ifr_all"
+
+    def _targets(self, sample: Sample) -> list[Span]:
+        return [span for name, span in sample.segments.named() if name != "prompt"]

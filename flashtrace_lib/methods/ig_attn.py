@@ -7,19 +7,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 from tqdm import tqdm
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import sdpa_mask
 
 from ..attribution import Attribution
 from ..kernel.activations import LayerActivations
-from ..kernel.attention import attend, attention_maps, check_call, mix, soft_cap
-from ..kernel.capture import attention_implementation, capture
+from ..kernel.attention import attend, attention_maps, mix, soft_cap
+from ..kernel.capture import capture
 from ..kernel.decomposition import check_decomposition
+from ..kernel.interception import answering
 from ..kernel.proximity import column_sums
 from ..model.architecture import decoder_layers
 from ..sample import Sample, Span
@@ -36,8 +34,6 @@ from .gradient_base import (
     target_of,
 )
 from .perturbation_base import check_choice
-
-IMPLEMENTATION = "attribution_maps"
 
 
 @dataclass
@@ -59,7 +55,7 @@ class _Tap:
     full: torch.Tensor | None = None
     maps: torch.Tensor | None = None
 
-    def __call__(self, query, key, value, mask, scaling, softcap, sinks) -> torch.Tensor:
+    def __call__(self, query, key, value, mask, *, scaling, softcap, sinks, **_) -> torch.Tensor:
         """Attention output [B, n, H, head_dim]; zero at other rows, which nothing reads after the last layer."""
         rows = slice(*self.rows)
         cap = None if softcap is None else partial(soft_cap, cap=softcap)
@@ -72,34 +68,6 @@ class _Tap:
         return out
 
 
-# attention module -> its tap; an entry lives only while that module's maps are explained
-_TAPS: WeakKeyDictionary[nn.Module, _Tap] = WeakKeyDictionary()
-
-
-def _tapped_attention(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
-    softcap: float | None = None,
-    s_aux: torch.Tensor | None = None,
-    **kwargs,
-) -> tuple[torch.Tensor, None]:
-    """Attention function registered with transformers."""
-    check_call(module, query, attention_mask, kwargs)
-    tap = _TAPS.get(module)
-    if tap is None:
-        return attend(module, query, key, value, attention_mask, scaling, softcap, sinks=s_aux, **kwargs), None
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    return tap(query, key, value, attention_mask, scaling, softcap, s_aux), None
-
-
-AttentionInterface.register(IMPLEMENTATION, _tapped_attention)
-AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)
-
-
 @contextmanager
 def _tapped(model: nn.Module, tap: _Tap) -> Iterator[None]:
     """Route attention through the tap in the last layer; a batch of scales splits there from a shared context."""
@@ -110,11 +78,12 @@ def _tapped(model: nn.Module, tap: _Tap) -> Iterator[None]:
             return (args[0].expand(len(tap.scales), -1, -1), *args[1:]), kwargs
         return args, {**kwargs, "hidden_states": kwargs["hidden_states"].expand(len(tap.scales), -1, -1)}
 
+    def attention(module, *args, **how):
+        return tap(*args, **how) if module is last.attention else attend(module, *args, **how)
+
     with ExitStack() as stack:
-        stack.enter_context(attention_implementation(model, IMPLEMENTATION))
+        stack.enter_context(answering(model, attention))
         stack.callback(last.layer.register_forward_pre_hook(expand, with_kwargs=True).remove)
-        _TAPS[last.attention] = tap
-        stack.callback(_TAPS.pop, last.attention, None)
         yield
 
 

@@ -1,34 +1,60 @@
-"""Rules of AttnLRP as modified gradients (Achtibat et al. 2024): relevance is input × gradient.
+"""Rules that modify gradients (AttnLRP, Achtibat et al. 2024; GIM, Edin et al. 2025): relevance is input × gradient.
 
 Every rule keeps the values of the forward pass and changes only the slope that autograd sees:
 
 - RMSNorm is linear with its root mean square held fixed;
-- an element-wise non-linearity f has the slope f(x) / x (SiLU, GELU, soft-caps);
+- an element-wise non-linearity f (SiLU, GELU, soft-caps) has the slope f(x) / x; under GIM its own;
 - a product of two activations gives half of its relevance to each factor (gate ⊙ up; attention weights · values;
   queries · keys), so q and k see a quarter of the gradient and v a half;
-- softmax and everything linear are left to autograd.
+- softmax is left to autograd; under GIM its slope is that at another temperature;
+- everything linear is left to autograd.
 
-Hooks and a registered attention function carry them, on one model, for the time of one ``with``.
+Hooks and an attention function carry them, on one model, for the time of one ``with``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import nn
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import sdpa_mask
 
-from ..kernel.attention import attend, check_call, soft_cap
-from ..kernel.capture import attention_implementation
+from ..kernel.attention import attend, soft_cap
+from ..kernel.interception import Attention, answering
 from ..model.architecture import decoder_layers
 
-# rule -> factor on the gradients of q and k, factor on that of v. CP-LRP (Ali et al. 2022) holds the attention
-# weights fixed, which conserves relevance through the softmax as well.
-RULES = {"attnlrp": (0.25, 0.5), "cp_lrp": (0.0, 1.0)}
+
+@dataclass(frozen=True)
+class Rules:
+    """One set of rules.
+
+    Parameters
+    ----------
+    on_scores, on_values : float
+        Factors on the gradients of q and k, and on those of v.
+    linearised : bool
+        Element-wise non-linearities have the slope f(x) / x, not their own.
+    temperature : float, optional
+        At which the slope of the softmax is taken; see `tempered`. Default: its own slope.
+    """
+
+    on_scores: float = 0.25
+    on_values: float = 0.5
+    linearised: bool = True
+    temperature: float | None = None
+
+    @property
+    def cap(self) -> Callable[[torch.Tensor, float], torch.Tensor]:
+        """How to apply a soft-cap."""
+        return capped if self.linearised else soft_cap
+
+
+ATTNLRP = Rules()
+# Ali et al. 2022: the attention weights are held fixed, which conserves relevance through the softmax as well.
+CP_LRP = Rules(on_scores=0.0, on_values=1.0)
 _GATED = ("gate_proj", "up_proj", "down_proj", "act_fn")
 
 
@@ -50,41 +76,48 @@ def capped(scores: torch.Tensor, cap: float) -> torch.Tensor:
     return linearised(scores, value, slope)
 
 
-def _rule_attention(
-    factors: tuple[float, float],
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
-    softcap: float | None = None,
-    s_aux: torch.Tensor | None = None,
-    **kwargs,
-) -> tuple[torch.Tensor, None]:
-    """Attention function of one rule."""
-    check_call(module, query, attention_mask, kwargs)
-    on_scores, on_values = factors
-    query, key = scale_gradient(query, on_scores), scale_gradient(key, on_scores)
-    value = scale_gradient(value, on_values)
-    return attend(module, query, key, value, attention_mask, scaling, softcap, capped, s_aux, **kwargs), None
+def tempered(scores: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Softmax s(z) over the last dimension, with the slope of s(z / τ) as a function of z / τ.
+
+    With p = s(z / τ), a gradient g becomes p ⊙ (g - p·g). There is no factor 1/τ, as in the code of GIM's authors: at
+    τ = 1 it is the softmax's own gradient.
+
+    Parameters
+    ----------
+    scores : torch.FloatTensor, shape [..., n]
+        z; -inf where attention is not allowed.
+    temperature : float
+        τ > 0.
+
+    Returns
+    -------
+    torch.FloatTensor, shape [..., n]
+    """
+    flat = (scores / temperature).softmax(-1)  # its gradient has the factor 1/τ
+    return scores.detach().softmax(-1) + temperature * (flat - flat.detach())
 
 
-for _rule, _factors in RULES.items():
-    AttentionInterface.register(f"attribution_{_rule}", partial(_rule_attention, _factors))
-    AttentionMaskInterface.register(f"attribution_{_rule}", sdpa_mask)
+def _attention(rules: Rules) -> Attention:
+    """Attention under a set of rules."""
+    softmax = None if rules.temperature is None else partial(tempered, temperature=rules.temperature)
+
+    def attention(module, query, key, value, mask, **how) -> torch.Tensor:
+        query, key = scale_gradient(query, rules.on_scores), scale_gradient(key, rules.on_scores)
+        value = scale_gradient(value, rules.on_values)
+        return attend(module, query, key, value, mask, cap=rules.cap, softmax=softmax, **how)
+
+    return attention
 
 
 @contextmanager
-def lrp_rules(model: nn.Module, rule: str = "attnlrp") -> Iterator[None]:
-    """Give the gradients of ``model`` the slopes of a rule; outputs stay as they are.
+def lrp_rules(model: nn.Module, rules: Rules = ATTNLRP) -> Iterator[None]:
+    """Give the gradients of ``model`` the slopes of a set of rules; outputs stay as they are.
 
     Parameters
     ----------
     model : transformers.PreTrainedModel
         Any decoder with RMSNorm and a gated MLP (Llama, Qwen2/3, Mistral, Gemma-2/3, OLMo-2).
-    rule : {"attnlrp", "cp_lrp"}
-        `RULES`.
+    rules : Rules
 
     Raises
     ------
@@ -93,11 +126,12 @@ def lrp_rules(model: nn.Module, rule: str = "attnlrp") -> Iterator[None]:
     """
     norms, mlps = _norms(model), _mlps(model)
     with ExitStack() as stack:
-        stack.enter_context(attention_implementation(model, f"attribution_{rule}"))
+        stack.enter_context(answering(model, _attention(rules)))
         for norm in norms:
             stack.callback(norm.register_forward_hook(_norm_hook(norm), with_kwargs=True).remove)
         for mlp in mlps:
-            stack.callback(mlp.act_fn.register_forward_hook(_activation_hook).remove)
+            if rules.linearised:
+                stack.callback(mlp.act_fn.register_forward_hook(_activation_hook).remove)
             stack.callback(mlp.down_proj.register_forward_pre_hook(_product_hook).remove)
         yield
 
@@ -107,7 +141,7 @@ def _norms(model: nn.Module) -> list[nn.Module]:
     norms = [m for m in model.modules() if type(m).__name__.endswith("Norm")]
     for norm in norms:
         if not type(norm).__name__.endswith("RMSNorm") or _eps(norm) is None:
-            raise ValueError(f"AttnLRP has no rule for {type(norm).__name__}, only for RMSNorm: use another method")
+            raise ValueError(f"there is no rule for {type(norm).__name__}, only for RMSNorm: use another method")
     return norms
 
 
@@ -118,7 +152,7 @@ def _mlps(model: nn.Module) -> list[nn.Module]:
         mlp = getattr(parts.layer, "mlp", None)
         if not all(isinstance(getattr(mlp, name, None), nn.Module) for name in _GATED):
             raise ValueError(
-                f"AttnLRP has no rule for the MLP of layer {parts.index} ({type(mlp).__name__}): it needs "
+                f"there is no rule for the MLP of layer {parts.index} ({type(mlp).__name__}): it needs "
                 "down_proj(act_fn(gate_proj(x)) * up_proj(x)); use another method"
             )
         mlps.append(mlp)

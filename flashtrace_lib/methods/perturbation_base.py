@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 import torch
 
 from ..attribution import Attribution, Method
-from ..model.batched_forward import kl_from, log_prob_of, score_rows, whole_distribution
+from ..model.batched_forward import jsd_from, kl_from, log_prob_of, score_rows, whole_distribution
+from ..model.context import mask_token
 from ..model.state import check_budget
 from ..sample import Sample, Span
 
-METRICS = ("nll", "kl")
+METRICS = ("nll", "kl", "jsd")
 TOKEN_LIMIT = 200  # |I| from which units="auto" changes a sentence at a time: a pass a token is still affordable below
 
 
@@ -68,7 +69,7 @@ class UnitMethod(Method):
     spread: str = "copy"
     max_batch_bytes: int | None = None
 
-    incidental: ClassVar[tuple[str, ...]] = ("max_batch_bytes",)
+    excluded_from_key: ClassVar[tuple[str, ...]] = ("max_batch_bytes",)
 
     def __post_init__(self) -> None:
         check_choice("units", self.units, ("auto", "token", "sentence"))
@@ -101,8 +102,9 @@ class UnitMethod(Method):
             Contexts up to the last token of O, exclusive; the first is the intact one.
         total : int
             How many.
-        metric : {"nll", "kl"}
-            -log p(o_t | context), or D_KL(p(· | intact) ‖ p(· | context)); nats per target token.
+        metric : {"nll", "kl", "jsd"}
+            -log p(o_t | context), D_KL(p(· | intact) ‖ p(· | context)), or the Jensen-Shannon divergence of the two,
+            ln 2 at most; nats per target token.
         in_place : bool
             Contexts differ from the intact one from some position on, so that what stands before is computed once.
         """
@@ -115,7 +117,8 @@ class UnitMethod(Method):
             )  # [B, R]
             return -log_probs.double().mean(1)
         intact = score_rows(model, [next(rows)], stop - start, whole_distribution)[0]  # [R, V]
-        changed = score_rows(model, rows, stop - start, kl_from(intact), total=total - 1, **how)  # [B - 1, R]
+        distance = {"kl": kl_from, "jsd": jsd_from}[metric](intact)
+        changed = score_rows(model, rows, stop - start, distance, total=total - 1, **how)  # [B - 1, R]
         return torch.cat([torch.zeros(1, dtype=torch.float64), changed.double().mean(1)])
 
     def _attribution(self, sample: Sample, values: torch.Tensor, forward_passes: int, **metadata) -> Attribution:
@@ -140,14 +143,10 @@ def masked_rows(sample: Sample, spans: list[Span]) -> Iterator[torch.Tensor]:
     ValueError
         If the sample has no mask token.
     """
-    if sample.mask_token_id is None:
-        raise ValueError(
-            f"sample {sample.id} has no mask_token_id: build it with the tokenizer's pad token id "
-            "(else its end token id), which stands in for a masked token"
-        )
+    mask = mask_token(sample)
     intact = sample.input_ids[: sample.segments.output[1] - 1].cpu()
     yield intact
     for start, stop in spans:
         row = intact.clone()
-        row[start:stop] = sample.mask_token_id
+        row[start:stop] = mask
         yield row

@@ -9,7 +9,7 @@ import torch
 
 from ..attribution import Attribution, Method
 from ..sample import Sample, seeded_generator
-from .perturbation_base import check_choice, renormalise
+from .perturbation_base import check_choice, renormalise, unit_spans
 
 
 @dataclass
@@ -29,6 +29,38 @@ class Random(Method):
     def _attribute(self, model, sample: Sample) -> Attribution:
         drawn = torch.rand(len(sample.prompt_ids), generator=seeded_generator(self.seed, sample), dtype=torch.float64)
         return _without_model(drawn, self.name)
+
+
+@dataclass
+class RandomSentences(Random):
+    """A uniform random score for each sentence of I, which all its tokens get; the model is not asked.
+
+    The control for methods that score sentences: masking whole sentences harms a text otherwise than masking as many
+    scattered tokens, whatever the ranking. The sample needs sentences that tile I.
+
+    Parameters
+    ----------
+    seed : int
+        Another seed, another ranking.
+    spread : {"copy"}
+        Tokens hold copies of their sentence's score: ``Attribution.by_sentence`` knows it by this option.
+    """
+
+    spread: str = "copy"
+
+    name: ClassVar[str] = "random_sentences"
+
+    def __post_init__(self) -> None:
+        check_choice("spread", self.spread, ("copy",))
+
+    def _attribute(self, model, sample: Sample) -> Attribution:
+        spans = unit_spans(sample, sample.segments.prompt, "sentence")
+        generator = seeded_generator(f"sentences {self.seed}", sample)  # no draw of Random's
+        drawn = torch.rand(len(spans), generator=generator, dtype=torch.float64)
+        lengths = torch.tensor([stop - start for start, stop in spans])
+        result = _without_model(drawn.repeat_interleave(lengths), self.name)
+        result.metadata |= {"units": "sentence", "n_units": len(spans)}
+        return result
 
 
 @dataclass

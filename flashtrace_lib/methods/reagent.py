@@ -81,7 +81,7 @@ class ReAGent(UnitMethod):
     region: str = "context"
 
     name: ClassVar[str] = "reagent"
-    incidental: ClassVar[tuple[str, ...]] = ("max_batch_bytes", "tokenizer")  # the tokenizer belongs to the model
+    excluded_from_key: ClassVar[tuple[str, ...]] = ("max_batch_bytes", "tokenizer")  # it belongs to the model
     revision: ClassVar[int] = 2  # 1 let a token be its own replacement
 
     def __post_init__(self) -> None:

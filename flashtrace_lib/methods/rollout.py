@@ -13,7 +13,8 @@ from ..kernel.capture import capture
 from ..kernel.decomposition import check_decomposition
 from ..sample import Sample, Span
 from .backward_graph import edges, unit_rows, walk_back
-from .budgeted import BudgetedMethod, shares
+from .budgeted import BudgetedMethod
+from .hops import mass_by_segment
 from .perturbation_base import check_choice, renormalise, unit_spans
 
 
@@ -75,15 +76,16 @@ class Rollout(BudgetedMethod):
         table = torch.stack([by_unit[unit] for unit in nodes]) if nodes else rows[:0]  # [|T|, N]
         total = self._walk(begin, table, nodes, through)  # [N]
         on_input = total[slice(*sample.segments.prompt)]
+        of_hop_0 = mass_by_segment(begin, sample)
         return Attribution(
             renormalise(on_input),
             self.name,
-            flow=[shares(begin, sample).get("reasoning", 0.0)],
+            flow=[of_hop_0.get("reasoning", 0.0)],
             metadata={
                 "forward_passes": 1,
                 "backward_passes": 0,
                 "hop_passes": len(units),
-                "mass": [shares(begin, sample), shares(total, sample)],
+                "mass": [of_hop_0, mass_by_segment(total, sample)],
                 "signed": on_input.tolist(),
             },
         )

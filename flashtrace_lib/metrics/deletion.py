@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
+from ..model.ablations import Effects, sentence_effects
 from ..model.batched_forward import log_prob_of, score_rows
+from ..model.context import mask_token
 from ..model.state import check_budget
 from ..sample import Sample, seeded_generator
 from .curve import cumulative, is_flagged, masked_counts, normalise_response, ranking, ranks_nothing, rise
@@ -130,6 +132,7 @@ class Scorer:
             self.dtype, self.note = own, reason
         self._network = _bfloat16_copy(self.model) if self.dtype == "bfloat16" != own else self.model
         self._ends: dict[str, dict[int, float]] = {}  # context -> tokens masked -> log-probability
+        self._effects: tuple[str, dict[bytes, Effects]] = ("", {})  # of the last context: mask -> effects [S]
 
     @property
     def is_open(self) -> bool:
@@ -142,16 +145,70 @@ class Scorer:
         counts = masked_counts(len(order), steps)
         return DeletionCurve(
             self._log_probs(sample, order, counts), cumulative(scores, steps), counts, int(sample.mask_token_id),
-            _dtype_name(self._network), self.note,
+            self.arithmetic, self.note,
         )  # fmt: skip
+
+    def log_probs(self, sample: Sample, masks: torch.Tensor) -> torch.Tensor:
+        """Log-probability of the response with some tokens of I masked.
+
+        Parameters
+        ----------
+        sample : Sample
+            Must have a ``mask_token_id``.
+        masks : torch.BoolTensor, shape [B, |I|]
+            True at the tokens that each context masks; B is 1 or more.
+
+        Returns
+        -------
+        torch.DoubleTensor, shape [B]
+            Nats.
+
+        Raises
+        ------
+        ValueError
+            If the sample has no mask token or the masks do not fit I.
+        """
+        mask = mask_token(sample)
+        first, last = sample.segments.prompt
+        if masks.dtype != torch.bool or masks.ndim != 2 or masks.shape[1] != last - first or not len(masks):
+            raise ValueError(
+                f"masks must be a BoolTensor [B, {last - first}], a row for each context and a column for each token "
+                f"of the input, got {tuple(masks.shape)} {masks.dtype}"
+            )
+        start, stop = sample.response
+        rows = sample.input_ids[: stop - 1].cpu().repeat(len(masks), 1)  # [B, L]: the last token predicts nothing
+        rows[:, first:last][masks.cpu()] = mask
+        measure = log_prob_of(sample.input_ids[start:stop])
+        picked = score_rows(self._network, rows, stop - start, measure, max_batch_bytes=self.max_batch_bytes)  # [B, R]
+        self.n_contexts += len(rows)
+        return picked.double().sum(1)
+
+    @property
+    def arithmetic(self) -> str:
+        """Name of the dtype in which contexts are scored."""
+        return _dtype_name(self._network)
+
+    def effects(self, sample: Sample, masks: torch.Tensor, progress: str | None = None) -> Effects:
+        """Likelihood of T, O and the response under masks [n, U] over the sample's sources, see `sentence_effects`.
+
+        Each mask is scored once as long as the sample stays the same.
+        """
+        context = _context_key(sample) + repr(sample.sources)
+        if self._effects[0] != context:
+            self._effects = (context, {})
+        known = self._effects[1]
+        keys = [mask.numpy().tobytes() for mask in masks]
+        todo = {key: i for i, key in enumerate(keys) if key not in known}
+        if todo:
+            options = {"max_batch_bytes": self.max_batch_bytes, "progress": progress}
+            found = sentence_effects(self._network, sample, masks[list(todo.values())], **options)
+            known.update(zip(todo, (Effects(*pair) for pair in zip(*found, strict=True)), strict=True))
+            self.n_contexts += len(todo)
+        return Effects(*(torch.stack(rows) for rows in zip(*(known[key] for key in keys), strict=True)))
 
     def _check(self, sample: Sample, scores) -> torch.Tensor:
         """Validate the input and return the ranking, shape [|I|]."""
-        if sample.mask_token_id is None:
-            raise ValueError(
-                f"sample {sample.id} has no mask_token_id: build it with the tokenizer's pad token id "
-                "(else its end token id), which stands in for a masked token"
-            )
+        mask_token(sample)
         order = ranking(scores)
         if len(order) != len(sample.prompt_ids):
             raise ValueError(
@@ -167,17 +224,11 @@ class Scorer:
         context = _context_key(sample)
         known = dict(self._ends.get(context, {}))
         todo = [n for n in counts.unique().tolist() if n not in known]
-        start, stop = sample.response
-        rows = sample.input_ids[: stop - 1].cpu().repeat(len(todo), 1)  # [B, L]: the last token predicts nothing
-        for row, n in zip(rows, todo, strict=True):
-            row[sample.segments.prompt[0] + order[:n]] = sample.mask_token_id
         if todo:
-            measure = log_prob_of(sample.input_ids[start:stop])
-            picked = score_rows(
-                self._network, rows, stop - start, measure, max_batch_bytes=self.max_batch_bytes
-            )  # [B, R]
-            known.update(zip(todo, picked.double().sum(1).tolist(), strict=True))
-            self.n_contexts += len(rows)
+            masks = torch.zeros(len(todo), len(order), dtype=torch.bool)  # [B, |I|]
+            for mask, n in zip(masks, todo, strict=True):
+                mask[order[:n]] = True
+            known.update(zip(todo, self.log_probs(sample, masks).tolist(), strict=True))
         self._ends[context] = {n: known[n] for n in (0, len(order))}
         return torch.tensor([known[n] for n in counts.tolist()], dtype=torch.float64)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 from scipy.special import stdtrit
 from scipy.stats import binomtest, norm, ttest_ind
 
@@ -172,6 +173,11 @@ def _newcombe(a: int, b: int, c: int, d: int, level: float) -> tuple[float, floa
 def _combined(x: float, y: float, phi: float) -> float:
     """Length of two errors with the correlation ``phi``."""
     return math.sqrt(max(0.0, x * x - 2 * phi * x * y + y * y))
+
+
+def rank_correlation(a, b) -> float:
+    """Spearman's rank correlation of two vectors [n]; equal values share their mean rank; nan where one is constant."""
+    return float(pd.Series(np.asarray(a)).rank().corr(pd.Series(np.asarray(b)).rank()))
 
 
 def rank_correlation_interval(rho: float, n: int, level: float = 0.95) -> tuple[float, float]:

@@ -57,7 +57,7 @@ def recovery_rate(scores, gold, top: float = 0.1, rounding: str = "floor") -> fl
     ValueError
         If shapes differ, no token is gold or the scores are not finite.
     """
-    scores, gold = _scores_and_gold(scores, gold)
+    scores, gold = scores_and_gold(scores, gold)
     return _recall(scores, gold, top_count(len(scores), top, rounding))
 
 
@@ -72,7 +72,7 @@ def r_precision(scores, gold) -> float:
 
     Scores that are all equal get the expected value of a random ranking, |S_gt| / |I|.
     """
-    scores, gold = _scores_and_gold(scores, gold)
+    scores, gold = scores_and_gold(scores, gold)
     return _recall(scores, gold, int(gold.sum()))
 
 
@@ -82,7 +82,8 @@ def _recall(scores: torch.Tensor, gold: torch.Tensor, count: int) -> float:
     return int(gold[ranking(scores)[:count]].sum()) / int(gold.sum())
 
 
-def _scores_and_gold(scores, gold) -> tuple[torch.Tensor, torch.Tensor]:
+def scores_and_gold(scores, gold) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores, float64, and gold marks, bool, of the same units, [n] each; ValueError naming what is wrong."""
     scores, gold = as_vector(scores, "scores"), _as_gold(gold)
     if len(scores) != len(gold):
         raise ValueError(

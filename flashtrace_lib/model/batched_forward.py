@@ -6,7 +6,10 @@ of each prediction is a *measure*: the target's log-probability, or the distance
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
+from typing import Any
 
 import torch
 from torch import nn
@@ -72,6 +75,20 @@ def log_prob_of(targets: torch.Tensor) -> Measure:
     return lambda log_probs, part: log_probs.gather(1, targets[part].to(log_probs.device)[:, None])[:, 0]
 
 
+def log_odds_of(targets: torch.Tensor) -> Measure:
+    """Measure: the logit log p/(1 − p) = z_t − logsumexp over v ≠ t of z_v, nats, of target ids [R].
+
+    The sum over the others leaves the target out, so that nothing is lost where p rounds to 1.
+    """
+
+    def measure(log_probs: torch.Tensor, part: slice) -> torch.Tensor:
+        index = targets[part].to(log_probs.device)[:, None]  # [r, 1]
+        others = log_probs.scatter(1, index, -torch.inf).logsumexp(-1)  # [r]
+        return log_probs.gather(1, index)[:, 0] - others
+
+    return measure
+
+
 def whole_distribution(log_probs: torch.Tensor, part: slice) -> torch.Tensor:
     """Measure: all V log-probabilities, the reference of the distances below."""
     return log_probs
@@ -81,10 +98,24 @@ def kl_from(reference: torch.Tensor) -> Measure:
     """Measure: D_KL(reference ‖ prediction), nats; reference log-probabilities [R, V]."""
 
     def measure(log_probs: torch.Tensor, part: slice) -> torch.Tensor:
+        return _kl(reference[part].to(log_probs.device), log_probs)
+
+    return measure
+
+
+def _kl(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """D_KL(p ‖ q), nats, [r], of log-probabilities [r, V]."""
+    gap = torch.where(p.isneginf(), 0.0, p - q)  # x log x = 0 at x = 0, where the two infinities would make NaN
+    return (p.exp() * gap).sum(-1)
+
+
+def jsd_from(reference: torch.Tensor) -> Measure:
+    """Measure: JSD, ½ D_KL(p ‖ m) + ½ D_KL(q ‖ m) with m = (p + q)/2, in [0, ln 2] nats; reference [R, V]."""
+
+    def measure(log_probs: torch.Tensor, part: slice) -> torch.Tensor:
         expected = reference[part].to(log_probs.device)  # [r, V]
-        # x log x = 0 at x = 0, where the two infinities would make NaN
-        gap = torch.where(expected.isneginf(), 0.0, expected - log_probs)
-        return (expected.exp() * gap).sum(-1)
+        middle = torch.logaddexp(expected, log_probs) - math.log(2)  # [r, V]
+        return (_kl(expected, middle) + _kl(log_probs, middle)) / 2
 
     return measure
 
@@ -108,6 +139,7 @@ def score_rows(
     *,
     max_batch_bytes: int | None = None,
     resembling: torch.Tensor | None = None,
+    visible: Iterable[torch.Tensor] | None = None,
     progress: str | None = None,
     total: int | None = None,
 ) -> torch.Tensor:
@@ -130,6 +162,9 @@ def score_rows(
     resembling : torch.LongTensor, shape [L], optional
         A row that the others begin like; what they have in common with it is computed once (`SharedPrefix`). Does
         not change the result beyond rounding; worth it where many rows differ from it late.
+    visible : iterable of torch.BoolTensor, shape [L], optional
+        One for each row: False at the tokens that no position behind them attends to, in any layer and head, as if
+        their keys and values were deleted; ids and positions stay. What such a token itself predicts means nothing.
     progress : str, optional
         Label of a progress bar over the rows; none without it.
     total : int, optional
@@ -145,9 +180,11 @@ def score_rows(
     bar = tqdm(total=total, desc=progress, leave=False, unit="context") if progress else None
     with evaluating(model):
         prefix = None if resembling is None else SharedPrefix(model, resembling)
-        for batch, n_common in _batches(model, rows, n_targets, budget, prefix):
+        for batch, masks, n_common in _batches(model, rows, visible, n_targets, budget, prefix):
             cache = prefix.cache(n_common, len(batch)) if prefix else None
-            kept += _score_batch(model, [row[n_common:] for row in batch], n_targets, measure, device, cache)
+            past = {"past_key_values": cache, "use_cache": True} if cache is not None else {"use_cache": False}
+            past |= _masked(masks, n_common, device)
+            kept += _score_batch(model, [row[n_common:] for row in batch], n_targets, measure, device, past)
             if bar is not None:
                 bar.update(len(batch))
     if bar is not None:
@@ -156,38 +193,61 @@ def score_rows(
 
 
 def _batches(
-    model, rows: Iterable[torch.Tensor], n_targets: int, budget: int, prefix: SharedPrefix | None
-) -> Iterator[tuple[list[torch.Tensor], int]]:
+    model,
+    rows: Iterable[torch.Tensor],
+    visible: Iterable[torch.Tensor] | None,
+    n_targets: int,
+    budget: int,
+    prefix: SharedPrefix | None,
+) -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor], int]]:
     """Group consecutive rows, none longer than the first of its batch, within the budget.
 
-    With each batch comes the number of leading tokens that all its rows have in common with ``prefix``.
+    With each batch come its masks, if there are any, and the number of leading tokens that its rows share with
+    ``prefix``.
     """
     batch: list[torch.Tensor] = []
+    masks: list[torch.Tensor] = []
     starts: list[int] = []
-    for row in rows:
-        start = prefix.common(row, len(row) - n_targets) if prefix else 0
+    for row, mask in zip(rows, repeat(None) if visible is None else visible, strict=visible is not None):
+        start = prefix.common(row, min(len(row) - n_targets, _unchanged(row, mask))) if prefix else 0
         if batch:
             spread = len(batch[0]) - len(row)  # positions whose logits are computed for the other rows' sake
-            cost = (len(batch) + 1) * _row_bytes(model, len(batch[0]), n_targets + max(0, spread))
+            n_logits = n_targets + max(0, spread)
+            cost = (len(batch) + 1) * _row_bytes(model, len(batch[0]), n_logits, mask is not None)
             wasted = max(spread, max(*starts, start) - min(*starts, start))
             if spread < 0 or cost > budget or wasted > len(batch[0]) // _WASTE:
-                yield batch, min(starts)
-                batch, starts = [], []
+                yield batch, masks, min(starts)
+                batch, masks, starts = [], [], []
         batch.append(row)
+        masks += [] if mask is None else [mask.cpu()]
         starts.append(start)
     if batch:
-        yield batch, min(starts)
+        yield batch, masks, min(starts)
+
+
+def _unchanged(row: torch.Tensor, mask: torch.Tensor | None) -> int:
+    """Number of leading positions of a row [L] whose states a mask [L] cannot change."""
+    hidden = [] if mask is None else mask.logical_not().nonzero()
+    return int(hidden[0]) if len(hidden) else len(row)
+
+
+def _masked(masks: list[torch.Tensor], n_common: int, device: torch.device) -> dict[str, Any]:
+    """Arguments of a forward pass that hide tokens; none for rows without masks."""
+    if not masks:
+        return {}
+    seen = nn.utils.rnn.pad_sequence(masks, batch_first=True).to(device)  # [B, n_common + L]
+    positions = torch.arange(n_common, seen.shape[1], device=device)  # given: some models count what is visible
+    return {"attention_mask": seen.long(), "position_ids": positions.repeat(len(seen), 1)}
 
 
 def _score_batch(
-    model, batch: list[torch.Tensor], n_targets: int, measure: Measure, device: torch.device, cache=None
+    model, batch: list[torch.Tensor], n_targets: int, measure: Measure, device: torch.device, past: dict[str, Any]
 ) -> list[torch.Tensor]:
-    """Measures [R, ...] of each row of one batch, on the CPU; ``cache`` holds what stands before the rows."""
+    """Measures [R, ...] of each row of one batch, on the CPU; ``past`` says what stands before, and what is hidden."""
     longest, shortest = len(batch[0]), min(len(row) for row in batch)
     padded = nn.utils.rnn.pad_sequence([row.cpu() for row in batch], batch_first=True)  # [B, L]
     # Positions that predict any row's targets; on the CPU, from where they index states on whatever device these end.
     keep = torch.arange(shortest - n_targets, longest)
-    past = {"past_key_values": cache, "use_cache": True} if cache is not None else {"use_cache": False}
     logits = model(input_ids=padded.to(device), logits_to_keep=keep, **past).logits  # [B, K, V]
     first = shortest - n_targets if logits.shape[1] == len(keep) else 0  # a model may return all positions
     ends = [len(row) - first for row in batch]
@@ -201,11 +261,13 @@ def _measure(logits: torch.Tensor, measure: Measure) -> torch.Tensor:
     return torch.cat([measure(logits[part].float().log_softmax(-1), part).cpu() for part in parts])
 
 
-def _row_bytes(model, length: int, n_logits: int) -> int:
-    """Rough working memory of one row of a forward pass, bytes."""
+def _row_bytes(model, length: int, n_logits: int, masked: bool = False) -> int:
+    """Rough working memory of one row of a forward pass, bytes; ``masked``: with a mask [L, L] of its own."""
     config = model.config.get_text_config()
-    width = 6 * config.hidden_size + 3 * (getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
+    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    width = 6 * config.hidden_size + 3 * (inner if isinstance(inner, int) else max(inner))  # Gemma-3n: one a layer
     item = next(model.parameters()).element_size()
     total = length * width * item + n_logits * config.vocab_size * item
     total += eager_maps(config) * length**2 * (item + 4)  # each with its float32 softmax
+    total += masked * length**2 * item
     return max(1, int(total))

@@ -86,3 +86,13 @@ def _left_padding(model: nn.Module, ids: torch.Tensor) -> int:
     others = (ids != pad).nonzero()
     run = int(others[0]) if len(others) else len(ids)
     return 0 if run == 1 and begin in (pad, None) else run
+
+
+def mask_token(sample: Sample) -> int:
+    """Id of the token that stands in for a masked one; ValueError where the sample has none."""
+    if sample.mask_token_id is None:
+        raise ValueError(
+            f"sample {sample.id} has no mask_token_id: build it with the tokenizer's pad token id "
+            "(else its end token id), which stands in for a masked token"
+        )
+    return int(sample.mask_token_id)

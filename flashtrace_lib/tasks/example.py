@@ -27,6 +27,9 @@ class Example:
     question : int, optional
         Character of ``prompt`` at which it begins to ask; what stands before is what the answer is to be found in. None
         where the task does not mark it (a word problem): `sentences.asking_from` then looks for it.
+    haystack : (int, int), optional
+        Characters of ``prompt`` in which the answer is to be found, question and instructions left out. None: all that
+        stands before the question.
     request : str
         What the user says behind it, such as how to put the answer: part of the turn, not of the segment I.
     answer_prefix : str
@@ -48,6 +51,7 @@ class Example:
     answers: tuple[str, ...]
     evidence: tuple[CharSpan, ...] = ()
     question: int | None = None
+    haystack: CharSpan | None = None
     request: str = ""
     answer_prefix: str = ""
     reasoning: str = ""
@@ -64,9 +68,11 @@ class Example:
                 f"example {self.id}: the question begins at {self.question}, outside the prompt of {len(self.prompt)} "
                 "characters"
             )
-        for start, stop in self.evidence:
+        passages = [("evidence", span) for span in self.evidence]
+        passages += [] if self.haystack is None else [("haystack", self.haystack)]
+        for name, (start, stop) in passages:
             if not 0 <= start < stop <= len(self.prompt):
                 raise ValueError(
-                    f"example {self.id}: evidence range ({start}, {stop}) does not lie in the prompt "
+                    f"example {self.id}: {name} range ({start}, {stop}) does not lie in the prompt "
                     f"of {len(self.prompt)} characters"
                 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .counterfactual import Swap
 from .example import Example
 from .record_files import Record, read_exercise, read_problem
 from .records import (
@@ -21,6 +22,7 @@ from .records import (
 from .synthetic.competition_math import math_problem, whole_math_problem
 from .synthetic.exercises import exercise
 from .synthetic.multihop_qa import bridge_question, documents_question
+from .synthetic.multihop_swaps import multihop_swaps
 from .synthetic.word_problems import word_problem
 
 
@@ -85,6 +87,8 @@ class Task:
         A repository that a folder may be a clone of.
     id_field : str
         Field of the schema that identifies a record; empty where it has none.
+    swaps : callable, optional
+        (example, tokenizer, seed) -> list of `counterfactual.Swap`: its facts replaced by others, with the new answers.
     """
 
     example: Callable[[Record, str], Example]
@@ -93,6 +97,7 @@ class Task:
     hub: HubSet | None = None
     layout: Layout | None = None
     id_field: str = ""
+    swaps: Callable[[Example, Any, int], list[Swap]] | None = None
 
 
 _SUBJECTS = (
@@ -126,6 +131,7 @@ TASKS: dict[str, Task] = {
         files=("morehopqa/with_human_verification.json",),
         hub=HubSet("alabnii/morehopqa", file="data/with_human_verification.json"),
         id_field="_id",
+        swaps=multihop_swaps,
     ),
     "hotpotqa": Task(
         hotpotqa_example,
@@ -133,6 +139,7 @@ TASKS: dict[str, Task] = {
         files=_HOTPOTQA_FILES,
         hub=HubSet("hotpotqa/hotpot_qa", config="distractor", split="validation"),
         id_field="id",
+        swaps=multihop_swaps,
     ),
     "exercism": Task(
         exercise_example,

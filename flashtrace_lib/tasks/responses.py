@@ -188,11 +188,17 @@ def _verdict(example: Example, response: list[int], model: torch.nn.Module, toke
     return "correct" if is_correct(example, answer_text(tokenizer, response)) else "incorrect"
 
 
-def _sample(tokenizer: Any, example: Example, response: list[int] | str, how: str, mode: str | None) -> Sample:
-    """Build the Sample of one response."""
+def sample_settings(tokenizer: Any, example: Example, how: str, mode: str | None = None) -> dict[str, Any]:
+    """`prompt_settings` of a sample whose response came about in this way (``metadata["response"]``)."""
     settings = prompt_settings(tokenizer, example, mode)
     if how == FORCED:  # the true response begins with its own words
         settings.pop("answer_prefix", None)
+    return settings
+
+
+def _sample(tokenizer: Any, example: Example, response: list[int] | str, how: str, mode: str | None) -> Sample:
+    """Build the Sample of one response."""
+    settings = sample_settings(tokenizer, example, how, mode)
     text = response if isinstance(response, str) else answer_text(tokenizer, response)
     metadata = {
         **example.metadata,
@@ -205,6 +211,6 @@ def _sample(tokenizer: Any, example: Example, response: list[int] | str, how: st
     if mode is not None:
         metadata["mode"] = mode
     return build_sample(
-        tokenizer, example.prompt, response, evidence=example.evidence, question=example.question, metadata=metadata,
-        **settings,
+        tokenizer, example.prompt, response, evidence=example.evidence, question=example.question,
+        haystack=example.haystack, metadata=metadata, **settings,
     )  # fmt: skip

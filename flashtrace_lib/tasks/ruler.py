@@ -154,6 +154,7 @@ def _example(
         answers=problem.answers,
         evidence=tuple(spans[i] for i in problem.gold),
         question=len(prompt) - len(problem.after.lstrip()),
+        haystack=(len(problem.before), len(prompt) - len(problem.after)),
         answer_prefix=problem.answer_prefix,
         reasoning=problem.reasoning,
         output=problem.output,
@@ -169,6 +170,7 @@ def _example(
             "one_shot_tokens": shot_tokens,
             "short_names": short,
             "answer_pattern": problem.answer_pattern,
+            "statements": [list(span) for span in spans],  # characters of each needle or assignment
             **asdict(cell),
         },
     )

@@ -26,7 +26,7 @@ from .offsets import (
     tokenise,
     tokens_in,
 )
-from .sentences import sentence_ranges
+from .sentences import question_in, sentence_ranges
 
 
 def build_sample(
@@ -38,6 +38,7 @@ def build_sample(
     output: Locator = "auto",
     evidence: Sequence[CharSpan] = (),
     question: int | None = None,
+    haystack: CharSpan | None = None,
     system: str | None = None,
     template: bool = True,
     request: str = "",
@@ -67,7 +68,11 @@ def build_sample(
     evidence : sequence of (int, int)
         Character ranges of the prompt that hold the ground truth (appendix F.1). Without any, no gold mask.
     question : int, optional
-        Character of the prompt at which its question begins; ``metadata["question_start"]`` is then the token there.
+        Character of the prompt at which its question begins, the token ``metadata["question_start"]``. Default:
+        where `sentences.asking_from` finds it.
+    haystack : (int, int), optional
+        Characters of the prompt in which the answer is to be found, question and instructions left out;
+        ``metadata["haystack_span"]`` is then their token range.
     system, template, request, answer_prefix, template_kwargs
         See `render_prompt`.
     end_token : bool
@@ -107,9 +112,15 @@ def build_sample(
     located: dict[str, Any] = {}
     if whole:
         located["messages"] = _messages(context, rendered)
+    display, sentences = _display_tokens(context), sentence_ranges(context.text, context.content, segment_chars)
     if question is not None:
         asking = (question + shift, rendered.span[1])
         located["question_start"] = _some_tokens_in(context.content, asking, segments.prompt[0])[0]
+    else:
+        located["question_start"] = question_in(display, sentences, segments.prompt)
+    if haystack is not None:
+        chars = (haystack[0] + shift, haystack[1] + shift)
+        located["haystack_span"] = _some_tokens_in(context.content, chars, segments.prompt[0])
     gold = None
     if len(evidence):
         gold = _gold(context, [(start + shift, stop + shift) for start, stop in evidence], segments.prompt)
@@ -118,8 +129,8 @@ def build_sample(
         segments=segments,
         gold=gold,
         response=(context.n_prompt, len(context.ids)),
-        tokens=_display_tokens(context),
-        sentences=sentence_ranges(context.text, context.content, segment_chars),
+        tokens=display,
+        sentences=sentences,
         mask_token_id=tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
         metadata={**located, **(metadata or {})},
     )

@@ -52,6 +52,13 @@ def asking_from(sentences: Sequence[str]) -> int:
     return worded[first]
 
 
+def question_in(tokens: Sequence[str], sentences: Iterable[Span], segment: Span) -> int:
+    """Token at which a segment begins to ask: the start of the sentence that `asking_from` finds in it."""
+    first, stop = segment
+    inside = sorted((a, b) for a, b in sentences if first <= a and b <= stop)
+    return inside[asking_from(["".join(tokens[a:b]) for a, b in inside])][0]
+
+
 def sentence_ranges(text: str, content: list[CharSpan], segments: Mapping[Span, CharSpan]) -> list[Span]:
     """Token ranges of sentences that tile every segment; a token goes with the sentence it begins in.
 

@@ -25,6 +25,7 @@ from flashtrace_lib.fingerprints import model_fingerprint, sample_fingerprint
 from flashtrace_lib.methods import METHODS, Perturbation
 from flashtrace_lib.store import Store
 from tests.book.test_open_questions import Words, causal_sample
+from tests.metrics.test_ablation import haystack_sample
 from tests.oracles.planted import planted_model
 from tests.oracles.tiny import tiny_model, tiny_sample
 
@@ -84,6 +85,18 @@ def test_what_was_left_alone_agrees(book):
     assert parts.count("results") == 9 and parts.count("responses") == 1 and parts.count("times") == 2
     assert "results    9 of 9 checks agree" in report(rows)
     assert len([row for row in book.audit(k=2) if row.part == "results"]) == 2
+
+
+def test_the_masks_beside_a_store_are_audited_with_its_samples(book):
+    store, sample = Store(book.results / "ruler"), haystack_sample()
+    book.known[sample_fingerprint(sample)] = sample
+    evaluate([IFR()], [sample], book.model, store=store, steps=4, metrics=("lds", "drop1"), masks=9, progress=False)
+    store.compact()
+    (masks,) = [row for row in book.audit() if row.name == "ruler_masks: tiny-0"]
+    assert masks.agrees and masks.part == "results"
+    tamper(book.results / "ruler_masks.parquet", lambda row: row.update(mask_log_odds=row["mask_log_odds"][::-1]))
+    # the masks themselves, and the record whose LDS they give
+    assert {check.name for check in failing(book.audit(k=20))} == {"ruler_masks: tiny-0", "ruler: ifr on tiny-0"}
 
 
 @pytest.mark.parametrize("column", ["scores", "log_probs", "hop_scores"])
@@ -208,7 +221,8 @@ def test_every_store_of_the_book_is_audited():
     stored = {path.stem for path in (files.root() / "data" / "results").glob("*/*.parquet")}
     code = [*(files.root() / "notebooks" / "py").glob("*.py"), *BOOK.rglob("*.py")]
     opened = {name for path in code for name in re.findall(r'run\.store\("(\w+)"\)', path.read_text(encoding="utf-8"))}
-    assert len(opened) > 12 and stored | opened == set(RECOMPUTE)
+    with_masks = {name.removesuffix("_masks") for name in stored | opened}  # these lie beside what they belong to
+    assert len(opened) > 12 and with_masks == set(RECOMPUTE)
 
 
 def test_samples_are_built_where_responses_are_stored_and_a_source_that_fails_is_told(book):

@@ -156,3 +156,5 @@ def test_every_method_is_held_against_the_reference():
     table = statistics.against(pd.DataFrame(rows), "random").set_index("method")
     assert table["better"].to_dict() == {"good": "good", "bad": "random"}
     assert table["difference"].to_dict() == pytest.approx({"good": -0.4, "bad": 0.4})
+    (told,) = statistics.not_better(table.reset_index(), "a random ranking")
+    assert told == "bad is not shown to beat a random ranking in rise: +0.400 [+0.400, +0.400], n = 6"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from flashtrace_book.figures import axes, marks, overview, plots, style
+from flashtrace_book.figures import axes, marks, method_plots, overview, plots, style
 from flashtrace_book.figures.mass import mass_frame, position_frame
 from flashtrace_book.figures.tables import LONG_COLUMNS, comparison_table, distinct_best, styled, wide_table
 from flashtrace_lib import FlashTrace, Segments
@@ -287,3 +287,12 @@ def test_span_overview_checks_its_arrays():
         overview.span_overview(attention[:3], weights @ attention, proximity, tokens, segments)
     with pytest.raises(ValueError, match="not Σ_i w_i"):
         overview.span_overview(attention, weights @ attention, proximity, tokens, segments)  # weights left out
+
+
+def test_the_overview_colours_each_metric_from_its_worst_to_its_best():
+    rows = [("ifr", "rise", 0.4), ("random", "rise", 0.6), ("ifr", "drop5", 104.2), ("random", "drop5", 87.0)]
+    frame = pd.DataFrame([{"method": m, "metric": x, "mean": v, "n": 6} for m, x, v in rows])
+    axes = method_plots.overview_heatmap(frame, title="t").axes[0]
+    shades = axes.collections[0].get_array().reshape(2, 2)  # [metric, method]
+    assert shades.tolist() == [[1.0, 0.0], [1.0, 0.0]]  # a lower RISE and a larger drop are better
+    assert [text.get_text() for text in axes.texts[:4]] == ["0.40", "0.60", "104", "87"]

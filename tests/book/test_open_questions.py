@@ -14,6 +14,7 @@ from flashtrace_book.claims.judge import judge
 from flashtrace_book.claims.rules import FAILED, REPRODUCED, UNDECIDED
 from flashtrace_book.experiments import causal_masking, value_bias
 from flashtrace_book.experiments import open_questions as oq
+from flashtrace_book.experiments.choices import BEST, CHOICES, choice_options, punctuation_tokens
 from flashtrace_book.figures.question_plots import changed_answers, effect_forest
 from flashtrace_book.profiles import load_profile
 from flashtrace_book.run import Run
@@ -22,7 +23,6 @@ from flashtrace_lib.evaluation.recorder import RECORD_VERSION, Recorder
 from flashtrace_lib.evaluation.results_table import frame_from_records
 from flashtrace_lib.fingerprints import fingerprint
 from flashtrace_lib.methods import CLP, LastToken
-from flashtrace_lib.methods.choices import BEST, CHOICES, choice_options, punctuation_tokens
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.store import Store
 from tests.oracles.planted import ANSWER, planted_model, planted_sample
@@ -174,7 +174,7 @@ def test_best_is_what_the_stored_tuning_results_say():
         assert BEST == ()  # without results there is no other setting than the paper's
         return
     frame = frame_from_records(store.records(), (*oq.RECOVERY, *oq.DELETION))
-    assert oq.chosen(oq.with_half(frame)) == BEST
+    assert oq.chosen(oq.with_half(frame)) == BEST and oq.setting(BEST, None) == FlashTrace.best()
 
 
 def test_measure_gives_recovery_everywhere_and_curves_where_the_profile_asks(tmp_path, tokenizer):

@@ -75,6 +75,14 @@ def stream(notebook):
     return "".join(o.get("text", "") for cell in cells if cell.cell_type == "code" for o in cell.outputs)
 
 
+def test_a_run_says_first_what_it_takes(book, monkeypatch, capsys):
+    book.add("05_ruler", GOOD)
+    done = []
+    monkeypatch.setattr("flashtrace_book.runner._run_all", lambda *args, **kwargs: done.append(capsys.readouterr().out))
+    run_book("smoke", folder=book.folder)
+    assert "core-hours" in done[0] and "05_ruler" in done[0] and "total" in done[0] and "06_math" not in done[0]
+
+
 def test_book_runs_resumes_and_leaves_an_audit_trail(book):
     source = (book.folder / "02_good.ipynb").read_bytes()
     result = run_book("smoke", folder=book.folder, parameters={"depth": 3})

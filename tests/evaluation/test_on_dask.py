@@ -17,10 +17,12 @@ import torch
 from flashtrace_lib import FlashTrace, load_model
 from flashtrace_lib.attribution import Attribution, Method
 from flashtrace_lib.evaluation import evaluate, on_dask
+from flashtrace_lib.evaluation.ablations import masks_beside
 from flashtrace_lib.fingerprints import model_fingerprint
 from flashtrace_lib.load import recipe_of
 from flashtrace_lib.metrics import Scorer, deletion
 from flashtrace_lib.store import Store
+from tests.metrics.test_ablation import haystack_sample
 from tests.oracles.tiny import tiny_model, tiny_sample
 from tests.oracles.tiny_reasoner import load_tokenizer
 
@@ -37,7 +39,7 @@ class Logged(Method):
     kill_on: str = ""
 
     name = "logged"
-    incidental = ("log", "fail_on", "kill_on")
+    excluded_from_key = ("log", "fail_on", "kill_on")
 
     def _attribute(self, model, sample):
         with open(self.log, "a") as file:
@@ -203,6 +205,25 @@ def test_bad_executor_is_named(methods, model, monkeypatch):
     monkeypatch.delitem(sys.modules, on_dask.__name__)
     with pytest.raises(ValueError, match=r"pip install -e \.\[cluster\]"):
         run(methods, some_samples(1), model, executor=2)
+
+
+@pytest.mark.parametrize("reached", [True, False], ids=["store reached", "store not reached"])
+def test_masks_are_scored_once_a_sample_by_the_workers(client, methods, model, log, tmp_path, reached, monkeypatch):
+    """A worker stores the masks itself, or the caller does; one that is known is not scored again."""
+    samples, metrics = [haystack_sample(seed=seed) for seed in range(3)], ("lds", "drop1", "keep3")
+    store = Store(tmp_path / "x")
+    serial = run(methods, samples, model, metrics=metrics, masks=9)
+    if not reached:
+        work = on_dask._work
+        monkeypatch.setattr(on_dask, "_work", lambda *how: replace(work(*how), store=Path("/nowhere/x")))
+    parallel = run(methods, samples[:2], model, metrics=metrics, masks=9, store=store, executor=client)
+    assert len(masks_beside(store)) == 2 and len(store) == 4
+    assert "masks" not in store.records().columns
+    more = methods | {"c": Logged(2.0, log)}
+    parallel = run(more, samples, model, metrics=metrics, masks=9, store=store, executor=client)
+    assert len(masks_beside(store)) == 3 and len(store) == 9
+    assert calls(log) == Counter({f"{p} tiny-{i}": 2 if p < 2 else 1 for p in (1.0, -1.0, 2.0) for i in range(3)})
+    assert_same(serial, parallel[parallel["method"] != "c"].reset_index(drop=True))
 
 
 # --- parts

@@ -9,19 +9,16 @@ from transformers import AttentionInterface, GraniteConfig, GraniteForCausalLM
 
 from flashtrace_lib import IFR, FlashTrace, Sample, Segments
 from flashtrace_lib.kernel.attention import attention_in_blocks, attention_maps, attention_rows, check_call, mix
-from flashtrace_lib.kernel.capture import IMPLEMENTATION
 from flashtrace_lib.kernel.decomposition import check_decomposition, decomposition_gaps
-from flashtrace_lib.methods import CAGE, AttnLRP, IGAttention, IntegratedGradients, Rollout
-from flashtrace_lib.methods.ig_attn import IMPLEMENTATION as MAPS
-from flashtrace_lib.methods.lrp_rules import RULES
+from flashtrace_lib.kernel.interception import IMPLEMENTATION
+from flashtrace_lib.methods import CAGE, GIM, AttnLRP, IGAttention, IntegratedGradients, Rollout
 from flashtrace_lib.model import architecture
 from flashtrace_lib.model.context import longest_context
 from flashtrace_lib.recording import recording
 from tests.oracles.tiny import tiny_model, tiny_sample
 from tests.oracles.tiny_families import tiny_random_model
 
-FUNCTIONS = [IMPLEMENTATION, MAPS, *(f"attribution_{rule}" for rule in RULES)]
-GATED = [FlashTrace(), IFR(), CAGE(), Rollout(), AttnLRP(), IGAttention()]
+GATED = [FlashTrace(), IFR(), CAGE(), Rollout(), AttnLRP(), GIM(), IGAttention()]
 
 
 def scores(model, method=None):
@@ -31,17 +28,15 @@ def scores(model, method=None):
 # --- attention calls ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("keyword", ["indices", "block_indices", "position_bias", "what_comes_next"])
-def test_no_attention_function_swallows_a_keyword(name, keyword):
+def test_the_attention_function_swallows_no_keyword(keyword):
     q = torch.randn(1, 2, 5, 4)
     with pytest.raises(ValueError, match=f"passes '{keyword}' to its attention"):
-        AttentionInterface()[name](nn.Module(), q, q, q, None, scaling=0.5, **{keyword: torch.ones(1)})
+        AttentionInterface()[IMPLEMENTATION](nn.Module(), q, q, q, None, scaling=0.5, **{keyword: torch.ones(1)})
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_no_name_of_an_attention_function_is_taken_for_a_flash_kernel(name):
-    assert "flash" not in name and name in AttentionInterface().valid_keys()
+def test_the_name_of_the_attention_function_is_not_taken_for_a_flash_kernel():
+    assert "flash" not in IMPLEMENTATION and IMPLEMENTATION in AttentionInterface().valid_keys()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Many target spans from one forward pass: each equal to an attribution of its own."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -63,7 +65,7 @@ def test_many_equal_naive():
 def test_what_stands_behind_a_span_changes_nothing():
     """The target is the span; T is the reasoning before it, and only that."""
     model, sample = tiny_model(), tiny_sample()
-    other = sample.with_ids(torch.cat([sample.input_ids[:11], sample.input_ids[11:].flip(0)]))
+    other = replace(sample, input_ids=torch.cat([sample.input_ids[:11], sample.input_ids[11:].flip(0)]))
     a, b = (FlashTrace(hops=2).attribute_many(model, s, [(10, 11)])[0] for s in (sample, other))
     torch.testing.assert_close(a.scores, b.scores, atol=1e-6, rtol=1e-5)
     assert a.hops[1].target == (9, 10)

@@ -1,4 +1,4 @@
-"""AttnLRP, integrated gradients and IG on attention maps against float64 references, and their own identities."""
+"""AttnLRP, GIM, integrated gradients and IG on attention maps against float64 references, and their own identities."""
 
 import copy
 
@@ -6,14 +6,17 @@ import pytest
 import torch
 from torch import nn
 
-from flashtrace_lib.methods import AttnLRP, IGAttention, IntegratedGradients
+from flashtrace_lib.methods import GIM, AttnLRP, IGAttention, IntegratedGradients
 from flashtrace_lib.methods.attnlrp import target_logits
 from flashtrace_lib.methods.gradient_base import differentiable, embed, log_probs, target_of
-from flashtrace_lib.methods.lrp_rules import capped, linearised, lrp_rules, scale_gradient
+from flashtrace_lib.methods.lrp_rules import ATTNLRP, capped, linearised, lrp_rules, scale_gradient
 from tests.oracles.naive_gradients import Naive, naive_ig, naive_ig_attn, naive_lrp
 from tests.oracles.tiny import FAMILIES, tiny_model, tiny_sample
 
-METHODS = [AttnLRP(), AttnLRP(targets="token"), IntegratedGradients(), IGAttention(), IGAttention(path="input")]
+METHODS = [
+    AttnLRP(), AttnLRP(targets="token"), GIM(), GIM(targets="token"),
+    IntegratedGradients(), IGAttention(), IGAttention(path="input"),
+]  # fmt: skip
 TINY_BUDGET = [type(m)(**{**m.options(), "max_batch_bytes": 1}) for m in METHODS]
 
 
@@ -87,15 +90,16 @@ def test_slopes_change_and_values_do_not():
     assert torch.equal(gradient, x.detach())
 
 
+@pytest.mark.parametrize("rules", [ATTNLRP, GIM()._rules], ids=["attnlrp", "gim"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_rules_leave_values_alone_and_vanish(family):
+def test_rules_leave_values_alone_and_vanish(family, rules):
     model, sample = tiny_model(family), tiny_sample()
     target = target_of(model, sample)
     with torch.no_grad():
         plain = model(sample.input_ids[None]).logits
         expected = plain[0, range(*target.rows), target.ids]
-        with lrp_rules(model):
-            inside = target_logits(model, embed(model, target.context), target)
+        with lrp_rules(model, rules):
+            inside = target_logits(model, embed(model, target.context), target, rules.cap)
             with_rules = model(sample.input_ids[None]).logits
     torch.testing.assert_close(inside, expected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(with_rules, plain, atol=1e-5, rtol=1e-5)
@@ -189,7 +193,7 @@ def test_memory_budget_does_not_change_the_result(family, method, small):
     assert wide.metadata["options"] == narrow.metadata["options"]  # so a store does not tell them apart
 
 
-@pytest.mark.parametrize("method", [AttnLRP, IntegratedGradients])
+@pytest.mark.parametrize("method", [AttnLRP, GIM, IntegratedGradients])
 def test_tokens_one_by_one_average_to_the_span(method):
     model, sample = tiny_model("qwen3"), tiny_sample()
     span, token = method().attribute(model, sample), method(targets="token").attribute(model, sample)
@@ -267,6 +271,8 @@ def test_metadata(method):
         (lambda: IGAttention(path="values"), "maps, input"),
         (lambda: AttnLRP(rule="epsilon"), "attnlrp, cp_lrp"),
         (lambda: AttnLRP(targets="all"), "span, token"),
+        (lambda: GIM(temperature=0), "positive and finite"),
+        (lambda: GIM(temperature=float("inf")), "positive and finite"),
         (lambda: AttnLRP(normalise=True), 'needs targets="token"'),
         (lambda: AttnLRP(max_batch_bytes=0), "must be positive"),
         (lambda: IGAttention(start_layer=3).attribute(tiny_model(), tiny_sample()), r"\[0, 3\)"),

@@ -9,7 +9,13 @@ from flashtrace_lib.methods import METHODS
 from tests.oracles.planted import ANSWER, planted_model, planted_sample
 from tests.oracles.tiny import tiny_model, tiny_sample
 
-BLIND = ("random", "position")  # controls that never ask the model
+BLIND = ("random", "random_sentences", "position")  # controls that never ask the model
+NEEDED = {"at2": {"weights": "uniform"}}  # its own weights are learned from one model
+
+
+def made(name):
+    """A registered method with its own options, or those without which it does not run on any model."""
+    return METHODS[name](**NEEDED.get(name, {}))
 
 
 def sample_with_sentences(**spans):
@@ -40,7 +46,7 @@ def test_the_planted_model_copies_from_the_evidence(planted):
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in BLIND])
 def test_faithful_methods_rank_the_planted_evidence_first(planted, name, position, kind):
     sample = planted_sample(position, kind)
-    scores = METHODS[name]().attribute(planted, sample).scores
+    scores = made(name).attribute(planted, sample).scores
     others = scores[~sample.gold_in_prompt]
     assert scores[sample.gold_in_prompt].item() > others.max().item()
 
@@ -48,7 +54,7 @@ def test_faithful_methods_rank_the_planted_evidence_first(planted, name, positio
 @pytest.mark.parametrize("name", BLIND)
 def test_blind_controls_do_not_find_it(planted, name):
     sample = planted_sample()
-    scores = METHODS[name]().attribute(planted, sample).scores
+    scores = made(name).attribute(planted, sample).scores
     assert scores[sample.gold_in_prompt].item() < scores.max().item()
 
 
@@ -62,7 +68,7 @@ def test_model_is_bit_identical_afterwards(name):
     implementation = model.config._attn_implementation
     with torch.no_grad():
         before = model(sample.input_ids[None]).logits
-    METHODS[name]().attribute(model, sample)
+    made(name).attribute(model, sample)
     with torch.no_grad():
         assert torch.equal(before, model(sample.input_ids[None]).logits)
     assert state.keys() == model.state_dict().keys()
@@ -78,10 +84,10 @@ def test_model_is_bit_identical_afterwards(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_result_has_the_common_form(name, reasoning):
     model, sample = tiny_model("llama"), sample_with_sentences(reasoning=reasoning)
-    att = METHODS[name]().attribute(model, sample)
+    att = made(name).attribute(model, sample)
     assert att.method == name and att.scores.shape == (7,) and att.scores.dtype == torch.float32
     assert torch.isfinite(att.scores).all()
     assert att.metadata["forward_passes"] >= 0 and att.metadata["backward_passes"] >= 0
     assert (att.metadata["forward_passes"] > 0) == (name not in BLIND)
-    again = METHODS[name]().attribute(model, sample)
+    again = made(name).attribute(model, sample)
     torch.testing.assert_close(att.scores, again.scores, atol=1e-6, rtol=0)

@@ -1,12 +1,15 @@
 """Perturbation, context length probing and the controls against plain loops of single forward passes."""
 
+import math
+
 import pytest
 import torch
 
 from flashtrace_lib import FlashTrace
 from flashtrace_lib.methods import CLP, LastToken, MeanPooling, Perturbation, Position, Random, ReAGent
 from flashtrace_lib.methods.perturbation_base import renormalise, unit_spans
-from tests.oracles.contexts import SENTENCES, close, long_sample, predictions
+from tests.oracles.contexts import SENTENCES, close, long_sample
+from tests.oracles.naive_perturbation import naive_loo, naive_metric, spread
 from tests.oracles.planted import planted_model, planted_sample
 from tests.oracles.tiny import FAMILIES, tiny_model, tiny_sample
 
@@ -14,39 +17,6 @@ from tests.oracles.tiny import FAMILIES, tiny_model, tiny_sample
 @pytest.fixture(scope="module")
 def model():
     return tiny_model("llama")
-
-
-def naive_metric(model, sample, changed, metric):
-    """Mean NLL of O in a context that ends with it, or mean divergence from the intact context's prediction."""
-    n = sample.segments.output[1] - sample.segments.output[0]
-    intact = predictions(model, sample.input_ids[: sample.segments.output[1]], n)
-    log_probs = predictions(model, changed, n)
-    per_token = []
-    for t, token in enumerate(sample.input_ids[slice(*sample.segments.output)]):
-        if metric == "nll":
-            per_token.append(-log_probs[t, token].item())
-        else:
-            per_token.append(sum(p.exp() * (p - q) for p, q in zip(intact[t], log_probs[t], strict=True)).item())
-    return sum(per_token) / n
-
-
-def masked(sample, span):
-    ids = sample.input_ids[: sample.segments.output[1]].clone()
-    ids[span[0] : span[1]] = sample.mask_token_id
-    return ids
-
-
-def spread(sample, values, spans, share=False):
-    """Scores of units laid out over the tokens of I."""
-    out = torch.zeros(len(sample), dtype=torch.float64)
-    for value, (start, stop) in zip(values, spans, strict=True):
-        out[start:stop] = value / (stop - start) if share else value
-    return out[slice(*sample.segments.prompt)]
-
-
-def naive_loo(model, sample, spans, metric="nll"):
-    intact = naive_metric(model, sample, sample.input_ids[: sample.segments.output[1]], metric)
-    return [naive_metric(model, sample, masked(sample, span), metric) - intact for span in spans]
 
 
 def naive_probing(model, sample, spans, metric):
@@ -87,7 +57,18 @@ def test_sentences_are_masked_as_one_and_spread_over_their_tokens(model, share):
     assert att.metadata["forward_passes"] == 5 and att.metadata["n_units"] == 4
 
 
-@pytest.mark.parametrize("metric", ["nll", "kl"])
+@pytest.mark.parametrize("metric", ["kl", "jsd"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_perturbation_by_a_divergence_equals_the_plain_loop(family, metric):
+    model, sample = tiny_model(family), tiny_sample()
+    spans = [(i, i + 1) for i in range(1, 8)]
+    att = Perturbation(metric=metric).attribute(model, sample)
+    close(att.metadata["signed"], spread(sample, naive_loo(model, sample, spans, metric), spans))
+    assert 1e-4 < max(att.metadata["signed"]) < (math.log(2) if metric == "jsd" else math.inf)
+    assert att.metadata["forward_passes"] == 8
+
+
+@pytest.mark.parametrize("metric", ["nll", "kl", "jsd"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_probing_equals_the_plain_loop(family, metric):
     model, sample = tiny_model(family), tiny_sample()
@@ -98,7 +79,7 @@ def test_probing_equals_the_plain_loop(family, metric):
     assert att.metadata["forward_passes"] == 8
 
 
-@pytest.mark.parametrize("metric", ["nll", "kl"])
+@pytest.mark.parametrize("metric", ["nll", "kl", "jsd"])
 def test_probing_by_sentences_equals_the_plain_loop(model, metric):
     sample = long_sample()
     signed = spread(sample, naive_probing(model, sample, SENTENCES[:4], metric), SENTENCES[:4])
@@ -127,6 +108,8 @@ def test_former_settings_keep_their_keys():
     """Options are part of a stored key: where results are the same, they are found."""
     assert Perturbation(units="sentence", spread="share").options() == {"units": "sentence", "spread": "share"}
     assert Perturbation(units="token").options() == {"units": "token", "spread": "share"}  # as the default once was
+    assert Perturbation(metric="nll", hierarchy=0).options() == {"units": "auto", "spread": "copy"}
+    assert Perturbation(metric="jsd", hierarchy=3).options().items() >= {"metric": "jsd", "hierarchy": 3}.items()
     assert CLP(units="token", spread="copy").options() == CLP(units="token", spread="share").options()
     assert ReAGent(units="sentence", spread="share").options()["revision"] == 2  # its results are not the former ones
 
@@ -134,9 +117,11 @@ def test_former_settings_keep_their_keys():
 # --- identities and invariances
 
 
-def test_ablation_by_nll_is_perturbation(model):
+@pytest.mark.parametrize("metric", ["nll", "kl", "jsd"])
+def test_ablation_is_perturbation(model, metric):
     sample = long_sample()
-    a, b = CLP(variant="ablation").attribute(model, sample), Perturbation().attribute(model, sample)
+    a = CLP(variant="ablation", metric=metric).attribute(model, sample)
+    b = Perturbation(metric=metric).attribute(model, sample)
     close(a.metadata["signed"], b.metadata["signed"], 1e-6)
 
 
@@ -224,7 +209,10 @@ def test_named_aggregations_are_flashtrace_options(model, control, aggregation):
         (Perturbation, {"units": "word"}, "token, sentence"),
         (Perturbation, {"spread": "all"}, "copy, share"),
         (Perturbation, {"max_batch_bytes": 0}, "must be positive"),
-        (CLP, {"metric": "hellinger"}, "nll, kl"),
+        (Perturbation, {"metric": "hellinger"}, "nll, kl, jsd"),
+        (Perturbation, {"hierarchy": -1}, "number of paragraphs"),
+        (Perturbation, {"hierarchy": 3, "units": "token"}, "paragraphs to sentences"),
+        (CLP, {"metric": "hellinger"}, "nll, kl, jsd"),
         (CLP, {"variant": "sentence"}, "probing, ablation"),
         (Position, {"favour": "middle"}, "recency, primacy"),
     ],

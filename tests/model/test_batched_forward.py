@@ -1,11 +1,20 @@
 """Changed contexts through the model in batches: their size, their order and a shared beginning change nothing."""
 
+import math
+
 import pytest
 import torch
 
 from flashtrace_lib.methods import CLP, Perturbation
 from flashtrace_lib.methods.perturbation_base import masked_rows
-from flashtrace_lib.model.batched_forward import hellinger_from, kl_from, log_prob_of, score_rows, whole_distribution
+from flashtrace_lib.model.batched_forward import (
+    hellinger_from,
+    jsd_from,
+    kl_from,
+    log_prob_of,
+    score_rows,
+    whole_distribution,
+)
 from tests.oracles.contexts import close, long_sample, predictions
 from tests.oracles.tiny import FAMILIES, tiny_model
 
@@ -98,6 +107,39 @@ def test_distances_of_distributions():
     assert hellinger_from(p)(p, part).item() == 0
     assert hellinger_from(p)(q, part).item() == pytest.approx((1 - 2 * (0.5 * 0.25) ** 0.5) ** 0.5)
     assert hellinger_from(torch.tensor([[1.0, 0.0]]).log())(torch.tensor([[0.0, 1.0]]).log(), part).item() == 1
+
+
+def test_jensen_shannon_divergence_equals_its_definition():
+    """Half the divergence of each from the mean, in float64; symmetric, 0 at equality and ln 2 where disjoint."""
+    generator, part = torch.Generator().manual_seed(0), slice(0, 4)
+    p, q = (torch.rand(4, 11, generator=generator, dtype=torch.float64).pow(6) for _ in range(2))
+    p[0, :3] = q[0, 2:5] = 0  # one of the two, and both
+    p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
+    for row, (a, b) in enumerate(zip(p, q, strict=True)):
+        middle = (a + b) / 2
+        expected = sum(x * torch.log(x / m) / 2 for d in (a, b) for x, m in zip(d, middle, strict=True) if x > 0)
+        for first, second in ((p, q), (q, p)):
+            found = jsd_from(first.float().log())(second.float().log(), part)[row]
+            assert found.item() == pytest.approx(expected.item(), abs=1e-6) and 0 < found.item() < math.log(2)
+    assert jsd_from(p.log())(p.log(), part).tolist() == pytest.approx([0] * 4, abs=1e-12)
+    disjoint = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).log()
+    found = jsd_from(disjoint)(disjoint.flip(0), slice(0, 2))
+    assert found.tolist() == pytest.approx([math.log(2)] * 2)
+
+
+def test_hidden_tokens_in_rows_of_unequal_length(model):
+    """Hidden or not, short or long, in one batch, alone, or behind a shared beginning: the same predictions."""
+    ids = long_sample().input_ids
+    rows, masks = [ids[:87], ids[:87], ids[:84], ids[3:87]], [torch.ones(n, dtype=torch.bool) for n in (87, 87, 84, 84)]
+    masks[0][10:31] = masks[2][50:60] = masks[3][0:4] = False
+    alone = [score_rows(model, [r], 11, whole_distribution, visible=[m])[0] for r, m in zip(rows, masks, strict=True)]
+    close(score_rows(model, rows, 11, whole_distribution, visible=masks), torch.stack(alone), 1e-4)
+    shared = score_rows(model, rows, 11, whole_distribution, visible=masks, resembling=ids[:87])
+    close(shared, torch.stack(alone), 1e-4)
+    close(alone[1], score_rows(model, rows[1:2], 11, whole_distribution)[0], 1e-4)
+    assert (alone[0] - alone[1]).abs().max() > 1e-2
+    with pytest.raises(ValueError, match="shorter"):
+        score_rows(model, rows, 11, whole_distribution, visible=masks[:2])
 
 
 def test_whole_distribution_in_chunks(model, monkeypatch):

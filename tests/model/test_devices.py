@@ -51,7 +51,7 @@ def test_offloaded_layers_are_refused():
 def test_lrp_takes_a_norm_on_another_device_than_the_last_layer():
     model = spread("llama", first_away=3)
     embeddings = model.get_input_embeddings()(IDS[None]).detach().requires_grad_()
-    with lrp_rules(model, "attnlrp"):
+    with lrp_rules(model):
         assert model.base_model(inputs_embeds=embeddings, use_cache=False).last_hidden_state.device == META
 
 

@@ -19,13 +19,34 @@ def _scaled(x, factor):
     return factor * x + (1 - factor) * x.detach()
 
 
+class _FlatSoftmax(torch.autograd.Function):
+    """Softmax forward; backward the gradient written out at temperature τ, without a factor 1/τ (GIM)."""
+
+    @staticmethod
+    def forward(ctx, z, temperature):
+        ctx.z, ctx.temperature = z, temperature
+        e = torch.exp(z - z.max(-1, keepdim=True).values)
+        return e / e.sum(-1, keepdim=True)
+
+    @staticmethod
+    def backward(ctx, g):
+        out = torch.zeros_like(g)
+        for i, (z, row) in enumerate(zip(ctx.z, g, strict=True)):
+            seen = torch.isfinite(z)
+            p = torch.exp(z[seen] / ctx.temperature)
+            p = p / p.sum()
+            jacobian = torch.diag(p) - torch.outer(p, p)  # ∂p / ∂(z / τ)
+            out[i, seen] = jacobian @ row[seen]
+        return out, None
+
+
 class Naive:
     """A float64 copy of a tiny model; ``rule`` None leaves the gradients alone."""
 
-    def __init__(self, model, rule=None):
+    def __init__(self, model, rule=None, temperature=2.0):
         self.model = copy.deepcopy(model).double().requires_grad_(False)
         self.config = self.model.config
-        self.rule = rule
+        self.rule, self.temperature = rule, temperature
         self.scaled = _plain if rule is None else _scaled
 
     def norm(self, module, x):
@@ -35,9 +56,13 @@ class Naive:
         return x / (rms if self.rule is None else rms.detach()) * weight
 
     def curve(self, f, x):
-        """Element-wise non-linearity; under a rule, x times the constant f(x) / x."""
+        """Element-wise non-linearity; under the rules of AttnLRP, x times the constant f(x) / x."""
         slope = (f(x) / x).detach().nan_to_num(1.0)  # 0 / 0: the logit of a padding embedding, which nothing explains
-        return f(x) if self.rule is None else x * slope
+        return f(x) if self.rule in (None, "gim") else x * slope
+
+    def softmax(self, z):
+        """Softmax of scores [n, n]."""
+        return _FlatSoftmax.apply(z, self.temperature) if self.rule == "gim" else torch.softmax(z, -1)
 
     def attention(self, layer, index, x, scale_last_maps):
         """Attention output before the residual, [n, d]; the maps of the last layer are ``self.maps``."""
@@ -51,7 +76,7 @@ class Naive:
             q, k = self.norm(a.q_norm, q), self.norm(a.k_norm, k)
         cos, sin = self.rotary(layer, index, n)
         q, k = q * cos + _turn(q) * sin, k * cos + _turn(k) * sin
-        on_qk, on_v = {None: (1, 1), "attnlrp": (0.25, 0.5), "cp_lrp": (0, 1)}[self.rule]
+        on_qk, on_v = {None: (1, 1), "attnlrp": (0.25, 0.5), "cp_lrp": (0, 1), "gim": (0.25, 0.5)}[self.rule]
         q, k, v = self.scaled(q, on_qk), self.scaled(k, on_qk), self.scaled(v, on_v)
         window = self.window(a)
         heads, maps = [], []
@@ -63,7 +88,7 @@ class Naive:
                 scores = self.curve(lambda s, cap=cap: cap * torch.tanh(s / cap), scores)
             i, j = torch.arange(n)[:, None], torch.arange(n)[None]
             visible = (j <= i) & (i - j < (window or n + 1))
-            maps.append(torch.softmax(scores.masked_fill(~visible, float("-inf")), -1))
+            maps.append(self.softmax(scores.masked_fill(~visible, float("-inf"))))
         maps = torch.stack(maps)  # [H, n, n]
         if index == len(self.model.model.layers) - 1:
             maps = self.maps = (
@@ -121,9 +146,9 @@ def _turn(x):
     return torch.cat([-x[..., half:], x[..., :half]], -1)
 
 
-def naive_lrp(model, sample, rule="attnlrp"):
+def naive_lrp(model, sample, rule="attnlrp", temperature=2.0):
     """Relevance of every token for the logit of each token of O, [M, N] float64, and the logits."""
-    naive = Naive(model, rule)
+    naive = Naive(model, rule, temperature)
     rows, logits = [], []
     for t in range(*sample.segments.output):
         x = naive.embed(sample.input_ids).requires_grad_()

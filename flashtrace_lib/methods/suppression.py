@@ -1,0 +1,194 @@
+"""Attention suppression: what later sentences lose when one sentence cannot be attended to (Bogdan et al. 2025)."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from ..attribution import Attribution
+from ..kernel.decomposition import check_once
+from ..model.architecture import family
+from ..model.batched_forward import kl_from, score_rows, whole_distribution
+from ..model.context import check_context
+from ..model.state import evaluating
+from ..sample import Sample, Span
+from .backward_graph import ablated_units, graph_units, spread_over_tokens, walked_from_output
+from .budgeted import BudgetedMethod
+
+TOLERANCE = 1e-3  # of the logits of a suppressed pass, relative to their spread at a position; in float32
+_ATTENDS = {"full_attention", "sliding_attention", "chunked_attention"}  # kinds of layers that read keys and values
+
+
+@dataclass
+class SuppressionMatrix:
+    """Effect of suppressing each sentence on each later one.
+
+    Parameters
+    ----------
+    values : torch.FloatTensor, shape [G, U]
+        Nats; 0 where the column does not stand before the row.
+    rows : list of (int, int)
+        Token ranges of the sentences of T and O whose predictions are compared.
+    columns : list of (int, int)
+        Token ranges of the sentences of I and T that are suppressed.
+    """
+
+    values: torch.Tensor
+    rows: list[Span]
+    columns: list[Span]
+
+
+@dataclass
+class Suppression(BudgetedMethod):
+    """Sentences suppressed one at a time, and the mass of O walked back along what that does to later sentences.
+
+    When sentence u of I or T is suppressed, no position behind it attends to its tokens, in any layer and head; ids
+    and positions stay. Its effect on a later sentence g of T or O is
+
+        M[g, u] = (1/|g|) Σ_{t in g} D_KL(p_t(· | intact) ‖ p_t(· | u suppressed)),
+
+    the sentence-by-sentence matrix of the source, here with I in its columns and O in its rows (`matrix`). A token
+    right behind u is predicted at the last token of u, which still sees u: it adds 0.
+
+    The walk to I is that of `CAGE`: a row, each effect shared equally by the tokens of its sentence, is normalised;
+    every token of O begins with 1/|O|; generated sentences pass on what they have, the last one first. O's own
+    sentences are not suppressed. A sample without sentences has T and O as one unit each, and I token by token.
+
+    Costs one forward pass for each sentence of I and T and one for the intact context; what stands before the
+    sentence is computed once, but for models with a sliding window. The intact predictions, |T ∪ O| times the
+    vocabulary in float32, are kept meanwhile.
+
+    Parameters
+    ----------
+    max_batch_bytes : int, optional
+        Memory budget of one batched forward; does not change the result.
+
+    References
+    ----------
+    Bogdan, Macar, Nanda & Conmy, "Thought Anchors: Which LLM Reasoning Steps Matter?", 2025 (arXiv 2506.19143).
+    """
+
+    name: ClassVar[str] = "suppression"
+
+    def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
+        effects = self.matrix(model, sample)
+        rows = spread_over_tokens(effects.values, effects.columns, len(sample))  # [G, N]
+        return walked_from_output(self.name, sample, rows, effects.rows, 1 + len(effects.columns))
+
+    def matrix(self, model: nn.Module, sample: Sample) -> SuppressionMatrix:
+        """Effect of each sentence of I and T on each later one of T and O.
+
+        Parameters
+        ----------
+        model : transformers.PreTrainedModel
+            A causal language model; left exactly as it was.
+        sample : Sample
+            The context, its segments and its sentences.
+
+        Returns
+        -------
+        SuppressionMatrix
+            Values in nats per token, float32 of shape [G, U] on the CPU.
+
+        Raises
+        ------
+        ValueError
+            If attention of the model cannot be suppressed, the model cannot read the context, or the sentences do
+            not tile I, T and O.
+        """
+        check_context(model, sample)
+        check_suppressible(model)
+        reasoning = graph_units(sample, sample.segments.reasoning)
+        columns = ablated_units(sample) + reasoning
+        rows = reasoning + graph_units(sample, sample.segments.output)
+        start, stop = sample.segments.generated
+        divergences = self._divergences(model, sample, columns)  # [U, R]
+        effects = [divergences[:, a - start : b - start].mean(1) for a, b in rows]
+        return SuppressionMatrix(torch.stack(effects), rows, columns)
+
+    def _divergences(self, model: nn.Module, sample: Sample, columns: list[Span]) -> torch.Tensor:
+        """Divergence (nats) at every token from T's first to O's last when each column is suppressed, [U, R]."""
+        start, stop = sample.segments.generated
+        n, ids, budget = stop - start, sample.input_ids[: stop - 1].cpu(), self.max_batch_bytes
+        intact = score_rows(model, [ids], n, whole_distribution, max_batch_bytes=budget)[0]  # [R, V]
+        changed = score_rows(
+            model,
+            repeat(ids, len(columns)),
+            n,
+            kl_from(intact),
+            max_batch_bytes=budget,
+            resembling=ids,
+            visible=(_all_but(span, len(ids)) for span in columns),
+            progress=f"{self.name} {sample.id}",
+            total=len(columns),
+        )  # [U, R]
+        ends = torch.tensor([end for _, end in columns])
+        unchanged = torch.arange(start, stop) <= ends[:, None]  # [U, R]: predicted before or within the column
+        return changed.masked_fill(unchanged, 0).clamp_min(0)  # a divergence below 0 is rounding
+
+
+def _all_but(span: Span, n_tokens: int) -> torch.Tensor:
+    """False at the tokens of the span, [N]."""
+    visible = torch.ones(n_tokens, dtype=torch.bool)
+    visible[span[0] : span[1]] = False
+    return visible
+
+
+def check_suppressible(model: nn.Module) -> None:
+    """Refuse a model whose attention to some tokens cannot be suppressed and all else left as it is.
+
+    On a short input, suppressing two tokens has to equal a context without them whose other tokens keep their
+    positions, and which ends earlier. Checked again when weights or modules of the model changed.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+
+    Raises
+    ------
+    ValueError
+        If the model has layers that are no attention to all of its keys and values, biases attention by the distance
+        in the mask, takes no positions, ignores an attention mask, or looks ahead; the message names its family.
+    """
+    check_once(model, "suppression", partial(_check_suppressible, model))
+
+
+def _check_suppressible(model: nn.Module) -> None:
+    config = model.config.get_text_config()
+    fault = None
+    others = set(getattr(config, "layer_types", None) or ()) - _ATTENDS
+    if getattr(model, "_is_stateful", False) or others:
+        fault = f"has layers other than full or sliding attention ({', '.join(sorted(others)) or 'a recurrent state'})"
+    elif "position_ids" not in inspect.signature(model.forward).parameters or getattr(config, "alibi", False):
+        fault = "counts its positions itself, so that those behind a suppressed sentence would move"
+    elif not _equals_deletion(model):
+        fault = "does not leave out of its attention what an attention mask hides, or looks ahead"
+    if fault:
+        raise ValueError(f"{family(model)} {fault}: attention suppression needs another model, or use 'perturbation'")
+
+
+@torch.inference_mode()
+def _equals_deletion(model: nn.Module) -> bool:
+    """Whether of six tokens, two of them suppressed, two predict as with what they see alone, at its own positions.
+
+    And with nothing suppressed, whether a mask and positions that are given change nothing.
+    """
+    embedding = model.get_input_embeddings()
+    ids = 3 + torch.arange(6) % (embedding.num_embeddings - 3)
+    shown = (_all_but((1, 1), 6), _all_but((1, 3), 6))
+    plain = score_rows(model, [ids], 3, whole_distribution)[0]  # [3, V]
+    given, masked = score_rows(model, [ids, ids], 3, whole_distribution, visible=shown)  # [3, V] each
+    left, device = torch.tensor([[0, 3, 4]]), embedding.weight.device
+    with evaluating(model):
+        known = {"position_ids": left.to(device), "attention_mask": torch.ones_like(left).to(device)}
+        logits = model(input_ids=ids[left].to(device), use_cache=False, **known).logits[0, 1:]  # [2, V]
+    deleted = logits.float().log_softmax(-1).cpu()
+    allowed = max(TOLERANCE, 16 * torch.finfo(logits.dtype).eps) * plain.std(-1)  # [3]
+    gaps = ((given - plain).abs().amax(-1), (deleted - masked[:2]).abs().amax(-1))
+    return all(bool((gap <= allowed[: len(gap)]).all()) for gap in gaps)

@@ -1,0 +1,209 @@
+"""The experiment on the propagated residual: its plan, a small run that resumes, its tables and its figure."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from flashtrace_book.experiments import better_flashtrace as bf
+from flashtrace_book.experiments import better_plan as bp
+from flashtrace_book.experiments.open_questions import HELD_OUT, TUNING
+from flashtrace_book.figures.question_plots import forest_by_half
+from flashtrace_book.profiles import load_profile
+from flashtrace_book.run import Run
+from flashtrace_lib import FlashTrace
+from flashtrace_lib.evaluation.results_table import METRICS
+from flashtrace_lib.metrics import mean_interval
+from flashtrace_lib.tasks.datasets import synthetic_examples
+from flashtrace_lib.tasks.ruler import CELLS as RULER_CELLS
+from tests.oracles.tiny_reasoner import load_tokenizer, tiny
+from tests.support.whiskers import drawn
+
+SMALL = bp.Plan(
+    length=320, samples=2, tries=2, mask_samples=1, masks=4, drop_samples=1, draws=2, drop_draws=1, max_new_tokens=4,
+    fallback="teacher-forced",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_tokenizer()
+
+
+# --- plan -----------------------------------------------------------------------------------------------------
+
+
+def test_the_plan_is_about_what_there_is(tokenizer):
+    assert {cell.half for cell in bp.CELLS.values()} == {TUNING, HELD_OUT} == set(bp.Plan().seeds)
+    assert len(set(bp.Plan().seeds.values())) == 2  # mq_q4 and mv_v4 were looked at with the seed of tuning
+    for cell in bp.CELLS.values():
+        assert cell.source in RULER_CELLS or synthetic_examples(cell.source, 1)
+    assert {*bp.RANKING, *bp.MASKED, *bp.DROPPED} <= set(METRICS) and bp.PRIMARY in bp.RANKING
+    methods = bp.compared(tokenizer, 2)
+    assert {*bp.MAIN, *bp.BASELINES} <= set(methods)
+    assert {name for name in methods if not name.startswith("random/")} | {"random"} == set(bp.LABELS)
+    assert len(set(bp.LABELS.values())) == len(bp.LABELS)
+
+
+def test_every_variant_is_a_setting_of_its_own_and_one_factor_from_its_base(tokenizer):
+    variants = bp.variants(tokenizer)
+    assert len({str(method.options()) for method in variants.values()}) == len(variants)
+    assert variants[bp.PAPER] == FlashTrace() and variants[bp.BEST] == FlashTrace(
+        heads="sum", first_hop="generation", sink="removed"
+    )
+    assert variants[bp.CANDIDATE] == FlashTrace(residual="propagated", first_hop="generation", hops=1)
+    for base in bp.BASES:
+        for name in bp.FACTORS:
+            changed = [
+                field
+                for field, value in vars(variants[f"{base}_{name}"]).items()
+                if value != getattr(variants[base], field)
+            ]
+            assert len(changed) == 1, (base, name)
+
+
+def test_the_halves_share_no_sample(tokenizer):
+    run, plan = Run(load_profile("smoke")), replace(SMALL, tries=3)
+    of_half = {TUNING: set(), HELD_OUT: set()}
+    for name in ("mq_q2", "h4_c1", "mq_q4", "mq_q2_noise", "hotpotqa"):
+        examples = bf.cell_examples(run, name, tokenizer, plan)
+        assert {example.cell for example in examples} == {name}
+        of_half[bp.CELLS[name].half] |= {example.prompt for example in examples}
+    assert all(of_half.values()) and not of_half[TUNING] & of_half[HELD_OUT]
+
+
+# --- a small run ----------------------------------------------------------------------------------------------
+
+
+def test_a_small_run_measures_everything_and_resumes(tmp_path, monkeypatch, tokenizer):
+    monkeypatch.setenv("FLASHTRACE_RESULTS_DIR", str(tmp_path))
+    run, model, cells = Run(load_profile("smoke")), tiny(), ("mq_q2", "mq_q2_noise")
+    frame = bf.measure(run, model, tokenizer, SMALL, cells)
+    assert dict(frame.groupby("cell")["half"].first()) == {"mq_q2": TUNING, "mq_q2_noise": HELD_OUT}
+    of_primary = frame[frame["metric"] == bp.PRIMARY]
+    assert set(of_primary["method"]) == set(bp.LABELS) and (of_primary.groupby("method").size() == 4).all()
+    n = frame.groupby("metric")["method"].nunique()
+    assert n["lds"] == len(bp.LABELS) and n["drop3"] == len(bp.MAIN) + len(bp.BASELINES) + 1
+    assert frame[frame["metric"] == "lds"].groupby("method").size().max() == 2  # one sample a cell
+
+    def fail(*_):
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(FlashTrace, "_attribute", fail)
+    again = bf.measure(run, model, tokenizer, SMALL, cells)
+    pd.testing.assert_frame_equal(again, frame)
+    one = bf.measure(run, model, tokenizer, SMALL, ["mq_q2"])
+    assert set(one["cell"]) == {"mq_q2"}
+
+
+def test_a_model_that_is_never_right_and_unknown_cells_are_refused(tmp_path, monkeypatch, tokenizer):
+    monkeypatch.setenv("FLASHTRACE_RESULTS_DIR", str(tmp_path))
+    run = Run(load_profile("smoke"))
+    with pytest.raises(ValueError, match="answers no problem of mq_q2 rightly"):
+        bf.measure(run, tiny(), tokenizer, replace(SMALL, fallback="none"), ["mq_q2"])
+    with pytest.raises(ValueError, match="unknown cells mq_q3: known are mq_q2"):
+        bf.check_cells(["mq_q2", "mq_q3"])
+    with pytest.raises(ValueError, match="none given"):
+        bf.check_cells([])
+
+
+# --- tables and figure ----------------------------------------------------------------------------------------
+
+
+def made(effects, n=8, metrics=(bp.PRIMARY, "lds")):
+    """Values of a frame of `measure`: noise that methods share, an effect for each, and a little noise of their own."""
+    rng, rows = np.random.default_rng(0), []
+    for cell in ("mq_q2", "h4_c1", "mq_q4", "h2_c3"):
+        for i in range(n):
+            for metric in metrics:
+                shared = rng.uniform()
+                for method, effect in effects.items():
+                    value = shared + effect + 0.01 * rng.standard_normal()
+                    rows.append((f"{cell}-{i}", "ruler", cell, method, metric, value, False))
+    columns = ["sample", "task", "cell", "method", "metric", "value", "flagged"]
+    return bf.with_halves(pd.DataFrame(rows, columns=columns))
+
+
+EFFECTS = {bp.PAPER: 0.0, bp.CANDIDATE: 0.2, "ifr": -0.1, "paper_k0": 0.0}
+
+
+def test_differences_by_half_and_pooled_equal_a_plain_loop():
+    frame = made(EFFECTS)
+    table = bf.differences(frame).set_index(["half", "method", "metric"])
+    assert set(table.index.get_level_values("half")) == {TUNING, HELD_OUT, bp.POOLED}
+    assert bp.PAPER not in table.index.get_level_values("method")
+    cells = {TUNING: ("mq_q2", "h4_c1"), HELD_OUT: ("mq_q4", "h2_c3"), bp.POOLED: ("mq_q2", "h4_c1", "mq_q4", "h2_c3")}
+    for half, names in cells.items():
+        part = frame[frame["cell"].isin(names) & (frame["metric"] == bp.PRIMARY)].set_index("sample")
+        value = {method: part[part["method"] == method]["value"] for method in EFFECTS}
+        paired = [value[bp.CANDIDATE][sample] - value[bp.PAPER][sample] for sample in value[bp.PAPER].index]
+        row = table.loc[(half, bp.CANDIDATE, bp.PRIMARY)]
+        assert row["difference"] == pytest.approx(np.mean(paired)) and row["n"] == len(paired) == 8 * len(names)
+        assert (row["low"], row["high"]) == pytest.approx(mean_interval(paired))
+        assert row["better"] == bp.CANDIDATE and row["label"] == bp.LABELS[bp.CANDIDATE]
+    against_ifr = bf.differences(frame, "ifr").set_index(["half", "method", "metric"])
+    assert against_ifr.loc[(HELD_OUT, bp.PAPER, "lds"), "difference"] == pytest.approx(0.1, abs=0.02)
+
+
+def test_differences_by_group_of_the_held_out_cells():
+    frame = made(EFFECTS)
+    held_out = frame[frame["half"] == HELD_OUT]
+    table = bf.differences(held_out, by="group").set_index(["group", "method", "metric"])
+    assert set(table.index.get_level_values("group")) == {"needles", "chains", bp.POOLED}
+    alone = bf.differences(held_out[held_out["cell"] == "mq_q4"]).set_index(["half", "method", "metric"])
+    group, cell = table.loc[("needles", "ifr", "lds")], alone.loc[(HELD_OUT, "ifr", "lds")]
+    assert group["difference"] == cell["difference"] and group["n"] == cell["n"] == 8
+
+
+def test_methods_without_a_metric_have_no_row_of_it():
+    frame = made(EFFECTS)
+    frame = frame[~((frame["method"] == "ifr") & (frame["metric"] == "lds"))]
+    table = bf.differences(frame)
+    assert not len(table[(table["method"] == "ifr") & (table["metric"] == "lds")])
+    with pytest.raises(ValueError, match="no method 'gim'"):
+        bf.differences(frame, "gim")
+
+
+def test_means_and_text():
+    frame = made(EFFECTS)
+    table = bf.means(frame).set_index(["half", "method", "metric"])
+    part = frame[(frame["half"] == TUNING) & (frame["method"] == "ifr") & (frame["metric"] == "lds")]
+    assert table.loc[(TUNING, "ifr", "lds"), "mean"] == pytest.approx(part["value"].mean())
+    lines = bf.readable(bf.differences(frame)).splitlines()
+    assert lines[2].startswith(bp.LABELS[bp.CANDIDATE]) and lines[-1].startswith("IFR")  # best of held-out first
+
+
+def test_the_forest_shows_both_halves_of_every_method():
+    table = bf.differences(made(EFFECTS))
+    figure = forest_by_half(table, bp.PRIMARY, reference="the paper's setting", title="T")
+    axes = figure.axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()][0] == bp.LABELS[bp.CANDIDATE]
+    assert len(axes.get_yticklabels()) == 3
+    part = table[(table["metric"] == bp.PRIMARY) & (table["half"] != bp.POOLED)]
+    marks = [line for line in axes.lines if line.get_marker() in "oD" and len(line.get_xdata()) == 1]
+    assert sorted(float(line.get_xdata()[0]) for line in marks) == pytest.approx(sorted(part["difference"]))
+    ends = sorted(float(x) for pair in drawn(figure) for x in pair[:, 0])
+    assert ends == pytest.approx(sorted([*part["low"], *part["high"]]))
+    assert {text.get_text() for text in axes.get_legend().get_texts()} == {TUNING, HELD_OUT}
+    with pytest.raises(ValueError, match="no rows of metric 'rise'"):
+        forest_by_half(table, "rise", reference="x")
+
+
+# --- cost -----------------------------------------------------------------------------------------------------
+
+
+def test_the_cost_counts_every_pass():
+    run, plan = Run(load_profile("laptop")), bp.Plan(samples=2, mask_samples=1, masks=10, drop_samples=1, drop_draws=1)
+    (row,) = bf.cost_table(run, plan, ["mq_q2"], rate=1e9).to_dict("records")
+    by_token = 4
+    attributions = (len(bp.settings()) - by_token) * 1.2 + by_token * 2.5 + 1.2 + 2 + 3  # IFR, IFR of all, AttnLRP
+    assert row["passes"] == round(2 * attributions + 12 + 6 * (len(bp.MAIN) + 3 + 1) + 2)
+    exact = 2 * attributions + 12 + 6 * (len(bp.MAIN) + 3 + 1) + 2
+    assert row["core_hours"] == pytest.approx(exact * 2 * 134.5e6 * 1324 / 1e9 / 3600)
+
+
+def test_the_command_says_what_it_costs(capsys):
+    assert bf.main(["--profile", "smoke", "--cells", "mq_q2", "--estimate"]) == 0
+    assert "core-hours from scratch" in capsys.readouterr().out
+    assert bf.main(["--cells", "mq_q3"]) == 2 and "unknown cells" in capsys.readouterr().err
