@@ -24,7 +24,7 @@ from . import paths
 from .manifest import data_hashes
 from .notebooks import without_audit
 from .profiles import Profile
-from .recompute import RECOMPUTE, RESULTS, Check, Source, Subject
+from .recompute import RESULTS, Check, Source, Subject, how_audited
 from .run import Run
 
 FILES, NOTEBOOKS = "files", "notebooks"
@@ -110,7 +110,7 @@ def audit_profile(
     """
     with _copied(paths.results_dir(profile.name)):
         stores = {path.stem: Store(path) for path in sorted(paths.results_dir(profile.name).glob("*.parquet"))}
-        sources = {name: RECOMPUTE[name].sources if name in RECOMPUTE else () for name in stores}
+        sources = {name: audited.sources if (audited := how_audited(name)) else () for name in stores}
         needed = list(dict.fromkeys(chain.from_iterable(sources.values())))
         if samples is None:
             built, checks = rebuild_samples(needed, Run(profile), model, tokenizer)
@@ -153,8 +153,8 @@ def rebuild_samples(
 def _audit_store(subject: Subject) -> list[Check]:
     """Checks of one store; one that disagrees where the store cannot be read or nobody says how to audit it."""
     try:
-        if subject.name in RECOMPUTE:
-            return RECOMPUTE[subject.name].check(subject)
+        if audited := how_audited(subject.name):
+            return audited.check(subject)
         columns = ", ".join(subject.store.records().columns)
         problem = f"no chapter says how to audit it: add it to recompute.RECOMPUTE (its columns are {columns})"
     except KeyError as error:

@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 
 from flashtrace_lib.attribution import Method
-from flashtrace_lib.evaluation import audit
+from flashtrace_lib.evaluation import audit, audit_masks
 from flashtrace_lib.fingerprints import model_fingerprint
 from flashtrace_lib.methods import METHODS
 from flashtrace_lib.metrics import Scorer
@@ -93,16 +93,20 @@ class Audited:
 
 def check_results(subject: Subject) -> list[Check]:
     """Compute attributions and curves again where model and sample are available; count the other records."""
+    available, checks = _available(subject)
+    scorer = Scorer(subject.model, precision="auto")
+    for record in subject.draw(available):
+        checks += _check_result(subject, record, scorer)
+    return checks
+
+
+def _available(subject: Subject) -> tuple[list[dict[str, Any]], list[Check]]:
+    """Records whose model and sample are at hand, and a check that counts the others where there are any."""
     records = subject.store.records()
     of_model = records[records["model_key"] == model_fingerprint(subject.model)]
     available = of_model[of_model["sample_key"].isin(list(subject.samples))]
-    checks = []
-    if len(available) < len(records):
-        checks.append(_check_left_out(subject, records, of_model, available))
-    scorer = Scorer(subject.model, precision="auto")
-    for record in subject.draw(available.to_dict("records")):
-        checks += _check_result(subject, record, scorer)
-    return checks
+    left_out = [_check_left_out(subject, records, of_model, available)] if len(available) < len(records) else []
+    return available.to_dict("records"), left_out
 
 
 def _check_left_out(subject: Subject, records: pd.DataFrame, of_model: pd.DataFrame, available: pd.DataFrame) -> Check:
@@ -133,6 +137,21 @@ def _check_result(subject: Subject, record: Mapping[str, Any], scorer: Scorer) -
         )
     except ValueError as error:
         return [Check(RESULTS, label, "computed again", "", str(error), False)]
+    return _checks_of(compared, label)
+
+
+def check_masks(subject: Subject) -> list[Check]:
+    """Draw the masks of samples again, and compute the likelihoods under them, where model and sample are available."""
+    available, checks = _available(subject)
+    scorer = Scorer(subject.model, precision="auto")
+    for record in subject.draw(available):
+        compared = audit_masks(record, subject.samples[record["sample_key"]], subject.model, scorer)
+        checks += _checks_of(compared, f"{subject.name}: {record['sample']}")
+    return checks
+
+
+def _checks_of(compared: pd.DataFrame, label: str) -> list[Check]:
+    """One check for each quantity that disagrees, or one for all."""
     differing = compared[~compared["agrees"]].itertuples()
     checks = [Check(RESULTS, label, row.quantity, row.stored, row.recomputed, False) for row in differing]
     return checks or [Check(RESULTS, label, f"{len(compared)} quantities", "", "agree", True)]
@@ -254,3 +273,11 @@ RECOMPUTE: dict[str, Audited] = {
     "rollout_cost": Audited(check_rollout_cost),
     "efficiency": Audited(check_sweep),
 }
+
+
+def how_audited(store: str) -> Audited | None:
+    """How a store is audited; None where nobody says. ``<name>_masks`` belongs to the attributions in ``<name>``."""
+    owner = RECOMPUTE.get(store.removesuffix("_masks"))
+    if store not in RECOMPUTE and owner is not None and owner.check is check_results:
+        return Audited(check_masks, owner.sources)
+    return RECOMPUTE.get(store)

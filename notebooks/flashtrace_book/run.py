@@ -13,6 +13,7 @@ import struct
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,7 @@ from flashtrace_lib import files
 from flashtrace_lib._version import __version__
 from flashtrace_lib.evaluation.results_table import ON_CURVE
 from flashtrace_lib.fingerprints import model_fingerprint
+from flashtrace_lib.load import load_model
 
 from . import paths
 from .figures.captions import methods_in, methods_named, sentences, settings_of
@@ -94,6 +96,13 @@ class Run:
             "fingerprint": model_fingerprint(model),
         }
         record_model(self.profile.name, self.model_name, facts)
+
+    def load_model(self) -> tuple[torch.nn.Module, Any]:
+        """The profile's model and its tokenizer, noted for the manifest."""
+        profile = self.profile
+        model, tokenizer = load_model(profile.model, dtype=profile.dtype, device_map=profile.device_map)
+        self.record_model(model)
+        return model, tokenizer
 
     def note_curves(self, frame: pd.DataFrame) -> None:
         """Stamp later figures and tables of RISE or MAS with the arithmetic of a frame of `evaluation.evaluate`."""

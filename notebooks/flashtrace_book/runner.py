@@ -16,6 +16,7 @@ from tqdm import tqdm
 from flashtrace_lib import files
 
 from . import paths, stale
+from .efficiency.core_hours import forecast
 from .manifest import write_manifest
 from .notebooks import find_notebooks, kernel_environment, notebook_dir, report_failure
 from .profiles import Profile, load_profile
@@ -56,8 +57,9 @@ def run_book(
 ) -> BookResult:
     """Execute the notebooks of the book and write the manifest.
 
-    Executed copies stand under ``build/executed/<profile>/``; the committed notebooks are never touched. A notebook
-    that fails is reported and does not keep the others from running.
+    Before it starts it prints the core-hours that the chapters' evaluations take (`core_hours.forecast`). Executed
+    copies stand under ``build/executed/<profile>/``; the committed notebooks are never touched. A notebook that fails
+    is reported and does not keep the others from running.
 
     Parameters
     ----------
@@ -92,6 +94,8 @@ def run_book(
     parameters = {"profile": str(Path(profile).resolve() if is_file else profile), **(parameters or {})}
     for path in selected:
         check_parameters(path, parameters)
+    for line in forecast(loaded, [path.stem for path in selected]):
+        print(line, flush=True)
 
     results_root = files.build_root() / "reproduce"
     with kernel_environment(FLASHTRACE_RESULTS_DIR=str(results_root)) if fresh else nullcontext():

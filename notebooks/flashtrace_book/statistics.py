@@ -11,7 +11,7 @@ from scipy.special import stdtrit
 
 from flashtrace_lib.evaluation.results_table import clusters
 from flashtrace_lib.metrics import HIGHER_IS_BETTER, mean_interval
-from flashtrace_lib.metrics.intervals import rank_correlation_interval
+from flashtrace_lib.metrics.intervals import interval_text, rank_correlation, rank_correlation_interval
 
 TOO_FEW = "too few samples"  # stands for a verdict where there is no interval
 
@@ -28,11 +28,6 @@ def mean_row(values: Iterable[float], name: str = "mean", prefix: str = "") -> d
     low, high = mean_interval(values)
     mean = float(values.mean()) if len(values) else math.nan
     return {name: mean, f"{prefix}low": low, f"{prefix}high": high, "n": len(values)}
-
-
-def rank_correlation(a, b) -> float:
-    """Spearman's rank correlation of two vectors; equal values share their mean rank."""
-    return float(pd.Series(np.asarray(a)).rank().corr(pd.Series(np.asarray(b)).rank()))
 
 
 def spearman(x, y, level: float = 0.95) -> dict[str, float]:
@@ -122,6 +117,16 @@ def against(frame: pd.DataFrame, reference: str, by: tuple[str, ...] = ("metric"
     parts = [paired_difference(frame, other, reference, by).assign(method=other) for other in others]
     table = pd.concat(parts, ignore_index=True)
     return table[["method", *(column for column in table if column != "method")]]
+
+
+def not_better(table: pd.DataFrame, reference: str) -> list[str]:
+    """A sentence for each row of `against` whose interval does not favour the method over the reference."""
+    rows = table[(table["better"] != table["method"]) & table["low"].notna()]
+    return [
+        f"{row.method} is not shown to beat {reference} in {row.metric}: {row.difference:+.3f} "
+        f"{interval_text(row.low, row.high)}, n = {row.n}"
+        for row in rows.itertuples()
+    ]
 
 
 def power_law(x: Iterable[float], y: Iterable[float]) -> tuple[float, float]:

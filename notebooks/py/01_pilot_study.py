@@ -26,7 +26,7 @@ from flashtrace_book.figures import pilot_plots, plots, style
 from flashtrace_book.methods import profile_methods
 from flashtrace_book.run import start
 from flashtrace_book.samples import all_samples, count_table
-from flashtrace_lib import FlashTrace, load_model
+from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation import audit, evaluate, summarise
 from flashtrace_lib.methods import IFR, AttnLRP
 from flashtrace_lib.metrics.intervals import interval_text
@@ -36,8 +36,7 @@ run = start(profile)
 run.versions()
 
 # %%
-model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype, device_map=run.profile.device_map)
-run.record_model(model)
+model, tokenizer = run.load_model()
 style.use_style()
 store = Store(run.store("pilot"))
 

@@ -24,7 +24,7 @@ from flashtrace_book.efficiency import timing
 from flashtrace_book.experiments import naive_layer
 from flashtrace_book.figures import overview, plots, style
 from flashtrace_book.run import start
-from flashtrace_lib import IFR, FlashTrace, load_model
+from flashtrace_lib import IFR, FlashTrace
 from flashtrace_lib.kernel.capture import capture
 from flashtrace_lib.kernel.decomposition import decomposition_gaps
 from flashtrace_lib.kernel.proximity import aggregate, layer_scores, span_scores
@@ -34,8 +34,7 @@ run = start(profile)
 run.versions()
 
 # %%
-model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype, device_map=run.profile.device_map)
-run.record_model(model)
+model, tokenizer = run.load_model()
 style.use_style()
 
 # %% [markdown]

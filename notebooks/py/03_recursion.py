@@ -22,10 +22,18 @@ from IPython.display import HTML
 
 from flashtrace_book import run as output
 from flashtrace_book.experiments import recursion
-from flashtrace_book.figures import mass, plots, style
-from flashtrace_book.samples import all_samples, count_table, ruler_collections, stored_attributions
-from flashtrace_lib import FlashTrace, load_model
+from flashtrace_book.figures import graph_plots, mass, plots, style
+from flashtrace_book.samples import (
+    all_samples,
+    cell_group,
+    cell_of,
+    count_table,
+    ruler_collections,
+    stored_attributions,
+)
+from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation import audit, evaluate
+from flashtrace_lib.methods import Suppression
 from flashtrace_lib.metrics.intervals import interval_text
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.example import Example
@@ -37,8 +45,7 @@ run = output.start(profile)
 run.versions()
 
 # %%
-model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype, device_map=run.profile.device_map)
-run.record_model(model)
+model, tokenizer = run.load_model()
 style.use_style()
 
 # %% [markdown]
@@ -153,6 +160,20 @@ by_hop
 recovered = recursion.recovery_by_hops(samples, attributions)
 run.table(recovered, "recursion_recovery", "Recovery rate by number of hops K, and the paired gain over K = 0")
 recovered.round(3)
+
+# %% [markdown]
+# ## What an intervention says
+#
+# Hops read the flow of one forward pass. *Attention suppression* intervenes (Bogdan et al. 2025): no position may attend to one
+# sentence $u$, in any layer, and what each later sentence $g$ loses is the Kullback-Leibler divergence of its predictions,
+# $M_{gu} = \frac{1}{|g|}\sum_{t \in g} D_{KL}\big(p_t \,\|\, p_t^{(-u)}\big)$. It takes a pass for every sentence of $\mathbf I$
+# and $\mathbf T$. Where the reasoning quotes the input line by line, each line should depend on the line that it quotes.
+
+# %%
+tracked = next((s for s in samples if cell_group(cell_of(s)) == "chains"), samples[0])
+matrix = Suppression().matrix(model, tracked)
+fig = graph_plots.suppression_heatmap(matrix, tracked.tokens)
+run.figure(fig, "suppression_matrix", "What later sentences lose when a sentence cannot be attended to, on one response", n=1)
 
 # %% [markdown]
 # ## What the paper found, what we found, why they differ

@@ -22,12 +22,12 @@ from IPython.display import display
 
 from flashtrace_book import paths
 from flashtrace_book.efficiency import audit, benchmark_runner, other_tools, sweep
+from flashtrace_book.evaluations import first_of_cells
 from flashtrace_book.experiments import reasoning_tasks
 from flashtrace_book.figures import efficiency_plots, efficiency_tables, style
 from flashtrace_book.methods import profile_methods
 from flashtrace_book.run import start
 from flashtrace_book.samples import ALL, all_samples, in_groups, ruler_collections
-from flashtrace_lib import load_model
 from flashtrace_lib.evaluation import evaluate, summarise
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.store import Store
@@ -189,11 +189,10 @@ tools.style.hide(axis="index").format(precision=2, na_rep="–").set_uuid("tools
 # interval; the seconds are medians of a few runs, without one, and the front is drawn through the means.
 
 # %%
-model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype, device_map=run.profile.device_map)
-run.record_model(model)
+model, tokenizer = run.load_model()
 cells = ruler_collections(run, model, tokenizer)
 cells["hotpotqa"] = reasoning_tasks.hotpotqa_collection(run, model, tokenizer)
-samples = all_samples(cells)
+samples = first_of_cells(all_samples(cells), run.profile.evaluation.curve_samples)
 
 # %%
 methods, store = profile_methods(run, tokenizer=tokenizer), Store(run.store("ruler"))

@@ -30,11 +30,13 @@ profile = "laptop"
 import pandas as pd
 
 from flashtrace_book import statistics
+from flashtrace_book.evaluations import CURVE, evaluate_all
 from flashtrace_book.experiments import reasoning_tasks
 from flashtrace_book.figures import method_plots, style, tables
 from flashtrace_book.methods import profile_methods
 from flashtrace_book.run import start
 from flashtrace_book.samples import (
+    ALL,
     all_samples,
     cell_group,
     count_table,
@@ -43,8 +45,7 @@ from flashtrace_book.samples import (
     ruler_collections,
     ruler_setting,
 )
-from flashtrace_lib import load_model
-from flashtrace_lib.evaluation import audit, evaluate, summarise
+from flashtrace_lib.evaluation import audit, summarise
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.metrics.intervals import interval_text
 from flashtrace_lib.store import Store
@@ -53,8 +54,7 @@ run = start(profile)
 run.versions()
 
 # %%
-model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype, device_map=run.profile.device_map)
-run.record_model(model)
+model, tokenizer = run.load_model()
 style.use_style()
 
 # %% [markdown]
@@ -102,15 +102,27 @@ print(f"{prompt[:240].strip()} …\n\nevidence:", *(passage.strip() for passage 
 # better. A sample whose likelihood masking does not lower is *flagged* and gets the worst value, 1, from every method.
 # Where all scores of a method are equal they rank nothing: the sample is flagged for this method, and gets the value of a random
 # ranking (of recovery and R-precision the expected one).
+#
+# None of these three says whether the *order* of the evidence is right beyond one cut, and a tenth of a short input is mostly
+# question. So more stand beside them. Without a forward pass: **AUROC** and average precision (**AP**) of the evidence tokens,
+# **MRR** (one over the rank of the first sentence with evidence), the share of evidence sentences on top (**sentence hit**),
+# and whether the very first token is evidence (**pointing**); each also over the haystack alone, the question and the
+# instructions left out. With forward passes that all methods share: **LDS**, the rank correlation, over 64 random ablations of
+# half of the sentences, between the sum of the scores of the sentences that stay and the logit-scaled probability of the response
+# (Park et al. 2023; Cohen-Wang et al. 2024). With a few of its own: the **top-k drop**, the log-probability (nats) that the
+# response loses without the $k$ highest sentences, and **keep-k**, what the $k$ highest alone give back. The random baselines
+# are means over draws, of tokens and of whole sentences, and **calibrated RISE** puts 0 at the random ranking's RISE and 1 at the
+# least that the grid allows. What needs forward passes of its own gets fewer draws; with one draw, the 0 is one ranking's.
 
 # %%
 methods = profile_methods(run, tokenizer=tokenizer)
 store = Store(run.store("ruler"))
 scorer = Scorer(model, precision="auto")
-metrics = ("recovery", "recovery_cap", "r_precision", "rise", "mas")
-frame = evaluate(methods, samples, model, store=store, metrics=metrics, steps=run.profile.steps, scorer=scorer)
+frame = evaluate_all(run, samples, model, store, methods=methods, tokenizer=tokenizer, scorer=scorer)
 run.note_curves(frame)
 store.compact()
+drawn = run.profile.evaluation
+print(f"random baselines: {drawn.draws} draws, {drawn.curve_draws} for deletion curves and top-k drop")
 print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["sample"].nunique(), "samples")
 
 # %% [markdown]
@@ -131,7 +143,7 @@ print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["s
 # narrower; a record that stands in two cells counts as one.
 
 # %%
-deletion = frame[frame["metric"].isin(["recovery", "rise", "mas"])]
+deletion = frame[frame["metric"].isin(["recovery", *CURVE])]
 summary = summarise(deletion)
 pooled = summarise(in_groups(deletion))
 table = tables.comparison_table(pd.concat([summary, pooled]), paper=1, profile=run.profile.name, model=run.model_name)
@@ -153,6 +165,19 @@ fig = method_plots.metric_heatmap(shown, "mas", title="MAS: RISE plus misalignme
 run.figure(fig, "table1_mas", "MAS by RULER cell", n=frame["sample"].nunique())
 
 # %% [markdown]
+# ## Every metric, all cells together
+#
+# The darker, the better within a row. Where rows disagree about the order of the methods, a verdict depends on the metric. RISE
+# scores $\mathbf T \cup \mathbf O$: *IFR on T ∪ O* has that target, the paper's FlashTrace and IFR begin at $\mathbf O$ alone. AT2
+# was fitted on sentence ablations of this very model, which is what LDS measures.
+
+# %%
+overview = summarise(frame[frame["metric"] != "recovery_cap"].assign(cell=ALL))
+run.table(overview, "ruler_metrics", "Every metric on RULER, all cells together")
+fig = method_plots.overview_heatmap(overview, title="Every metric on RULER, all cells together")
+run.figure(fig, "ruler_metrics", "Every metric on RULER, all cells together", n=frame["sample"].nunique())
+
+# %% [markdown]
 # ## Better than chance?
 #
 # *Random* ranks the tokens by lot, *position* by how late they stand; neither looks at the model. A method that does not
@@ -162,9 +187,7 @@ run.figure(fig, "table1_mas", "MAS by RULER cell", n=frame["sample"].nunique())
 # %%
 control = statistics.against(deletion, "random")
 run.table(control, "ruler_against_random", "Every method minus the random ranking, on the same samples, all cells")
-for row in control[(control["better"] != control["method"]) & control["low"].notna()].itertuples():
-    print(f"{row.method} is not shown to beat a random ranking in {row.metric}: {row.difference:+.3f} "
-          f"{interval_text(row.low, row.high)}, n = {row.n}")
+print(*statistics.not_better(control, "a random ranking"), sep="\n")
 
 # %% [markdown]
 # How much of the recovery is out of reach, and what R-precision says instead:
@@ -183,7 +206,7 @@ caps.T
 # recovered evidence (recovery, R-precision) or a worse deletion score (RISE, MAS).
 
 # %%
-chosen = frame[frame["metric"] != "recovery_cap"]
+chosen = frame[frame["metric"].isin(["recovery", "r_precision", *CURVE])]
 paired = statistics.paired_difference(chosen, "flashtrace", "ifr", by=("metric", "cell"))
 run.table(paired, "ruler_paired", "FlashTrace minus IFR on the same samples, by cell")
 overall = statistics.paired_difference(in_groups(chosen), "flashtrace", "ifr", by=("metric", "cell"))

@@ -26,7 +26,7 @@ from flashtrace_book.experiments import reasoning_tasks
 from flashtrace_book.figures import mass, plots, style, tables
 from flashtrace_book.run import start
 from flashtrace_book.samples import all_samples, count_table, mark_cells, stored_attributions
-from flashtrace_lib import FlashTrace, load_model
+from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation import audit, evaluate, summarise
 from flashtrace_lib.methods import Rollout
 from flashtrace_lib.metrics import Scorer
@@ -38,8 +38,7 @@ run = start(profile)
 run.versions()
 
 # %%
-model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype, device_map=run.profile.device_map)
-run.record_model(model)
+model, tokenizer = run.load_model()
 style.use_style()
 
 # %% [markdown]
@@ -91,9 +90,7 @@ run.figure(fig, "table2_morehopqa_mas", "MAS on MoreHopQA", n=frame["sample"].nu
 # %%
 control = statistics.against(frame[frame["metric"] != "r_precision"], "random")
 run.table(control, "morehopqa_against_random", "Every method minus the random ranking, on the same samples")
-for row in control[(control["better"] != control["method"]) & control["low"].notna()].itertuples():
-    print(f"{row.method} is not shown to beat a random ranking in {row.metric}: {row.difference:+.3f} "
-          f"{interval_text(row.low, row.high)}, n = {row.n}")
+print(*statistics.not_better(control, "a random ranking"), sep="\n")
 
 # %% [markdown]
 # ## Where the rankings look

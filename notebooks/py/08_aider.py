@@ -25,7 +25,7 @@ from flashtrace_book.experiments.code_targets import OnCode, last_line_span, wit
 from flashtrace_book.figures import plots, style, tables
 from flashtrace_book.run import start
 from flashtrace_book.samples import all_samples, count_table, mark_cells
-from flashtrace_lib import FlashTrace, load_model
+from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation import audit, evaluate, summarise
 from flashtrace_lib.methods import IFR, Random
 from flashtrace_lib.metrics import Scorer
@@ -37,8 +37,7 @@ run = start(profile)
 run.versions()
 
 # %%
-model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype, device_map=run.profile.device_map)
-run.record_model(model)
+model, tokenizer = run.load_model()
 style.use_style()
 
 # %% [markdown]

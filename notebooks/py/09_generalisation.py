@@ -158,9 +158,7 @@ found.pivot_table(index="method", columns=["metric", "cell"], values="mean", sor
 # %%
 control = statistics.against(frame[frame["metric"].isin(["recovery", "rise", "mas"])], "random")
 run.table(control, f"table5_against_random{ending}", "Every method minus the random ranking, on the same samples")
-for row in control[(control["better"] != control["method"]) & control["low"].notna()].itertuples():
-    print(f"{row.method} is not shown to beat a random ranking in {row.metric}: {row.difference:+.3f} "
-          f"{interval_text(row.low, row.high)}, n = {row.n}")
+print(*statistics.not_better(control, "a random ranking"), sep="\n")
 
 # %% [markdown]
 # ## Do the ranks agree?

@@ -35,7 +35,7 @@ from flashtrace_book.samples import (
     stored_attributions,
 )
 from flashtrace_book.statistics import TOO_FEW
-from flashtrace_lib import FlashTrace, load_model
+from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation import audit, evaluate, summarise
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.metrics.intervals import interval_text
@@ -45,8 +45,7 @@ run = start(profile)
 run.versions()
 
 # %%
-model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype, device_map=run.profile.device_map)
-run.record_model(model)
+model, tokenizer = run.load_model()
 style.use_style()
 scorer = Scorer(model, precision="auto")
 

@@ -20,12 +20,12 @@ profile = "laptop"
 # %%
 import numpy as np
 
+from flashtrace_book.evaluations import first_of_cells
 from flashtrace_book.experiments import metric_audit
 from flashtrace_book.figures import metric_audit_plots, style
 from flashtrace_book.methods import profile_methods
 from flashtrace_book.run import start
 from flashtrace_book.samples import all_samples, ruler_collections
-from flashtrace_lib import load_model
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.evaluation.results_table import frame_from_records
 from flashtrace_lib.metrics import Scorer
@@ -35,8 +35,7 @@ run = start(profile)
 run.versions()
 
 # %%
-model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype, device_map=run.profile.device_map)
-run.record_model(model)
+model, tokenizer = run.load_model()
 style.use_style()
 
 # %% [markdown]
@@ -82,7 +81,7 @@ metric_audit.denominator_table(raw).round(3)
 
 # %%
 cells = ruler_collections(run, model, tokenizer)
-samples = all_samples(cells)
+samples = first_of_cells(all_samples(cells), run.profile.evaluation.curve_samples)
 methods = profile_methods(run, tokenizer=tokenizer)
 store = Store(run.store("ruler"))
 scorer = Scorer(model, precision="auto")

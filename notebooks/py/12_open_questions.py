@@ -21,12 +21,12 @@ profile = "laptop"
 import pandas as pd
 
 from flashtrace_book.experiments import causal_masking, open_questions, value_bias
+from flashtrace_book.experiments.choices import BEST, CHOICES
 from flashtrace_book.figures import question_plots, style
 from flashtrace_book.run import start
 from flashtrace_book.samples import all_samples, mark_cells, ruler_collections
-from flashtrace_lib import FlashTrace, load_model
+from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation import audit, evaluate
-from flashtrace_lib.methods.choices import BEST, CHOICES
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.metrics.intervals import interval_text
 from flashtrace_lib.store import Store
@@ -36,8 +36,7 @@ settings = run.profile.open_questions
 run.versions()
 
 # %%
-model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype, device_map=run.profile.device_map)
-run.record_model(model)
+model, tokenizer = run.load_model()
 style.use_style()
 
 # %% [markdown]

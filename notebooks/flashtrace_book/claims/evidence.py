@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from flashtrace_lib import files
+from flashtrace_lib.evaluation.draws import mean_over_draws
 from flashtrace_lib.evaluation.results_table import frame_from_records, summarise
 from flashtrace_lib.store import Store
 
@@ -215,7 +216,7 @@ def paired_with_all(profile: str) -> tuple[pd.DataFrame, list[str]]:
         if not path.is_file():
             left_out.append(f"{name}, whose records in {path.name} are not there")
             continue
-        records = frame_from_records(Store(path).records(), METRICS)
+        records = mean_over_draws(frame_from_records(Store(path).records(), METRICS))
         records = in_common(records[records["method"].isin(printed["method"])])
         groups = in_groups(records) if name in GROUPED else records.head(0)
         rows = pd.concat([records, groups], ignore_index=True)

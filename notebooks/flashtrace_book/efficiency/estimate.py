@@ -1,7 +1,7 @@
 """What a profile costs before it is run: forward passes, hours and memory, from the counts of passes of every method.
 
 An estimate, good to a factor of two or three, that tells an hour from a week. It assumes sentences of twenty tokens,
-responses of a typical length, and forward passes at a given rate.
+responses of a typical length, and forward passes at a given rate. Generating the responses is not counted.
 """
 
 from __future__ import annotations
@@ -12,75 +12,167 @@ from typing import NamedTuple
 import pandas as pd
 
 from flashtrace_lib.bench.measure import SENTENCE
-from flashtrace_lib.methods import ReAGent
+from flashtrace_lib.methods import ContextCite, IGAttention, IntegratedGradients, ReAGent
 from flashtrace_lib.methods.perturbation_base import TOKEN_LIMIT
+from flashtrace_lib.metrics import TOP_COUNTS
 
+from ..experiments.choices import CHOICES
 from ..profiles import Profile, load_profile
 
 RESPONSE = {"ruler": 300, "reasoning": 600, "code": 400}  # tokens of T and O
+_TARGETS = 6  # target aggregations of appendix M
 PROBLEM = {"math": 120, "morehopqa": 350, "code": 700}  # tokens of I where the profile does not say
 
 
 class Row(NamedTuple):
-    """Samples of a notebook, all of one size, and the methods whose attributions and deletion curves they get."""
+    """Samples of a notebook, all of one size, and the methods whose attributions they get."""
 
     notebook: str
     samples: int
     n_input: int  # |I|, tokens
     n_response: int  # |T| + |O|, tokens
     methods: tuple[str, ...]
+    curve_steps: int = 0  # of the deletion curve of every method; 0: none
+    contexts: int = 0  # with sentences masked, which a sample's metrics of sentence ablations score
 
 
 def rows(profile: Profile) -> list[Row]:
     """What the sections of a profile ask of the notebooks, one row for each kind of sample."""
+    return [*_pilot(profile), *_tables(profile), *_open_questions(profile), *_ablations(profile)]
+
+
+def _pilot(profile: Profile) -> list[Row]:
+    pilot, steps = profile.pilot, 0  # recovery alone
+    both_ways, growing = 2 * pilot.compare_samples, pilot.samples * len(pilot.hops)
+    three = ("attnlrp", "ifr", "flashtrace")
+    return [
+        Row("01_pilot_study", both_ways, pilot.compare_length, RESPONSE["ruler"], pilot.methods, steps),
+        Row("01_pilot_study, growing reasoning", growing, pilot.length, RESPONSE["ruler"], three, steps),
+        Row("03_recursion", _ruler_problems(profile), profile.ruler.length, RESPONSE["ruler"], ("flashtrace",), steps),
+    ]
+
+
+def _tables(profile: Profile) -> list[Row]:
+    """Tables 1 to 5."""
     ruler, hotpotqa, reasoning, second = profile.ruler, profile.hotpotqa, profile.reasoning, profile.generalisation
-    methods = reasoning.methods or profile.methods
+    methods, steps = reasoning.methods or profile.methods, profile.steps
     on_code = ("ifr", "flashtrace") * 2  # each explains the last line, and all of the code
-    ruler_problems = ruler.samples * len(ruler.cells)
+    with_rollout = (*methods, "rollout")
     second_problems = second.ruler_samples * len(second.cells or ruler.cells)
     second_tasks = second.task_samples * len(second.tasks)
-    long_contexts = [
-        Row(f"10_ablations, {n} tokens", hotpotqa.long_samples, n, RESPONSE["ruler"], hotpotqa.long_methods)
-        for n in hotpotqa.long_lengths
-    ]
     return [
-        Row("05_ruler", ruler_problems, ruler.length, RESPONSE["ruler"], profile.methods),
-        Row("05_ruler, HotpotQA", hotpotqa.samples, hotpotqa.length, RESPONSE["ruler"], profile.methods),
-        Row("06_math", 2 * reasoning.samples, PROBLEM["math"], RESPONSE["reasoning"], methods),  # of two data sets
-        Row("07_morehopqa", reasoning.samples, PROBLEM["morehopqa"], RESPONSE["reasoning"], (*methods, "rollout")),
-        Row("08_aider", reasoning.samples, PROBLEM["code"], RESPONSE["code"], on_code),
-        Row("09_generalisation", second_problems, ruler.length, RESPONSE["ruler"], second.methods),
-        Row("09_generalisation, tasks", second_tasks, PROBLEM["math"], RESPONSE["reasoning"], second.methods),
-        *long_contexts,
+        *_of_every_metric(profile, "05_ruler", len(ruler.cells), ruler.samples, ruler.length),
+        *_of_every_metric(profile, "05_ruler, HotpotQA", 1, hotpotqa.samples, hotpotqa.length),
+        Row("06_math", 2 * reasoning.samples, PROBLEM["math"], RESPONSE["reasoning"], methods, steps),  # two data sets
+        Row("07_morehopqa", reasoning.samples, PROBLEM["morehopqa"], RESPONSE["reasoning"], with_rollout, steps),
+        Row("08_aider", reasoning.samples, PROBLEM["code"], RESPONSE["code"], on_code, steps),
+        Row("09_generalisation", second_problems, ruler.length, RESPONSE["ruler"], second.methods, steps),
+        Row("09_generalisation, tasks", second_tasks, PROBLEM["math"], RESPONSE["reasoning"], second.methods, steps),
     ]
 
 
-def passes(profile: Profile, method: str, n_input: int) -> float:
+def _of_every_metric(profile: Profile, name: str, cells: int, samples: int, n_input: int) -> list[Row]:
+    """Rows of `evaluations.evaluate_all`: each kind of metric has its own number of samples in a cell."""
+    settings, size = profile.evaluation, (n_input, RESPONSE["ruler"])
+    methods = tuple(method for method in profile.methods if method != "random")
+    compared = (*methods, *["random"] * (2 * settings.curve_draws))  # draws of tokens, and of sentences
+    few = settings.few_methods
+    of_curves, of_masks, of_few = (
+        cells * min(n, samples) for n in (settings.curve_samples, settings.mask_samples, settings.few_samples)
+    )
+    of_top = 2 * len(TOP_COUNTS)  # contexts without and with only so many sentences
+    return [
+        Row(name, cells * samples, *size, methods),
+        Row(f"{name}, few", of_few, *size, few, profile.steps, of_top * len(few)),
+        Row(f"{name}, curves", of_curves, *size, ("random",) * len(compared), profile.steps),
+        Row(f"{name}, masks", of_masks, *size, (), 0, settings.masks + 2 + of_top * len(compared)),
+    ]
+
+
+def _open_questions(profile: Profile) -> list[Row]:
+    settings, length, tried = profile.open_questions, profile.ruler.length, ("flashtrace",) * (len(CHOICES) + 1)
+    on_curve = min(2 * settings.deletion_samples, _ruler_problems(profile))
+    return [
+        Row("12_open_questions", _ruler_problems(profile), length, RESPONSE["ruler"], tried),
+        Row("12_open_questions, curves", on_curve, length, RESPONSE["ruler"], tried, settings.steps),
+    ]
+
+
+def _ablations(profile: Profile) -> list[Row]:
+    ablations, hotpotqa, steps = profile.ablations, profile.hotpotqa, profile.steps
+    by_hops, targets = ("flashtrace",) * (ablations.hops + 1), ("flashtrace",) * _TARGETS
+    few = ablations.curve_samples * len(profile.ruler.cells)
+    asked = min(ablations.hop_samples, profile.reasoning.samples)
+    return [
+        Row("10_ablations, hops", asked, PROBLEM["morehopqa"], RESPONSE["reasoning"], by_hops, steps),
+        Row("10_ablations, targets", few, profile.ruler.length, RESPONSE["ruler"], targets, steps),
+        *(
+            Row(f"10_ablations, {n} tokens", hotpotqa.long_samples, n, RESPONSE["ruler"], hotpotqa.long_methods, steps)
+            for n in hotpotqa.long_lengths
+        ),
+    ]
+
+
+def _ruler_problems(profile: Profile) -> int:
+    return profile.ruler.samples * len(profile.ruler.cells)
+
+
+def passes(profile: Profile, method: str, n_input: int, n_response: int = 0) -> float:
     """Forward passes that one attribution takes, a backward pass counted as two.
 
     Parameters
     ----------
     profile : Profile
-        Its ``method_options`` set the effort of ReAGent.
+        Its ``method_options`` set the effort of ReAGent and of ContextCite.
     method : str
         A key of ``METHODS``.
     n_input : int
         |I|, tokens.
+    n_response : int
+        |T| + |O|, tokens; what it says matters to methods that change T, too.
     """
     units = n_input if n_input < TOKEN_LIMIT else n_input / SENTENCE
     reagent = profile.method_options.get("reagent", {})
+
+    def steps(name: str, kind: type) -> int:
+        return profile.method_options.get(name, {}).get("steps", kind.steps)
+
     known = {
         "perturbation": units + 1,
         "clp": (units + 1) / 2,  # contexts from nothing to the whole
+        "suppression": (n_input + n_response) / SENTENCE + 1,
         "reagent": 2.0 * reagent.get("runs", ReAGent.runs) * reagent.get("max_steps", ReAGent.max_steps),
-        "ig": 60.0,  # 20 steps, forward and backward
-        "ig_attn": 60.0,
+        "contextcite": float(profile.method_options.get("contextcite", {}).get("n_masks", ContextCite.n_masks)),
+        "ig": 3.0 * steps("ig", IntegratedGradients),  # forward and backward
+        "ig_attn": 3.0 * steps("ig_attn", IGAttention),
         "attnlrp": 3.0,
+        "gim": 8.0,  # forms attention maps: measured 5 at 500 tokens, 10 at 1144
+        "at2": 1.0,
         "rollout": 2.0,
+        "ifr_all": 2.0,
         "random": 0.0,
+        "random_sentences": 0.0,
         "position": 0.0,
     }
     return known.get(method, 1.2)  # measured: 1.1 for FlashTrace with one hop
+
+
+def curve_passes(methods: tuple[str, ...], steps: int) -> int:
+    """Contexts that the deletion curves of one sample score: methods share both ends.
+
+    Parameters
+    ----------
+    methods : tuple of str
+    steps : int
+        Of a curve; 0 for none.
+    """
+    return len(methods) * (steps - 1) + 2 if steps and methods else 0
+
+
+def sample_passes(profile: Profile, row: Row) -> float:
+    """Forward passes that one sample of a row takes: attributions, deletion curves and sentence ablations."""
+    attributions = sum(passes(profile, method, row.n_input, row.n_response) for method in row.methods)
+    return attributions + curve_passes(row.methods, row.curve_steps) + row.contexts
 
 
 def estimate(profile: Profile, parameters: float, rate: float) -> pd.DataFrame:
@@ -103,9 +195,7 @@ def estimate(profile: Profile, parameters: float, rate: float) -> pd.DataFrame:
     planned = rows(profile)
     table = pd.DataFrame(planned)
     table["tokens"] = table["n_input"] + table["n_response"]
-    table["passes"] = [
-        sum(passes(profile, method, row.n_input) + profile.steps + 1 for method in row.methods) for row in planned
-    ]
+    table["passes"] = [sample_passes(profile, row) for row in planned]
     table["hours"] = table["samples"] * table["passes"] * table["tokens"] * 2 * parameters / rate / 3600
     return table[["notebook", "samples", "tokens", "passes", "hours"]]
 

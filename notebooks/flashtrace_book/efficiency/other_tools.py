@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 
 from flashtrace_lib.attribution import Attribution, Method
-from flashtrace_lib.kernel.capture import attention_implementation
+from flashtrace_lib.kernel.interception import attention_implementation
 from flashtrace_lib.methods import METHODS
 from flashtrace_lib.methods.gradient_base import log_probs, target_of
 from flashtrace_lib.methods.perturbation_base import renormalise, unit_spans
@@ -68,7 +68,7 @@ class PublishedFlashTrace(Method):
     recompute: bool = False
 
     name: ClassVar[str] = "published_flashtrace"
-    incidental: ClassVar[tuple[str, ...]] = ("tokenizer",)
+    excluded_from_key: ClassVar[tuple[str, ...]] = ("tokenizer",)
 
     def _attribute(self, model: torch.nn.Module, sample: Sample) -> Attribution:
         from flashtrace import FlashTrace
@@ -98,7 +98,7 @@ class InseqGradient(Method):
     tokenizer: Any = field(default=None, repr=False)
 
     name: ClassVar[str] = "inseq_gradient"
-    incidental: ClassVar[tuple[str, ...]] = ("tokenizer",)
+    excluded_from_key: ClassVar[tuple[str, ...]] = ("tokenizer",)
 
     def _attribute(self, model: torch.nn.Module, sample: Sample) -> Attribution:
         import inseq
@@ -143,4 +143,4 @@ def build(name: str, options: Mapping[str, Any], tokenizer: Any) -> Method:
     if name in METHODS:
         return build_method(name, options, tokenizer)
     kind = ADAPTERS[name].method
-    return kind(**options, **({"tokenizer": tokenizer} if "tokenizer" in kind.incidental else {}))
+    return kind(**options, **({"tokenizer": tokenizer} if "tokenizer" in kind.excluded_from_key else {}))

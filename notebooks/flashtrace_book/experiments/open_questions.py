@@ -14,7 +14,6 @@ import torch
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.fingerprints import fingerprint
 from flashtrace_lib.methods import FlashTrace
-from flashtrace_lib.methods.choices import CHOICES, choice_options
 from flashtrace_lib.metrics import HIGHER_IS_BETTER, Scorer
 from flashtrace_lib.model.architecture import decoder_layers
 from flashtrace_lib.sample import Sample
@@ -23,6 +22,7 @@ from flashtrace_lib.store import Store
 from ..profiles import Profile
 from ..run import Run
 from ..statistics import TOO_FEW, against, paired_difference
+from .choices import CHOICES, choice_options
 
 DEFAULT, BEST_LABEL = "flashtrace", "flashtrace_best"
 TUNING, HELD_OUT = "tuning", "held-out"

@@ -18,7 +18,7 @@ from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.datasets import documents_examples, task_examples
 from flashtrace_lib.tasks.responses import Collection
 from flashtrace_lib.text.offsets import tokenise
-from flashtrace_lib.text.sentences import asking_from
+from flashtrace_lib.text.sentences import question_in
 
 from .. import paths
 from ..methods import profile_methods
@@ -230,8 +230,7 @@ def question_start(sample: Sample) -> int:
         raise ValueError(f"sample {sample.id} has no sentences in its prompt: make it by `collect`, or set `sentences`")
     if sample.tokens is None:
         return sentences[-1][0]
-    asking = asking_from(["".join(sample.tokens[a:b]) for a, b in sentences])
-    return sentences[asking][0]
+    return question_in(sample.tokens, sentences, (first, stop))
 
 
 def median_seconds(frame: pd.DataFrame) -> pd.DataFrame:

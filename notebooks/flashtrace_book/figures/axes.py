@@ -41,9 +41,12 @@ def new_panels(
     return figure, figure.subplots(rows, columns, sharex=sharex, sharey=sharey, squeeze=False)
 
 
-def note(axes: Axes, text: str) -> None:
-    """Write the number of samples and the meaning of the intervals between title and axes, wrapped to the figure."""
-    lines = textwrap.wrap(text, int((axes.figure.get_figwidth() - _BESIDE) / _PER_CHARACTER))
+def note(axes: Axes, text: str, beside: float = _BESIDE) -> None:
+    """Write the number of samples and the meaning of the intervals between title and axes, wrapped to the figure.
+
+    ``beside`` is the width of the labels left of the axes, inches.
+    """
+    lines = textwrap.wrap(text, int((axes.figure.get_figwidth() - beside) / _PER_CHARACTER))
     axes.set_title(axes.get_title(loc="left"), loc="left", pad=16 + 8 * (len(lines) - 1))
     axes.annotate(
         "\n".join(lines), (0, 1), (0, 4), "axes fraction", "offset points", fontsize=6.5, color="#555555", va="bottom"

@@ -73,6 +73,49 @@ def metric_heatmap(frame: pd.DataFrame, metric: str, *, title: str = "") -> Figu
 
 
 @styled
+def overview_heatmap(frame: pd.DataFrame, *, title: str = "") -> Figure:
+    """Means of every metric, metrics in rows and methods in columns; the darker, the better within a row.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        ``method, metric, mean, n``, one row a method and metric (`evaluation.summarise`).
+
+    Raises
+    ------
+    ValueError
+        If a method has a metric twice.
+    """
+    metrics, methods = list(dict.fromkeys(frame["metric"])), method_order(list(frame["method"]))
+    values = frame.pivot(index="metric", columns="method", values="mean").loc[metrics, methods]
+    better = values.mul([1 if HIGHER_IS_BETTER.get(metric, True) else -1 for metric in metrics], axis=0)
+    worst = better.min(axis=1)
+    shades = better.sub(worst, axis=0).div((better.max(axis=1) - worst).replace(0, 1), axis=0)
+    figure = Figure(figsize=(WIDTH, 0.2 * len(metrics) + 1.5), layout="constrained")
+    axes = figure.add_subplot()
+    sns.heatmap(
+        shades,
+        ax=axes,
+        cmap=_readable(),
+        cbar=False,
+        annot=values.map(lambda value: f"{value:.2f}" if abs(value) < 10 else f"{value:.0f}"),
+        fmt="",
+        annot_kws={"fontsize": 6.5, "color": INK},
+        xticklabels=[method_style(method).label for method in methods],
+        yticklabels=[metric_name(m) + (" ↑" if HIGHER_IS_BETTER.get(m, True) else " ↓") for m in metrics],
+    )
+    axes.set(xlabel="", ylabel="")
+    axes.tick_params(length=0, labelsize=7)
+    axes.tick_params(axis="y", labelrotation=0)
+    axes.tick_params(axis="x", labelrotation=40)
+    for label in axes.get_xticklabels():
+        label.set(ha="right", rotation_mode="anchor")
+    axes.set_title(title, pad=16)
+    note(axes, f"n = {n_range(frame['n'])} samples; mean; a row is coloured from its worst to its best")
+    return figure
+
+
+@styled
 def metric_by_length(frame: pd.DataFrame, metric: str, *, title: str = "") -> Figure:
     """One metric against the length of the reasoning, a line for each method (Fig. 5).
 

@@ -9,19 +9,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flashtrace_lib.metrics import HIGHER_IS_BETTER
-from flashtrace_lib.viewer.colours import INK
+from flashtrace_lib.viewer.colours import INK, WIDTH
 
-from .axes import FEW, n_range, name_rows, new_axes, new_panels, note
+from .axes import FEW, legend_below, n_range, name_rows, new_axes, new_panels, note
 from .checks import require, require_metrics
-from .marks import whiskers
-from .palette import BLUE, VERMILION
-from .style import metric_name, styled
+from .marks import side_by_side, whiskers
+from .palette import BLUE, ORANGE, VERMILION
+from .style import better_side, metric_name, styled
 
 _VERDICT_STYLES = {  # a filled mark's interval leaves out zero
     "better": {"color": BLUE, "marker": "o"},
     "worse": {"color": VERMILION, "marker": "s"},
     "open": {"color": "#6F6F6F", "marker": "D", "markerfacecolor": "white"},
 }
+_HALF_STYLES = {"held-out": {"color": BLUE, "marker": "o"}, "tuning": {"color": ORANGE, "marker": "D"}}
 
 
 @styled
@@ -76,6 +77,59 @@ def _draw_effect(axes: Axes, place: int, row: pd.Series, higher_is_better: bool)
     verdict = "better" if low > 0 else "worse" if high < 0 else "open"
     spread = whiskers(row["difference"], row["low"], row["high"])
     axes.errorbar(row["difference"], place, xerr=spread, ls="", capsize=2, ms=5, **_VERDICT_STYLES[verdict])
+
+
+@styled
+def forest_by_half(table: pd.DataFrame, metric: str, *, reference: str, title: str = "") -> Figure:
+    """Differences to one reference with their intervals: a row for each method, held-out cells beside tuning cells.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `better_flashtrace.differences`: ``half, label, metric, difference, low, high, n``.
+    metric : str
+        Value of the column ``metric`` to draw.
+    reference : str
+        Name of the reference, for the axis.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Rows are sorted by the difference on the held-out cells, best on top; those that were not measured there follow.
+        The halves differ in colour, marker and height; a filled mark's interval leaves out zero.
+
+    Raises
+    ------
+    ValueError
+        If a column or the metric is missing.
+    """
+    require(table, "half", "label", "metric", "difference", "low", "high", "n")
+    require_metrics(table, [metric])
+    part = table[table["metric"] == metric]
+    halves = {half: part[part["half"] == half] for half in _HALF_STYLES if half in set(part["half"])}
+    by_gain = {"by": "difference", "ascending": not HIGHER_IS_BETTER[metric], "kind": "stable"}
+    rows = list(dict.fromkeys(pd.concat([of_half.sort_values(**by_gain) for of_half in halves.values()])["label"]))
+    figure, axes = new_axes(title, f"change of {metric_name(metric)} against {reference}", "", width=WIDTH)
+    figure.set_figheight(0.3 * len(rows) + 1.4)
+    for i, (half, of_half) in enumerate(halves.items()):
+        _draw_half(axes, of_half, rows, side_by_side(i, len(_HALF_STYLES), 0.3), _HALF_STYLES[half], half)
+    axes.axvline(0, color=INK, lw=0.8, zorder=1)
+    name_rows(axes, rows)
+    axes.grid(axis="y", visible=False)
+    legend_below(axes, len(halves), gap=0.6 / figure.get_figheight())
+    counts = "; ".join(f"{half}: n = {n_range(of_half['n'])}" for half, of_half in halves.items())
+    note(axes, f"{counts}; {better_side(metric)}; 95 % interval, {FEW}; filled: it leaves out zero", beside=3.4)
+    return figure
+
+
+def _draw_half(axes: Axes, part: pd.DataFrame, rows: Sequence[str], shift: float, style: dict, half: str) -> None:
+    """The differences of one half, each on its row, and the half's entry in the legend."""
+    for row in part.itertuples():
+        fill = style["color"] if row.low > 0 or row.high < 0 else "white"
+        spread = whiskers(row.difference, row.low, row.high)
+        place = rows.index(row.label) + shift
+        axes.errorbar(row.difference, place, xerr=spread, ls="", capsize=2, ms=5, markerfacecolor=fill, **style)
+    axes.plot([], [], ls="", ms=5, label=half, **style)
 
 
 @styled

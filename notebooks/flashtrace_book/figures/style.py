@@ -8,12 +8,18 @@ from functools import wraps
 
 import matplotlib as mpl
 
-from flashtrace_lib.metrics import HIGHER_IS_BETTER
+from flashtrace_lib.metrics import HIGHER_IS_BETTER, TOP_COUNTS
 from flashtrace_lib.viewer.colours import rc_params
 
 METRIC_NAMES = {
     "recovery": "recovery rate (fraction)", "r_precision": "R-precision (fraction)", "rise": "RISE (fraction)",
-    "mas": "MAS (fraction)",
+    "mas": "MAS (fraction)", "rise_calibrated": "calibrated RISE (0 random, 1 best)", "auroc": "AUROC (fraction)",
+    "ap": "average precision (fraction)", "pointing": "top token is gold (fraction)",
+    "mrr": "MRR of the first gold sentence (fraction)", "sentence_hit": "sentence hit rate (fraction)",
+    "lds": "LDS (rank correlation)", "lds_log_prob": "LDS, log p (rank correlation)",
+    "lds_output": "LDS, log p(O) (rank correlation)",
+    **{f"drop{k}": f"top-{k} drop (nats)" for k in TOP_COUNTS},
+    **{f"keep{k}": f"top-{k} sufficiency (nats)" for k in TOP_COUNTS},
 }  # fmt: skip
 
 
@@ -36,13 +42,18 @@ class MethodStyle:
 METHOD_STYLES = {
     "flashtrace": MethodStyle("FlashTrace", "#D55E00", "o", "-"),
     "ifr": MethodStyle("IFR", "#0072B2", "s", "--"),
+    "ifr_all": MethodStyle("IFR on T ∪ O", "#88CCEE", "$I$", (0, (4, 1, 1, 1))),
     "attnlrp": MethodStyle("AttnLRP", "#009E73", "^", "-."),
+    "gim": MethodStyle("GIM", "#DDCC77", "$G$", (0, (3, 2))),
     "perturbation": MethodStyle("Perturbation", "#E69F00", "D", ":"),
     "reagent": MethodStyle("ReAGent", "#CC79A7", "v", (0, (5, 1))),
     "clp": MethodStyle("CLP", "#56B4E9", "P", (0, (3, 1, 1, 1))),
     "ig": MethodStyle("IG", "#332288", "X", (0, (1, 1))),
     "ig_attn": MethodStyle("IG-Attn", "#AA4499", "<", (0, (5, 1, 1, 1))),
     "cage": MethodStyle("CAGE", "#117733", ">", (0, (5, 5))),
+    "suppression": MethodStyle("Attention suppression", "#6699CC", "$s$", (0, (3, 2, 1, 2))),
+    "contextcite": MethodStyle("ContextCite", "#B8860B", "$C$", (0, (2, 1, 1, 1))),
+    "at2": MethodStyle("AT2", "#8DA0CB", "$A$", (0, (6, 2, 1, 2))),
     "rollout": MethodStyle("Exhaustive rollout", "#000000", "*", (0, (3, 1, 1, 1, 1, 1))),
     "last_token": MethodStyle("Last token", "#999933", "h", (0, (1, 3))),
     "mean_pooling": MethodStyle("Mean pooling", "#661100", "p", (0, (3, 3))),
@@ -57,6 +68,7 @@ METHOD_STYLES = {
     "ifr_last_line": MethodStyle("IFR, last line", "#44AA99", "1", (0, (2, 2))),
     "flashtrace_last_line": MethodStyle("FlashTrace, last line", "#882255", "2", (0, (4, 1))),
     "random": MethodStyle("Random", "#7F7F7F", "x", (0, (1, 2))),
+    "random_sentences": MethodStyle("Random sentences", "#595959", "$R$", (0, (2, 3))),
     "position": MethodStyle("Position", "#A6A6A6", "+", (0, (1, 4))),
 }
 _SPARE = ("#44AA99", "#882255", "#DDCC77", "#6699CC", "#CC6677")
@@ -79,6 +91,9 @@ def method_order(names: list[str]) -> list[str]:
 
 def metric_name(metric: str) -> str:
     """Name of a metric on axes and in tables, with its unit."""
+    whole = metric.removesuffix("_haystack")
+    if whole != metric and whole in METRIC_NAMES:
+        return METRIC_NAMES[whole].replace(" (", ", haystack alone (")
     return METRIC_NAMES.get(metric, metric)
 
 

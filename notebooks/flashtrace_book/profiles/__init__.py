@@ -11,11 +11,12 @@ from typing import Any
 
 from ..settings import Settings, check_folder_name, file_names, load
 from .experiments import AblationsProfile, EfficiencyProfile, GeneralisationProfile, OpenQuestionsProfile, PilotProfile
-from .tasks import HotpotProfile, ReasoningProfile, RulerProfile
+from .tasks import EvaluationProfile, HotpotProfile, ReasoningProfile, RulerProfile
 
 __all__ = [
     "AblationsProfile",
     "EfficiencyProfile",
+    "EvaluationProfile",
     "GeneralisationProfile",
     "HotpotProfile",
     "OpenQuestionsProfile",
@@ -47,7 +48,7 @@ class Profile(Settings):
     method_options : dict of str to dict
         Options by method, such as ``{reagent: {runs: 1}}``. Other options have the methods' own defaults, except
         ``hops``, which is the profile's.
-    ruler, pilot, reasoning, hotpotqa, efficiency, ablations, generalisation, open_questions
+    ruler, evaluation, pilot, reasoning, hotpotqa, efficiency, ablations, generalisation, open_questions
         Sections, each with a class of its own.
     training : str
         Training configuration that the notebook of the embedded reasoner runs from scratch.
@@ -72,6 +73,7 @@ class Profile(Settings):
     model: str
     methods: tuple[str, ...]
     ruler: RulerProfile
+    evaluation: EvaluationProfile = field(default_factory=EvaluationProfile)
     pilot: PilotProfile = field(default_factory=PilotProfile)
     reasoning: ReasoningProfile = field(default_factory=ReasoningProfile)
     hotpotqa: HotpotProfile = field(default_factory=HotpotProfile)

@@ -59,6 +59,44 @@ class RulerProfile(Settings, section="ruler"):
 
 
 @dataclass(frozen=True)
+class EvaluationProfile(Settings, section="evaluation"):
+    """On how many samples of a cell each kind of metric is measured: what costs a pass gets many, a curve few.
+
+    Parameters
+    ----------
+    mask_samples : int
+        Samples of a cell, the first ones, for the metrics of sentence ablations (LDS, top-k drop, keep-k); may be 0.
+    masks : int
+        Random ablations of a sample; all methods share them.
+    curve_samples : int
+        Samples of a cell, the first ones, for the deletion curves (RISE, MAS).
+    few_methods : tuple of str
+        Methods that take a pass for every unit, compared on the first ``few_samples`` of a cell alone.
+    few_samples : int
+        See ``few_methods``.
+    draws : int
+        Draws of the random baselines, of tokens and of sentences, for metrics without a forward pass of their own.
+    curve_draws : int
+        Draws for the deletion curves and the top-k drop.
+    """
+
+    mask_samples: int = field(default=100, metadata={"least": 0})
+    masks: int = 64
+    curve_samples: int = 100
+    few_methods: tuple[str, ...] = field(default=(), metadata={"may_be_empty": True})
+    few_samples: int = 2
+    draws: int = 20
+    curve_draws: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.curve_draws > self.draws:
+            raise ValueError(
+                f"evaluation.curve_draws {self.curve_draws} exceeds draws {self.draws}, of which they are the first"
+            )
+
+
+@dataclass(frozen=True)
 class ReasoningProfile(Settings, section="reasoning"):
     """Settings of the reasoning and code tasks (paper, sections 5.1 and 5.2, appendices E.2 to E.4).
 

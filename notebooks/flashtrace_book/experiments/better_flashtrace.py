@@ -1,0 +1,281 @@
+"""Does the propagated residual with a first hop over T ∪ O hold on samples that it was not picked on? (`better_plan`.)
+
+``python -m flashtrace_book.experiments.better_flashtrace --profile laptop`` says what the plan costs, measures what is
+missing and prints the differences. It may be killed at any time and goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import torch
+from tqdm import tqdm
+
+from flashtrace_lib.evaluation import evaluate
+from flashtrace_lib.evaluation.draws import mean_over_draws
+from flashtrace_lib.evaluation.results_table import clusters
+from flashtrace_lib.metrics import TOP_COUNTS
+from flashtrace_lib.store import Store
+from flashtrace_lib.tasks.datasets import documents_examples, task_examples
+from flashtrace_lib.tasks.example import Example
+from flashtrace_lib.tasks.responses import Collection
+from flashtrace_lib.tasks.ruler import CELLS as RULER_CELLS
+from flashtrace_lib.tasks.ruler import ruler_examples
+from flashtrace_lib.text.offsets import tokenise
+
+from ..efficiency.core_hours import DEFAULT_RATE, measured_rate, parameters_of
+from ..efficiency.estimate import PROBLEM, RESPONSE, passes
+from ..run import Run, start
+from ..samples import collect_stored, held_out
+from ..statistics import against, mean_row
+from .better_plan import (
+    BASELINES,
+    CANDIDATE,
+    CELLS,
+    DROPPED,
+    LABELS,
+    MAIN,
+    MASKED,
+    PAPER,
+    POOLED,
+    PRIMARY,
+    RANKING,
+    Plan,
+    compared,
+    main_methods,
+    settings,
+)
+from .open_questions import HELD_OUT
+
+RESPONSES, RESULTS = "better_responses", "better_flashtrace"  # stores
+_LENGTHS = {"gsm8k": PROBLEM["math"], "morehopqa": PROBLEM["morehopqa"]}  # of I, tokens
+_BY_TOKEN = 2.5  # passes of a variant with a row for each token of T and O; measured: 2.1 times one without
+
+
+# --- samples --------------------------------------------------------------------------------------------------
+
+
+def cell_examples(run: Run, name: str, tokenizer: Any, plan: Plan) -> list[Example]:
+    """Problems of a cell of `better_plan.CELLS`, at most ``plan.tries``, under the cell's own name."""
+    cell = CELLS[name]
+    seed = run.profile.seed + plan.seeds[cell.half]
+    if cell.source in RULER_CELLS:
+        how = {"haystack": cell.haystack, "one_shot": False, "keep": held_out(run)}
+        examples = ruler_examples(cell.source, plan.length, tokenizer, plan.tries, seed=seed, **how)
+    elif cell.source == "hotpotqa":
+        count, gold = (lambda text: len(tokenise(tokenizer, text)[0])), run.profile.hotpotqa.gold
+        examples, _ = documents_examples(plan.tries, plan.length, count, gold=gold, seed=seed)
+    else:
+        examples = task_examples(cell.source, plan.tries, seed=seed)
+    return [replace(example, cell=name) for example in examples]
+
+
+def cell_collection(run: Run, name: str, model: torch.nn.Module, tokenizer: Any, plan: Plan) -> Collection:
+    """Samples of a cell that the model answers rightly, from a store of this experiment's own where they are there."""
+    how = {"max_new_tokens": plan.max_new_tokens, "fallback": plan.fallback}
+    examples = cell_examples(run, name, tokenizer, plan)
+    return collect_stored(run, RESPONSES, examples, model, tokenizer, plan.samples, **how)
+
+
+# --- measurements ---------------------------------------------------------------------------------------------
+
+
+def measure(
+    run: Run, model: torch.nn.Module, tokenizer: Any, plan: Plan | None = None, cells: Iterable[str] = tuple(CELLS)
+) -> pd.DataFrame:
+    """Every metric of every variant on the samples of the cells; what is stored is not computed again.
+
+    Parameters
+    ----------
+    run : Run
+    model : transformers.PreTrainedModel
+    tokenizer : transformers.PreTrainedTokenizerBase
+    plan : Plan, optional
+        Default: the plan as it is written.
+    cells : iterable of str
+        Keys of `better_plan.CELLS`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        As from `evaluation.evaluate`, with the columns ``half`` and ``group``; random is the mean of its draws. A cell
+        without a right answer has no rows.
+
+    Raises
+    ------
+    ValueError
+        If a cell is unknown, or no cell has a sample.
+    """
+    plan, cells = plan or Plan(), check_cells(cells)
+    methods, few = compared(tokenizer, plan.draws), main_methods(tokenizer, plan.drop_draws)
+    store, frames = Store(run.store(RESULTS)), []
+    for name in tqdm(cells, desc="cells"):
+        samples = cell_collection(run, name, model, tokenizer, plan).samples
+        parts = [
+            (methods, samples, RANKING),
+            (methods, samples[: plan.mask_samples], MASKED),
+            (few, samples[: plan.drop_samples], DROPPED),
+        ]
+        for group, part, metrics in parts:
+            if part:
+                found = evaluate(group, part, model, store=store, metrics=metrics, masks=plan.masks)
+                frames.append(mean_over_draws(found))
+        store.compact()
+    if not frames:
+        raise ValueError(
+            f"the model answers no problem of {', '.join(cells)} rightly: name other cells, or raise tries"
+        )
+    return with_halves(pd.concat(frames, ignore_index=True))
+
+
+def check_cells(cells: Iterable[str]) -> list[str]:
+    """The cells as a list; ValueError where one is unknown or there is none."""
+    cells = list(cells)
+    unknown = [name for name in cells if name not in CELLS]
+    if unknown or not cells:
+        raise ValueError(f"unknown cells {', '.join(unknown) or '(none given)'}: known are {', '.join(CELLS)}")
+    return cells
+
+
+def with_halves(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame of `evaluation.evaluate` with the ``half`` and the ``group`` of each row's cell."""
+    half, group = ({name: getattr(cell, field) for name, cell in CELLS.items()} for field in ("half", "group"))
+    return frame.assign(half=frame["cell"].map(half), group=frame["cell"].map(group))
+
+
+# --- tables ---------------------------------------------------------------------------------------------------
+
+
+def _parts(frame: pd.DataFrame, by: str = "half") -> dict[str, pd.DataFrame]:
+    """Rows of each half or group, and all."""
+    return dict(iter(frame.groupby(by, sort=False))) | {POOLED: frame}
+
+
+def differences(frame: pd.DataFrame, reference: str = PAPER, by: str = "half") -> pd.DataFrame:
+    """Every method minus one reference on the same samples, by half and pooled (`statistics.paired_difference`).
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        From `measure`.
+    reference : str
+        A method of it: the paper's setting, or ``"ifr"``.
+    by : {"half", "group"}
+        Column of the parts beside the pooled one; with ``"group"`` give the frame of one half.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``half`` (or ``group``), ``method, label, metric, difference, low, high, n, better``; no row where nothing is
+        paired. ``n`` counts samples, those of one template together as one.
+
+    Raises
+    ------
+    ValueError
+        If the frame lacks the reference.
+    """
+    if reference not in set(frame["method"]):
+        raise ValueError(f"the frame has no method {reference!r}: it has {', '.join(dict.fromkeys(frame['method']))}")
+    tables = [against(part, reference).assign(**{by: name}) for name, part in _parts(frame, by).items()]
+    table = pd.concat(tables, ignore_index=True)
+    table = table[table["n"] > 0].assign(label=lambda t: t["method"].map(lambda name: LABELS.get(name, name)))
+    columns = [by, "method", "label", "metric", "difference", "low", "high", "n", "better"]
+    return table[columns].reset_index(drop=True)
+
+
+def means(frame: pd.DataFrame) -> pd.DataFrame:
+    """Mean of every method by half and pooled: ``half, method, label, metric, mean, low, high, n``; n as above."""
+    rows = []
+    for half, part in _parts(frame.assign(cluster=clusters(frame))).items():
+        for (method, metric), rows_of_one in part.groupby(["method", "metric"], sort=False):
+            values = rows_of_one.groupby("cluster", sort=False)["value"].mean()
+            about = {"half": half, "method": method, "label": LABELS.get(method, method), "metric": metric}
+            rows.append(about | mean_row(values))
+    return pd.DataFrame(rows)
+
+
+def readable(table: pd.DataFrame, metric: str = PRIMARY) -> str:
+    """One metric of `differences` as text, a line for each method, the best on the held-out cells first."""
+    part = table[table["metric"] == metric]
+    cells = part.assign(
+        text=[f"{row.difference:+.3f} [{row.low:+.3f}, {row.high:+.3f}] n={row.n}" for row in part.itertuples()]
+    )
+    first = part.assign(first=part["half"] == HELD_OUT)
+    order = first.sort_values(["first", "difference"], ascending=False, kind="stable")["label"].drop_duplicates()
+    return cells.pivot(index="label", columns="half", values="text").reindex(order).fillna("-").to_string()
+
+
+# --- cost -----------------------------------------------------------------------------------------------------
+
+
+def cost_table(run: Run, plan: Plan | None = None, cells: Iterable[str] = tuple(CELLS), rate: float = DEFAULT_RATE):
+    """Passes and core-hours of the plan from scratch, without generating the responses.
+
+    Parameters
+    ----------
+    run : Run
+    plan : Plan, optional
+    cells : iterable of str
+    rate : float
+        Floating-point operations a second of one core.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``cell, samples, passes, core_hours``; hours are NaN where the model's name does not say its size.
+    """
+    plan, parameters = plan or Plan(), parameters_of(run.profile.model) or float("nan")
+    rows = []
+    for name in check_cells(cells):
+        n_input, n_response = _LENGTHS.get(name, plan.length), RESPONSE["ruler"]
+        total = plan.samples * _attribution_passes(run, n_input, n_response)
+        total += min(plan.mask_samples, plan.samples) * (plan.masks + 2)
+        few = len(MAIN) + len(BASELINES) + plan.drop_draws
+        total += min(plan.drop_samples, plan.samples) * (2 * len(TOP_COUNTS) * few + 2)
+        hours = total * 2 * parameters * (n_input + n_response) / rate / 3600
+        rows.append({"cell": name, "samples": plan.samples, "passes": round(total), "core_hours": hours})
+    return pd.DataFrame(rows)
+
+
+def _attribution_passes(run: Run, n_input: int, n_response: int) -> float:
+    """Forward passes that one sample's attributions take."""
+    by_token = sum("aggregation" in options for options in settings().values())
+    names = ["flashtrace"] * (len(settings()) - by_token) + list(BASELINES)
+    return by_token * _BY_TOKEN + sum(passes(run.profile, name, n_input, n_response) for name in names)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of ``python -m flashtrace_book.experiments.better_flashtrace``."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--profile", default="laptop", help="name or .yaml file (default: laptop)")
+    parser.add_argument("--cells", nargs="+", default=list(CELLS), metavar="CELL", help="default: all of the plan")
+    parser.add_argument("--samples", type=int, default=Plan.samples, help=f"of a cell (default: {Plan.samples})")
+    parser.add_argument("--estimate", action="store_true", help="say what it costs, and stop")
+    arguments = parser.parse_args(argv)
+    try:
+        cells = check_cells(arguments.cells)
+        run, plan = start(arguments.profile), replace(Plan(), samples=arguments.samples)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    cost = cost_table(run, plan, cells, measured_rate())
+    print(cost.round(2).to_string(index=False))
+    print(
+        f"{cost['core_hours'].sum():.1f} core-hours from scratch; responses come on top, stored results do not",
+        flush=True,
+    )
+    if arguments.estimate:
+        return 0
+    frame = measure(run, *run.load_model(), plan, cells)
+    for reference in (PAPER, "ifr", CANDIDATE):
+        print(f"\n{PRIMARY}, minus {LABELS[reference]}:\n{readable(differences(frame, reference))}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
