@@ -10,7 +10,7 @@ from flashtrace_book.experiments import better_flashtrace as bf
 from flashtrace_book.experiments import better_plan as bp
 from flashtrace_book.experiments.open_questions import HELD_OUT, TUNING
 from flashtrace_book.figures.question_plots import forest_by_half
-from flashtrace_book.profiles import load_profile
+from flashtrace_book.profiles import BetterProfile, load_profile
 from flashtrace_book.run import Run
 from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation.results_table import METRICS
@@ -20,7 +20,7 @@ from flashtrace_lib.tasks.ruler import CELLS as RULER_CELLS
 from tests.oracles.tiny_reasoner import load_tokenizer, tiny
 from tests.support.whiskers import drawn
 
-SMALL = bp.Plan(
+SMALL = BetterProfile(
     length=320, samples=2, tries=2, mask_samples=1, masks=4, drop_samples=1, draws=2, drop_draws=1, max_new_tokens=4,
     fallback="teacher-forced",
 )  # fmt: skip
@@ -35,8 +35,8 @@ def tokenizer():
 
 
 def test_the_plan_is_about_what_there_is(tokenizer):
-    assert {cell.half for cell in bp.CELLS.values()} == {TUNING, HELD_OUT} == set(bp.Plan().seeds)
-    assert len(set(bp.Plan().seeds.values())) == 2  # mq_q4 and mv_v4 were looked at with the seed of tuning
+    assert {cell.half for cell in bp.CELLS.values()} == {TUNING, HELD_OUT} == set(bp.SEEDS)
+    assert len(set(bp.SEEDS.values())) == 2  # mq_q4 and mv_v4 were looked at with the seed of tuning
     for cell in bp.CELLS.values():
         assert cell.source in RULER_CELLS or synthetic_examples(cell.source, 1)
     assert {*bp.RANKING, *bp.MASKED, *bp.DROPPED} <= set(METRICS) and bp.PRIMARY in bp.RANKING
@@ -194,7 +194,7 @@ def test_the_forest_shows_both_halves_of_every_method():
 
 
 def test_the_cost_counts_every_pass():
-    run, plan = Run(load_profile("laptop")), bp.Plan(samples=2, mask_samples=1, masks=10, drop_samples=1, drop_draws=1)
+    run, plan = Run(load_profile("laptop")), BetterProfile(samples=2, mask_samples=1, masks=10, drop_samples=1, drop_draws=1)
     (row,) = bf.cost_table(run, plan, ["mq_q2"], rate=1e9).to_dict("records")
     by_token = 4
     attributions = (len(bp.settings()) - by_token) * 1.2 + by_token * 2.5 + 1.2 + 2 + 3  # IFR, IFR of all, AttnLRP

@@ -30,6 +30,7 @@ from flashtrace_lib.text.offsets import tokenise
 
 from ..efficiency.core_hours import DEFAULT_RATE, measured_rate, parameters_of
 from ..efficiency.estimate import PROBLEM, RESPONSE, passes
+from ..profiles import BetterProfile
 from ..run import Run, start
 from ..samples import collect_stored, held_out
 from ..statistics import against, mean_row
@@ -45,7 +46,7 @@ from .better_plan import (
     POOLED,
     PRIMARY,
     RANKING,
-    Plan,
+    SEEDS,
     compared,
     main_methods,
     settings,
@@ -60,10 +61,10 @@ _BY_TOKEN = 2.5  # passes of a variant with a row for each token of T and O; mea
 # --- samples --------------------------------------------------------------------------------------------------
 
 
-def cell_examples(run: Run, name: str, tokenizer: Any, plan: Plan) -> list[Example]:
+def cell_examples(run: Run, name: str, tokenizer: Any, plan: BetterProfile) -> list[Example]:
     """Problems of a cell of `better_plan.CELLS`, at most ``plan.tries``, under the cell's own name."""
     cell = CELLS[name]
-    seed = run.profile.seed + plan.seeds[cell.half]
+    seed = run.profile.seed + SEEDS[cell.half]
     if cell.source in RULER_CELLS:
         how = {"haystack": cell.haystack, "one_shot": False, "keep": held_out(run)}
         examples = ruler_examples(cell.source, plan.length, tokenizer, plan.tries, seed=seed, **how)
@@ -75,7 +76,7 @@ def cell_examples(run: Run, name: str, tokenizer: Any, plan: Plan) -> list[Examp
     return [replace(example, cell=name) for example in examples]
 
 
-def cell_collection(run: Run, name: str, model: torch.nn.Module, tokenizer: Any, plan: Plan) -> Collection:
+def cell_collection(run: Run, name: str, model: torch.nn.Module, tokenizer: Any, plan: BetterProfile) -> Collection:
     """Samples of a cell that the model answers rightly, from a store of this experiment's own where they are there."""
     how = {"max_new_tokens": plan.max_new_tokens, "fallback": plan.fallback}
     examples = cell_examples(run, name, tokenizer, plan)
@@ -86,7 +87,11 @@ def cell_collection(run: Run, name: str, model: torch.nn.Module, tokenizer: Any,
 
 
 def measure(
-    run: Run, model: torch.nn.Module, tokenizer: Any, plan: Plan | None = None, cells: Iterable[str] = tuple(CELLS)
+    run: Run,
+    model: torch.nn.Module,
+    tokenizer: Any,
+    plan: BetterProfile | None = None,
+    cells: Iterable[str] | None = None,
 ) -> pd.DataFrame:
     """Every metric of every variant on the samples of the cells; what is stored is not computed again.
 
@@ -95,10 +100,10 @@ def measure(
     run : Run
     model : transformers.PreTrainedModel
     tokenizer : transformers.PreTrainedTokenizerBase
-    plan : Plan, optional
-        Default: the plan as it is written.
-    cells : iterable of str
-        Keys of `better_plan.CELLS`.
+    plan : BetterProfile, optional
+        Default: the profile's.
+    cells : iterable of str, optional
+        Keys of `better_plan.CELLS`. Default: the plan's.
 
     Returns
     -------
@@ -111,7 +116,8 @@ def measure(
     ValueError
         If a cell is unknown, or no cell has a sample.
     """
-    plan, cells = plan or Plan(), check_cells(cells)
+    plan = plan or run.profile.better_flashtrace
+    cells = planned_cells(plan) if cells is None else check_cells(cells)
     methods, few = compared(tokenizer, plan.draws), main_methods(tokenizer, plan.drop_draws)
     store, frames = Store(run.store(RESULTS)), []
     for name in tqdm(cells, desc="cells"):
@@ -131,6 +137,11 @@ def measure(
             f"the model answers no problem of {', '.join(cells)} rightly: name other cells, or raise tries"
         )
     return with_halves(pd.concat(frames, ignore_index=True))
+
+
+def planned_cells(plan: BetterProfile) -> list[str]:
+    """Cells of a plan, checked."""
+    return list(CELLS) if plan.cells is None else check_cells(plan.cells)
 
 
 def check_cells(cells: Iterable[str]) -> list[str]:
@@ -213,14 +224,17 @@ def readable(table: pd.DataFrame, metric: str = PRIMARY) -> str:
 # --- cost -----------------------------------------------------------------------------------------------------
 
 
-def cost_table(run: Run, plan: Plan | None = None, cells: Iterable[str] = tuple(CELLS), rate: float = DEFAULT_RATE):
+def cost_table(
+    run: Run, plan: BetterProfile | None = None, cells: Iterable[str] | None = None, rate: float = DEFAULT_RATE
+) -> pd.DataFrame:
     """Passes and core-hours of the plan from scratch, without generating the responses.
 
     Parameters
     ----------
     run : Run
-    plan : Plan, optional
-    cells : iterable of str
+    plan : BetterProfile, optional
+    cells : iterable of str, optional
+        Both as for `measure`.
     rate : float
         Floating-point operations a second of one core.
 
@@ -229,9 +243,10 @@ def cost_table(run: Run, plan: Plan | None = None, cells: Iterable[str] = tuple(
     pandas.DataFrame
         ``cell, samples, passes, core_hours``; hours are NaN where the model's name does not say its size.
     """
-    plan, parameters = plan or Plan(), parameters_of(run.profile.model) or float("nan")
+    plan = plan or run.profile.better_flashtrace
+    parameters = parameters_of(run.profile.model) or float("nan")
     rows = []
-    for name in check_cells(cells):
+    for name in planned_cells(plan) if cells is None else check_cells(cells):
         n_input, n_response = _LENGTHS.get(name, plan.length), RESPONSE["ruler"]
         total = plan.samples * _attribution_passes(run, n_input, n_response)
         total += min(plan.mask_samples, plan.samples) * (plan.masks + 2)
@@ -253,13 +268,16 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point of ``python -m flashtrace_book.experiments.better_flashtrace``."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--profile", default="laptop", help="name or .yaml file (default: laptop)")
-    parser.add_argument("--cells", nargs="+", default=list(CELLS), metavar="CELL", help="default: all of the plan")
-    parser.add_argument("--samples", type=int, default=Plan.samples, help=f"of a cell (default: {Plan.samples})")
+    parser.add_argument("--cells", nargs="+", metavar="CELL", help="default: the profile's")
+    parser.add_argument("--samples", type=int, help="of a cell (default: the profile's)")
     parser.add_argument("--estimate", action="store_true", help="say what it costs, and stop")
     arguments = parser.parse_args(argv)
     try:
-        cells = check_cells(arguments.cells)
-        run, plan = start(arguments.profile), replace(Plan(), samples=arguments.samples)
+        run = start(arguments.profile)
+        plan = run.profile.better_flashtrace
+        if arguments.samples is not None:
+            plan = replace(plan, samples=arguments.samples)
+        cells = planned_cells(plan) if arguments.cells is None else check_cells(arguments.cells)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

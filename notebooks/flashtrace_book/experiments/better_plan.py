@@ -1,4 +1,7 @@
-"""The plan of `better_flashtrace`, written down before it is run: cells, seeds, numbers of samples, metrics, variants.
+"""The plan of `better_flashtrace`, written down before it is run: cells, seeds, metrics, variants.
+
+How many samples a profile gives it stands in its section ``better_flashtrace`` (`profiles.BetterProfile`), whose defaults
+are the whole plan.
 
 What was looked at before: three samples a cell of mq_q2, mv_v2, h4_c1, h6_c1, mq_q4 and mv_v4 at 1024 tokens, with the
 metric of recovery among others. The candidate was picked there. So the first four cells are for tuning, whatever they
@@ -8,7 +11,7 @@ samples were not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from flashtrace_lib.attribution import Method
@@ -63,41 +66,8 @@ CELLS: dict[str, Cell] = {
 }
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How much is measured; the defaults are the plan.
-
-    Parameters
-    ----------
-    length : int
-        Of the prompts of RULER and HotpotQA, tokens.
-    samples, tries : int
-        Right answers wanted of a cell, and problems that are tried for them.
-    mask_samples, masks : int
-        Samples of a cell, the first ones, with LDS, and the masks of each.
-    drop_samples : int
-        Samples of a cell, the first ones, with the top-k drop of the methods in `MAIN`.
-    draws, drop_draws : int
-        Random rankings, for all metrics but the top-k drop, and for it.
-    max_new_tokens : int
-        Longest response, tokens.
-    seeds : dict of str to int
-        By half, on top of the profile's.
-    fallback : {"none", "teacher-forced", "unfiltered"}
-        What stands for answers that are not right, see `responses.collect`.
-    """
-
-    length: int = 1024
-    samples: int = 8
-    tries: int = 30
-    mask_samples: int = 4
-    masks: int = 64
-    drop_samples: int = 4
-    draws: int = 20
-    drop_draws: int = 3
-    max_new_tokens: int = 384
-    seeds: dict[str, int] = field(default_factory=lambda: {TUNING: 0, HELD_OUT: 1})
-    fallback: str = "none"
+# On top of the profile's.
+SEEDS: dict[str, int] = {TUNING: 0, HELD_OUT: 1}
 
 
 # --- variants -------------------------------------------------------------------------------------------------

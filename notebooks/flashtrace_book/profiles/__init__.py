@@ -10,11 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from ..settings import Settings, check_folder_name, file_names, load
-from .experiments import AblationsProfile, EfficiencyProfile, GeneralisationProfile, OpenQuestionsProfile, PilotProfile
+from .experiments import (
+    AblationsProfile,
+    BetterProfile,
+    EfficiencyProfile,
+    GeneralisationProfile,
+    OpenQuestionsProfile,
+    PilotProfile,
+)
 from .tasks import EvaluationProfile, HotpotProfile, ReasoningProfile, RulerProfile
 
 __all__ = [
     "AblationsProfile",
+    "BetterProfile",
     "EfficiencyProfile",
     "EvaluationProfile",
     "GeneralisationProfile",
@@ -48,7 +56,7 @@ class Profile(Settings):
     method_options : dict of str to dict
         Options by method, such as ``{reagent: {runs: 1}}``. Other options have the methods' own defaults, except
         ``hops``, which is the profile's.
-    ruler, evaluation, pilot, reasoning, hotpotqa, efficiency, ablations, generalisation, open_questions
+    ruler, evaluation, pilot, reasoning, hotpotqa, efficiency, ablations, generalisation, open_questions, better_flashtrace
         Sections, each with a class of its own.
     training : str
         Training configuration that the notebook of the embedded reasoner runs from scratch.
@@ -81,6 +89,7 @@ class Profile(Settings):
     ablations: AblationsProfile = field(default_factory=AblationsProfile)
     generalisation: GeneralisationProfile = field(default_factory=GeneralisationProfile)
     open_questions: OpenQuestionsProfile = field(default_factory=OpenQuestionsProfile)
+    better_flashtrace: BetterProfile = field(default_factory=BetterProfile)
     method_options: dict[str, dict[str, Any]] = field(default_factory=dict)
     training: str = "smoke"
     dtype: str = field(default="float32", metadata={"choices": ("float32", "bfloat16", "float16")})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..settings import Settings
 
@@ -200,3 +200,40 @@ class OpenQuestionsProfile(Settings, section="open_questions"):
     deletion_samples: int = 20
     exact_samples: int = 10
     causal_samples: int = 20
+
+
+@dataclass(frozen=True)
+class BetterProfile(Settings, section="better_flashtrace"):
+    """How much of `experiments.better_plan` is measured; the defaults are the whole plan.
+
+    Parameters
+    ----------
+    cells : tuple of str, optional
+        Keys of ``better_plan.CELLS``. Default: all of them.
+    length : int
+        Of the prompts of RULER and HotpotQA, tokens.
+    samples, tries : int
+        Right answers wanted of a cell, and problems that are tried for them.
+    mask_samples, masks : int
+        Samples of a cell, the first ones, with LDS, and the masks of each.
+    drop_samples : int
+        Samples of a cell, the first ones, with the top-k drop of the methods in ``better_plan.MAIN``.
+    draws, drop_draws : int
+        Random rankings, for all metrics but the top-k drop, and for it.
+    max_new_tokens : int
+        Longest response, tokens.
+    fallback : {"none", "teacher-forced", "unfiltered"}
+        What stands for answers that are not right, see `responses.collect`.
+    """
+
+    cells: tuple[str, ...] | None = None
+    length: int = 1024
+    samples: int = 8
+    tries: int = 30
+    mask_samples: int = field(default=4, metadata={"least": 0})
+    masks: int = 64
+    drop_samples: int = field(default=4, metadata={"least": 0})
+    draws: int = 20
+    drop_draws: int = 3
+    max_new_tokens: int = 384
+    fallback: str = field(default="none", metadata={"choices": ("none", "teacher-forced", "unfiltered")})
