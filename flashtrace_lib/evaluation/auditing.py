@@ -14,7 +14,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from ..attribution import Method
-from ..metrics.deletion import Scorer
+from ..metrics.deletion import Scorer, without_emulation
 from ..sample import Sample
 from ..store import Store
 from .ablations import ON_MASKS, ON_TOP, Record, has_masks, has_top, masks_beside, with_masks
@@ -27,6 +27,7 @@ RAW = (
     "drop_log_probs", "keep_log_probs", "masks", "mask_log_probs", "mask_log_odds",
 )  # fmt: skip
 LIKELIHOODS = ("log_probs", "drop_log_probs", "keep_log_probs", "mask_log_probs", "mask_log_odds")
+MASKS_SCORED = 6  # of a sample's random masks, by an audit; with all kept and none beside them
 # The column that names the arithmetic of a quantity; of all others it is the model's.
 ARITHMETIC = {
     **dict.fromkeys(("log_probs", *ON_CURVE), "curve_dtype"),
@@ -50,7 +51,9 @@ def audit(
 
     The scores are computed again from the model and the sample. The curve is computed again for the stored
     scores where those agree, so that two nearly tied tokens that swap ranks on another machine are no false
-    alarm, and for the new scores where they do not; in the arithmetic in which it is stored.
+    alarm, and for the new scores where they do not; in the arithmetic in which it is stored, but in float32 where
+    that is bfloat16 and the CPU has none. Of a sample's masks, which its methods share, all are drawn again and the
+    response is scored under a few.
 
     Parameters
     ----------
@@ -76,7 +79,8 @@ def audit(
         If none of the pairs is stored.
     """
     methods, recorder = labelled(methods), Recorder(model, scorer, steps)
-    in_dtype = cache(lambda dtype: replace(recorder.scorer, dtype=dtype))  # the scorers of the stored curves
+    # The scorers of the stored curves.
+    in_dtype = cache(lambda dtype: replace(recorder.scorer, dtype=without_emulation(dtype, model)))
     pairs = [(label, method, sample) for sample in samples for label, method in methods.items()]
     stored = [pair for pair in pairs if recorder.key(pair[1], pair[2]) in store]
     if not stored:
@@ -90,12 +94,13 @@ def audit(
         # As in a frame: what the metrics ask of the sample itself is the sample's, not the record's of an earlier time.
         record |= {name: value for name, value in facts(sample).items() if name not in RAW}
         shared = {"sample": sample.id, "method": label}
-        rows += [shared | row for row in _compare(record, _recompute(recorder, in_dtype, method, sample, record))]
+        fresh = _recompute(recorder, in_dtype, method, sample, record, seed)
+        rows += [shared | row for row in _compare(record, fresh)]
     return pd.DataFrame(rows)
 
 
-def audit_masks(record: Record, sample: Sample, model, scorer: Scorer | None = None) -> pd.DataFrame:
-    """Recompute the stored masks of a sample, and what the response is under them, and compare.
+def audit_masks(record: Record, sample: Sample, model, scorer: Scorer | None = None, seed: int = 0) -> pd.DataFrame:
+    """Draw the stored masks of a sample again, score the response under a few of them, and compare.
 
     Parameters
     ----------
@@ -103,6 +108,8 @@ def audit_masks(record: Record, sample: Sample, model, scorer: Scorer | None = N
         Of the store ``<name>_masks``.
     sample, model, scorer
         As given to `evaluate`.
+    seed : int
+        Chooses the masks that are scored.
 
     Returns
     -------
@@ -110,11 +117,14 @@ def audit_masks(record: Record, sample: Sample, model, scorer: Scorer | None = N
         Columns ``quantity, stored, recomputed, difference, agrees``, as in `audit`.
     """
     recorder = Recorder(model, scorer, steps=1)
-    recorder.scorer = replace(recorder.scorer, dtype=record["masks_dtype"])
-    return pd.DataFrame(_compare(record, recorder.masks_record(sample, int(record["n_masks"]))))
+    recorder.scorer = replace(recorder.scorer, dtype=without_emulation(record["masks_dtype"], model))
+    fresh = _masks(recorder, sample, record, seed) | labels(sample) | recorder.provenance
+    return pd.DataFrame(_compare(record, fresh))
 
 
-def _recompute(recorder: Recorder, in_dtype: Callable, method: Method, sample: Sample, record: Record) -> Record:
+def _recompute(
+    recorder: Recorder, in_dtype: Callable, method: Method, sample: Sample, record: Record, seed: int
+) -> Record:
     """A new record to compare with ``record``, in its arithmetic.
 
     What is computed for a ranking is computed for the stored scores where they agree.
@@ -129,7 +139,21 @@ def _recompute(recorder: Recorder, in_dtype: Callable, method: Method, sample: S
         fresh |= recorder.top(sample, ranked)
     if has_masks(record):
         recorder.scorer = in_dtype(record["masks_dtype"])
-        fresh |= recorder.masks(sample, int(record["n_masks"]))
+        fresh |= _masks(recorder, sample, record, seed)
+    return fresh
+
+
+def _masks(recorder: Recorder, sample: Sample, record: Record, seed: int) -> Record:
+    """Columns of the masks, drawn again; likelihoods under a few, and the stored ones under all others."""
+    n = int(record["n_masks"])
+    rows = [*sorted(random.Random(seed).sample(range(n), min(n, MASKS_SCORED))), n, n + 1]
+    fresh = recorder.masks(sample, n, rows)
+    for name in ("mask_log_probs", "mask_log_odds"):
+        if len(record[name]) == n + 2:  # else the few rows disagree with it, whatever they hold
+            whole = [list(values) for values in record[name]]  # [n + 2] lists
+            for row, values in zip(rows, fresh[name], strict=True):
+                whole[row] = values
+            fresh[name] = whole
     return fresh
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -106,12 +106,16 @@ class Recorder:
         }
         return fingerprint(shaped_by)
 
-    def masks(self, sample: Sample, n: int) -> Record:
-        """Columns of ``n`` random masks over the sentences, of all kept and of none, and what the response is then."""
+    def masks(self, sample: Sample, n: int, rows: Sequence[int] | None = None) -> Record:
+        """Columns of ``n`` random masks over the sentences, of all kept and of none, and what the response is then.
+
+        With ``rows`` the response is scored under these alone, in their order; n and n + 1 are all and none.
+        """
         sources = sources_of_input(sample)
         masks = draw_masks(len(sources), n, generator=seeded_generator("masks of the evaluation", sample))
         ends = torch.tensor([[True], [False]]).expand(2, len(sources))
-        effects = self.scorer.effects(sample, torch.cat([masks, ends]), progress=f"masks {sample.id}")
+        scored = torch.cat([masks, ends])[slice(None) if rows is None else list(rows)]
+        effects = self.scorer.effects(sample, scored, progress=f"masks {sample.id}")
         return {
             "n_masks": n,
             "masks": masks.tolist(),

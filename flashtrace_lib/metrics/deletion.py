@@ -285,6 +285,11 @@ def _bfloat16_copy(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, memo)
 
 
+def without_emulation(dtype: str, model: nn.Module) -> str:
+    """``dtype``, or float32 in the place of a bfloat16 that this CPU would emulate, many times slower than float32."""
+    return "float32" if dtype == "bfloat16" and _cpu_float32(model) and not _native_bfloat16() else dtype
+
+
 def _no_choice(model: nn.Module) -> str:
     """Reason why bfloat16 is no option; empty where it is one."""
     if not _cpu_float32(model):

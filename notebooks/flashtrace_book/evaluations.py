@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 import torch
-from flashtrace_lib.evaluation.draws import add_calibrated, mean_over_draws, random_draws
 
 from flashtrace_lib.attribution import Method
 from flashtrace_lib.evaluation import evaluate
+from flashtrace_lib.evaluation.draws import add_calibrated, mean_over_draws, random_draws
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store

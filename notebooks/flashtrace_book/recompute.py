@@ -27,7 +27,7 @@ from flashtrace_lib.store import Store
 
 from .efficiency import audit as efficiency_audit
 from .efficiency import sweep, timing
-from .experiments import cancellation, causal_masking, pilot, reasoning_tasks
+from .experiments import better_flashtrace, cancellation, causal_masking, counterfactual, pilot, reasoning_tasks
 from .experiments.code_targets import OnCode
 from .manifest import read_models
 from .methods import build_method
@@ -145,7 +145,8 @@ def check_masks(subject: Subject) -> list[Check]:
     available, checks = _available(subject)
     scorer = Scorer(subject.model, precision="auto")
     for record in subject.draw(available):
-        compared = audit_masks(record, subject.samples[record["sample_key"]], subject.model, scorer)
+        seed = subject.rng.randrange(2**32)
+        compared = audit_masks(record, subject.samples[record["sample_key"]], subject.model, scorer, seed)
         checks += _checks_of(compared, f"{subject.name}: {record['sample']}")
     return checks
 
@@ -242,6 +243,7 @@ GSM8K, MATH500, MOREHOPQA, EXERCISM = (
     Source(f"{kind}_responses", partial(reasoning_tasks.task_samples, kind=kind))
     for kind in ("gsm8k", "math500", "morehopqa", "exercism")
 )
+BETTER = Source("better_responses", better_flashtrace.all_samples)
 
 RECOMPUTE: dict[str, Audited] = {
     # responses
@@ -253,6 +255,7 @@ RECOMPUTE: dict[str, Audited] = {
     "morehopqa_responses": Audited(check_responses),
     "exercism_responses": Audited(check_responses),
     "example_responses": Audited(check_responses),
+    "better_responses": Audited(check_responses),
     # attributions and deletion curves
     "ruler": Audited(check_results, (RULER, HOTPOTQA)),
     "recursion": Audited(check_results, (RULER, HOTPOTQA)),
@@ -262,10 +265,12 @@ RECOMPUTE: dict[str, Audited] = {
     "morehopqa": Audited(check_results, (MOREHOPQA,)),
     "aider": Audited(check_results, (EXERCISM,)),
     "hotpotqa_long": Audited(check_results, (LONG_HOTPOTQA,)),
+    "better_flashtrace": Audited(check_results, (BETTER,)),
     "generalisation": Audited(check_results),  # of the second model: counted only
     # other measurements of samples
     "cancellation": Audited(partial(check_samples, experiment=cancellation), (RULER, HOTPOTQA, MOREHOPQA)),
     "open_questions_answers": Audited(partial(check_samples, experiment=causal_masking), (RULER,)),
+    "ruler_swaps": Audited(partial(check_samples, experiment=counterfactual), (RULER,)),
     # times
     "span_cost": Audited(check_seconds),
     "pilot_cost": Audited(check_seconds),

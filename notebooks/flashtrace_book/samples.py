@@ -31,22 +31,28 @@ def ruler_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[
     store = Store(run.store("ruler_responses"))
     collections = {}
     for cell in tqdm(settings.cells, desc="RULER cells"):
-        tracks_variables = cell.startswith("h")
-        examples = ruler_examples(
-            cell,
-            settings.length_of(cell),
-            tokenizer,
-            settings.max_tries,
-            seed=run.profile.seed,
-            haystack=None if tracks_variables else settings.haystack,  # assignments always stand in noise
-            one_shot=settings.one_shot if tracks_variables else "auto",
-            keep=held_out(run),
-        )
+        examples = ruler_cell_examples(run, cell, tokenizer)
         collections[cell] = collect(
             examples, model, tokenizer, settings.samples, store=store, max_new_tokens=settings.max_new_tokens
         )
     store.compact()
     return collections
+
+
+def ruler_cell_examples(run: Run, cell: str, tokenizer: Any) -> list[Example]:
+    """Problems of one RULER cell of the profile, in the order in which they are tried."""
+    settings = run.profile.ruler
+    tracks_variables = cell.startswith("h")
+    return ruler_examples(
+        cell,
+        settings.length_of(cell),
+        tokenizer,
+        settings.max_tries,
+        seed=run.profile.seed,
+        haystack=None if tracks_variables else settings.haystack,  # assignments always stand in noise
+        one_shot=settings.one_shot if tracks_variables else "auto",
+        keep=held_out(run),
+    )
 
 
 def collect_stored(

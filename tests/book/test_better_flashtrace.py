@@ -194,7 +194,8 @@ def test_the_forest_shows_both_halves_of_every_method():
 
 
 def test_the_cost_counts_every_pass():
-    run, plan = Run(load_profile("laptop")), BetterProfile(samples=2, mask_samples=1, masks=10, drop_samples=1, drop_draws=1)
+    plan = BetterProfile(samples=2, mask_samples=1, masks=10, drop_samples=1, drop_draws=1)
+    run = Run(load_profile("laptop"))
     (row,) = bf.cost_table(run, plan, ["mq_q2"], rate=1e9).to_dict("records")
     by_token = 4
     attributions = (len(bp.settings()) - by_token) * 1.2 + by_token * 2.5 + 1.2 + 2 + 3  # IFR, IFR of all, AttnLRP

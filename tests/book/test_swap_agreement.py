@@ -1,14 +1,32 @@
 """Which metric agrees with swaps: on frames where the answer is known."""
 
+import importlib
 import json
 import math
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.stats import spearmanr
 
-from flashtrace_book.experiments.counterfactual import agreement, swap_frame
+from flashtrace_book.experiments.counterfactual import (
+    agreement,
+    compare,
+    ruler_swap_effects,
+    stored_record,
+    swap_frame,
+    swap_table,
+)
+from flashtrace_book.figures.metric_audit_plots import swap_agreement
+from flashtrace_book.profiles import load_profile
+from flashtrace_book.run import Run
+from flashtrace_book.samples import ruler_cell_examples
+from flashtrace_lib import Sample, Segments
+from flashtrace_lib.store import Store
+from flashtrace_lib.tasks.responses import collect
+from tests.oracles.tiny_reasoner import load_tokenizer, tiny
+from tests.support.whiskers import drawn
 
 
 def long(values):
@@ -82,7 +100,6 @@ def test_records_are_scored_by_sentence():
         "method": "a",
         "cell": "c",
         "sample": "s0",
-        "sentences": [[0, 2], [2, 3], [3, 6]],
         "method_metadata": "{}",
     }
     scores = [1.0, 1.0, 1.5, 0.4, 0.4, 0.4]
@@ -94,8 +111,52 @@ def test_records_are_scored_by_sentence():
         {**record, "method": "b", "scores": scores, "method_metadata": copied},
         {**record, "sample": "never swapped", "scores": scores},
     ]
-    frame = swap_frame(records, effects).pivot(index="method", columns="metric", values="value")
+    ids = torch.arange(10)
+    sample = Sample(
+        ids,
+        Segments(prompt=(1, 7), reasoning=(7, 7), output=(7, 10)),
+        sentences=((1, 3), (3, 4), (4, 7)),
+        metadata={"id": "s0"},
+    )
+    frame = swap_frame(records, [sample], effects).pivot(index="method", columns="metric", values="value")
     assert frame.loc["a"].to_dict() == {"swap_auroc": 1.0, "swap_spearman": 1.0}  # sums 2, 1.5, 1.2
     assert frame.loc["b"].to_dict() == {"swap_auroc": 0.5, "swap_spearman": 0.5}  # means 1, 1.5, 0.4
-    with pytest.raises(ValueError, match="the record of a on s0 has no sentences"):
-        swap_frame([{**record, "scores": scores, "sentences": None}], effects)
+
+
+def test_every_ruler_sample_is_swapped_once_and_its_effects_are_stored(tmp_path, monkeypatch):
+    run, model, tokenizer = Run(load_profile("smoke")), tiny(), load_tokenizer()
+    examples = {cell: ruler_cell_examples(run, cell, tokenizer)[:1] for cell in ("mq_q2", "h4_c1")}
+    samples = [
+        collect(found, model, tokenizer, 1, max_new_tokens=2, fallback="teacher-forced").samples[0]
+        for found in examples.values()
+    ]
+    other = Sample(torch.arange(6), Segments((0, 3), (3, 4), (4, 6)), metadata={"id": "x", "task": "hotpotqa"})
+    store = Store(tmp_path / "swaps")
+    effects = ruler_swap_effects(run, model, tokenizer, [*samples, other], store)
+    assert set(effects) == {sample.id for sample in samples} and len(store) == 2
+    assert compare(run.profile, model, tokenizer, samples[0], stored_record(run.profile, model, store, samples[0]))[-1]
+    assert stored_record(run.profile, model, store, other) is None
+    wrong = stored_record(run.profile, model, store, samples[1])
+    assert not compare(run.profile, model, tokenizer, samples[1], wrong | {"drop": wrong["drop"][::-1]})[-1]
+    module = importlib.import_module("flashtrace_lib.tasks.swap_effects")  # `tasks.swap_effects` is its function
+    monkeypatch.setattr(module, "_drops", lambda *_: pytest.fail("computed again"))
+    again = ruler_swap_effects(run, model, tokenizer, samples, store)
+    assert all(again[name].equals(effects[name]) for name in effects)
+    table = swap_table(effects).set_index("kind")
+    for kind, row in table.iterrows():
+        drops = [frame[frame["kind"] == kind]["drop"] for frame in effects.values() if kind in set(frame["kind"])]
+        assert row["swaps"] == sum(map(len, drops)) and row["n"] == len(drops)
+        assert row["drop"] == pytest.approx(np.mean([part.mean() for part in drops]))
+
+
+def test_the_figure_shows_every_metric_that_has_a_sample():
+    table = agreement(long(synthetic()))
+    axes = (figure := swap_agreement(table)).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "recovery rate",
+        "RISE",
+        "MAS",
+    ]  # noise: no metric
+    part = table[table["metric"].isin(["recovery", "rise", "mas"])]
+    ends = sorted(float(x) for pair in drawn(figure) for x in pair[:, 0])
+    assert ends == pytest.approx(sorted([*part["low"], *part["high"]]))

@@ -20,6 +20,7 @@ from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.evaluation.draws import mean_over_draws
 from flashtrace_lib.evaluation.results_table import clusters
 from flashtrace_lib.metrics import TOP_COUNTS
+from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.datasets import documents_examples, task_examples
 from flashtrace_lib.tasks.example import Example
@@ -53,7 +54,6 @@ from .better_plan import (
 )
 from .open_questions import HELD_OUT
 
-RESPONSES, RESULTS = "better_responses", "better_flashtrace"  # stores
 _LENGTHS = {"gsm8k": PROBLEM["math"], "morehopqa": PROBLEM["morehopqa"]}  # of I, tokens
 _BY_TOKEN = 2.5  # passes of a variant with a row for each token of T and O; measured: 2.1 times one without
 
@@ -80,7 +80,14 @@ def cell_collection(run: Run, name: str, model: torch.nn.Module, tokenizer: Any,
     """Samples of a cell that the model answers rightly, from a store of this experiment's own where they are there."""
     how = {"max_new_tokens": plan.max_new_tokens, "fallback": plan.fallback}
     examples = cell_examples(run, name, tokenizer, plan)
-    return collect_stored(run, RESPONSES, examples, model, tokenizer, plan.samples, **how)
+    return collect_stored(run, "better_responses", examples, model, tokenizer, plan.samples, **how)
+
+
+def all_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sample]:
+    """Samples of all cells of the profile's plan."""
+    plan = run.profile.better_flashtrace
+    collections = [cell_collection(run, name, model, tokenizer, plan) for name in planned_cells(plan)]
+    return [sample for collection in collections for sample in collection.samples]
 
 
 # --- measurements ---------------------------------------------------------------------------------------------
@@ -119,7 +126,7 @@ def measure(
     plan = plan or run.profile.better_flashtrace
     cells = planned_cells(plan) if cells is None else check_cells(cells)
     methods, few = compared(tokenizer, plan.draws), main_methods(tokenizer, plan.drop_draws)
-    store, frames = Store(run.store(RESULTS)), []
+    store, frames = Store(run.store("better_flashtrace")), []
     for name in tqdm(cells, desc="cells"):
         samples = cell_collection(run, name, model, tokenizer, plan).samples
         parts = [

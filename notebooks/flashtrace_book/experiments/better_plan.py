@@ -1,7 +1,7 @@
 """The plan of `better_flashtrace`, written down before it is run: cells, seeds, metrics, variants.
 
-How many samples a profile gives it stands in its section ``better_flashtrace`` (`profiles.BetterProfile`), whose defaults
-are the whole plan.
+How many samples a profile gives it stands in its section ``better_flashtrace`` (`profiles.BetterProfile`), whose
+defaults are the whole plan.
 
 What was looked at before: three samples a cell of mq_q2, mv_v2, h4_c1, h6_c1, mq_q4 and mv_v4 at 1024 tokens, with the
 metric of recovery among others. The candidate was picked there. So the first four cells are for tuning, whatever they

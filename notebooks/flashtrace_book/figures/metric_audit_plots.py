@@ -1,4 +1,4 @@
-"""Figures of the metric audit: hand-made curves, sharpened scores, ranks under other definitions."""
+"""Figures of the metric audit: hand-made curves, sharpened scores, ranks under other definitions, swapped facts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from .axes import legend_beside, n_range, new_axes, new_panels, note
+from flashtrace_lib.viewer.colours import WIDTH
+
+from .axes import FEW, legend_beside, n_range, name_rows, new_axes, new_panels, note
 from .checks import require
+from .marks import whiskers
 from .palette import BLUE, GREY, VERMILION
 from .style import method_order, method_style, metric_name, styled
 
 _COLUMNS = 4
+_AGAINST_SWAPS = (
+    "recovery", "r_precision", "auroc", "mrr", "sentence_hit", "r_precision_haystack", "auroc_haystack",
+    "mrr_haystack", "sentence_hit_haystack", "rise", "mas", "lds", "lds_output", "drop3", "keep3",
+)  # fmt: skip
 
 
 @styled
@@ -102,4 +109,35 @@ def ranks_by_variant(table: pd.DataFrame, metric: str) -> Figure:
     axes.invert_yaxis()
     legend_beside(axes)
     note(axes, f"n = {n_range(part['n'])} samples, means over all cells")
+    return figure
+
+
+@styled
+def swap_agreement(table: pd.DataFrame) -> Figure:
+    """Agreement of metrics with the counterfactual swaps, within samples, best on top.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``metric, within, low, high, n`` (`counterfactual.agreement`). Shown are the metrics of ``_AGAINST_SWAPS`` that
+        have a sample.
+    """
+    require(table, "metric", "within", "low", "high", "n")
+    part = table[table["metric"].isin(_AGAINST_SWAPS) & (table["n"] > 0)].sort_values(
+        "within", ascending=False, kind="stable"
+    )
+    title, xlabel = "Which metrics rank the methods as the swapped facts do?", "mean rank correlation over methods"
+    figure, axes = new_axes(title, xlabel, "", height=0.24 * len(part) + 1.3, width=WIDTH)
+    for place, row in enumerate(part.itertuples()):
+        spread = whiskers(row.within, row.low, row.high)
+        fill = BLUE if row.low > 0 or row.high < 0 else "white"
+        mark = {"color": BLUE, "marker": "o", "ms": 5, "markerfacecolor": fill}
+        axes.errorbar(row.within, place, xerr=spread, ls="", capsize=2, **mark)
+    axes.axvline(0, color=GREY, lw=0.8, ls=":")
+    axes.set_xlim(-1.05, 1.05)
+    names = [metric_name(metric).split(" (")[0] for metric in part["metric"]]  # a correlation has no unit
+    name_rows(axes, names)
+    axes.grid(axis="y", visible=False)
+    told = f"n = {n_range(part['n'])} samples; 1: the same order; 95 % interval, {FEW}; filled: it leaves out 0"
+    note(axes, told, beside=2.8)
     return figure

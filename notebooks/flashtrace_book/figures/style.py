@@ -18,6 +18,7 @@ METRIC_NAMES = {
     "mrr": "MRR of the first gold sentence (fraction)", "sentence_hit": "sentence hit rate (fraction)",
     "lds": "LDS (rank correlation)", "lds_log_prob": "LDS, log p (rank correlation)",
     "lds_output": "LDS, log p(O) (rank correlation)",
+    "swap_spearman": "drops by swapped fact (rank correlation)", "swap_auroc": "AUROC of swapped facts (fraction)",
     **{f"drop{k}": f"top-{k} drop (nats)" for k in TOP_COUNTS},
     **{f"keep{k}": f"top-{k} sufficiency (nats)" for k in TOP_COUNTS},
 }  # fmt: skip

@@ -56,8 +56,8 @@ class Profile(Settings):
     method_options : dict of str to dict
         Options by method, such as ``{reagent: {runs: 1}}``. Other options have the methods' own defaults, except
         ``hops``, which is the profile's.
-    ruler, evaluation, pilot, reasoning, hotpotqa, efficiency, ablations, generalisation, open_questions, better_flashtrace
-        Sections, each with a class of its own.
+    ruler, evaluation, pilot, reasoning, hotpotqa, efficiency, ablations, generalisation, open_questions
+        And ``better_flashtrace``: sections, each with a class of its own.
     training : str
         Training configuration that the notebook of the embedded reasoner runs from scratch.
     dtype : {"float32", "bfloat16", "float16"}
