@@ -53,6 +53,7 @@ from .better_plan import (
     settings,
 )
 from .open_questions import HELD_OUT
+from .shared_pass import sharing
 
 _LENGTHS = {"gsm8k": PROBLEM["math"], "morehopqa": PROBLEM["morehopqa"]}  # of I, tokens
 _BY_TOKEN = 2.5  # passes of a variant with a row for each token of T and O; measured: 2.1 times one without
@@ -125,13 +126,16 @@ def measure(
     """
     plan = plan or run.profile.better_flashtrace
     cells = planned_cells(plan) if cells is None else check_cells(cells)
-    methods, few = compared(tokenizer, plan.draws), main_methods(tokenizer, plan.drop_draws)
+    methods = sharing(compared(tokenizer, plan.draws))
+    main = {name: method for name, method in methods.items() if name in MAIN or name not in settings()}
+    few = sharing(main_methods(tokenizer, plan.drop_draws))
     store, frames = Store(run.store("better_flashtrace")), []
     for name in tqdm(cells, desc="cells"):
         samples = cell_collection(run, name, model, tokenizer, plan).samples
+        wide = methods if plan.held_out == "all" or CELLS[name].half != HELD_OUT else main
         parts = [
-            (methods, samples, RANKING),
-            (methods, samples[: plan.mask_samples], MASKED),
+            (wide, samples, RANKING),
+            (wide, samples[: plan.mask_samples], MASKED),
             (few, samples[: plan.drop_samples], DROPPED),
         ]
         for group, part, metrics in parts:
@@ -277,13 +281,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--profile", default="laptop", help="name or .yaml file (default: laptop)")
     parser.add_argument("--cells", nargs="+", metavar="CELL", help="default: the profile's")
     parser.add_argument("--samples", type=int, help="of a cell (default: the profile's)")
+    parser.add_argument("--mask-samples", type=int, help="of a cell, with LDS (default: the profile's)")
     parser.add_argument("--estimate", action="store_true", help="say what it costs, and stop")
     arguments = parser.parse_args(argv)
     try:
         run = start(arguments.profile)
         plan = run.profile.better_flashtrace
-        if arguments.samples is not None:
-            plan = replace(plan, samples=arguments.samples)
+        given = {"samples": arguments.samples, "mask_samples": arguments.mask_samples}
+        plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
         cells = planned_cells(plan) if arguments.cells is None else check_cells(arguments.cells)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
