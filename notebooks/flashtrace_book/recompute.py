@@ -243,7 +243,7 @@ GSM8K, MATH500, MOREHOPQA, EXERCISM = (
     Source(f"{kind}_responses", partial(reasoning_tasks.task_samples, kind=kind))
     for kind in ("gsm8k", "math500", "morehopqa", "exercism")
 )
-BETTER = Source("better_responses", better_flashtrace.all_samples)
+BETTER = Source("better_responses", better_flashtrace.plan_samples)
 
 RECOMPUTE: dict[str, Audited] = {
     # responses

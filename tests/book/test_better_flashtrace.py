@@ -8,6 +8,7 @@ import pytest
 
 from flashtrace_book.experiments import better_flashtrace as bf
 from flashtrace_book.experiments import better_plan as bp
+from flashtrace_book.experiments import better_tables as bt
 from flashtrace_book.experiments.open_questions import HELD_OUT, TUNING
 from flashtrace_book.figures.question_plots import forest_by_half
 from flashtrace_book.profiles import BetterProfile, load_profile
@@ -130,7 +131,7 @@ EFFECTS = {bp.PAPER: 0.0, bp.CANDIDATE: 0.2, "ifr": -0.1, "paper_k0": 0.0}
 
 def test_differences_by_half_and_pooled_equal_a_plain_loop():
     frame = made(EFFECTS)
-    table = bf.differences(frame).set_index(["half", "method", "metric"])
+    table = bt.differences(frame).set_index(["half", "method", "metric"])
     assert set(table.index.get_level_values("half")) == {TUNING, HELD_OUT, bp.POOLED}
     assert bp.PAPER not in table.index.get_level_values("method")
     cells = {TUNING: ("mq_q2", "h4_c1"), HELD_OUT: ("mq_q4", "h2_c3"), bp.POOLED: ("mq_q2", "h4_c1", "mq_q4", "h2_c3")}
@@ -142,16 +143,16 @@ def test_differences_by_half_and_pooled_equal_a_plain_loop():
         assert row["difference"] == pytest.approx(np.mean(paired)) and row["n"] == len(paired) == 8 * len(names)
         assert (row["low"], row["high"]) == pytest.approx(mean_interval(paired))
         assert row["better"] == bp.CANDIDATE and row["label"] == bp.LABELS[bp.CANDIDATE]
-    against_ifr = bf.differences(frame, "ifr").set_index(["half", "method", "metric"])
+    against_ifr = bt.differences(frame, "ifr").set_index(["half", "method", "metric"])
     assert against_ifr.loc[(HELD_OUT, bp.PAPER, "lds"), "difference"] == pytest.approx(0.1, abs=0.02)
 
 
 def test_differences_by_group_of_the_held_out_cells():
     frame = made(EFFECTS)
     held_out = frame[frame["half"] == HELD_OUT]
-    table = bf.differences(held_out, by="group").set_index(["group", "method", "metric"])
+    table = bt.differences(held_out, by="group").set_index(["group", "method", "metric"])
     assert set(table.index.get_level_values("group")) == {"needles", "chains", bp.POOLED}
-    alone = bf.differences(held_out[held_out["cell"] == "mq_q4"]).set_index(["half", "method", "metric"])
+    alone = bt.differences(held_out[held_out["cell"] == "mq_q4"]).set_index(["half", "method", "metric"])
     group, cell = table.loc[("needles", "ifr", "lds")], alone.loc[(HELD_OUT, "ifr", "lds")]
     assert group["difference"] == cell["difference"] and group["n"] == cell["n"] == 8
 
@@ -159,23 +160,33 @@ def test_differences_by_group_of_the_held_out_cells():
 def test_methods_without_a_metric_have_no_row_of_it():
     frame = made(EFFECTS)
     frame = frame[~((frame["method"] == "ifr") & (frame["metric"] == "lds"))]
-    table = bf.differences(frame)
+    table = bt.differences(frame)
     assert not len(table[(table["method"] == "ifr") & (table["metric"] == "lds")])
     with pytest.raises(ValueError, match="no method 'gim'"):
-        bf.differences(frame, "gim")
+        bt.differences(frame, "gim")
 
 
 def test_means_and_text():
     frame = made(EFFECTS)
-    table = bf.means(frame).set_index(["half", "method", "metric"])
+    table = bt.means(frame).set_index(["half", "method", "metric"])
     part = frame[(frame["half"] == TUNING) & (frame["method"] == "ifr") & (frame["metric"] == "lds")]
     assert table.loc[(TUNING, "ifr", "lds"), "mean"] == pytest.approx(part["value"].mean())
-    lines = bf.readable(bf.differences(frame)).splitlines()
+    lines = bt.readable(bt.differences(frame)).splitlines()
     assert lines[2].startswith(bp.LABELS[bp.CANDIDATE]) and lines[-1].startswith("IFR")  # best of held-out first
 
 
+def test_the_samples_where_the_candidate_loses_come_first():
+    frame = made(EFFECTS)
+    table = bt.losses(frame)
+    assert len(table) == 32 and table["difference"].is_monotonic_increasing
+    row = table.iloc[0]
+    values = frame[(frame["sample"] == row["sample"]) & (frame["metric"] == bp.PRIMARY)].set_index("method")["value"]
+    assert row["difference"] == pytest.approx(values[bp.CANDIDATE] - values[bp.PAPER])
+    assert row[bp.PAPER] == values[bp.PAPER] and row["half"] in (TUNING, HELD_OUT)
+
+
 def test_the_forest_shows_both_halves_of_every_method():
-    table = bf.differences(made(EFFECTS))
+    table = bt.differences(made(EFFECTS))
     figure = forest_by_half(table, bp.PRIMARY, reference="the paper's setting", title="T")
     axes = figure.axes[0]
     assert [text.get_text() for text in axes.get_yticklabels()][0] == bp.LABELS[bp.CANDIDATE]
@@ -198,10 +209,17 @@ def test_the_cost_counts_every_pass():
     run = Run(load_profile("laptop"))
     (row,) = bf.cost_table(run, plan, ["mq_q2"], rate=1e9).to_dict("records")
     by_token = 4
-    attributions = (len(bp.settings()) - by_token) * 1.2 + by_token * 2.5 + 1.2 + 2 + 3  # IFR, IFR of all, AttnLRP
+    flashtrace = 1 + (len(bp.settings()) - by_token) * 0.2 + by_token * 1.5  # one pass for all
+    attributions = flashtrace + 1.2 + 2 + 3  # IFR, IFR of all, AttnLRP
     assert row["passes"] == round(2 * attributions + 12 + 6 * (len(bp.MAIN) + 3 + 1) + 2)
     exact = 2 * attributions + 12 + 6 * (len(bp.MAIN) + 3 + 1) + 2
     assert row["core_hours"] == pytest.approx(exact * 2 * 134.5e6 * 1324 / 1e9 / 3600)
+
+
+def test_held_out_cells_may_cost_the_main_settings_alone():
+    run, plan = Run(load_profile("laptop")), BetterProfile(samples=1, mask_samples=0, drop_samples=0, held_out="main")
+    tuning, held_out = bf.cost_table(run, plan, ["mq_q2", "mq_q4"])["passes"]
+    assert held_out < tuning / 1.5
 
 
 def test_the_command_says_what_it_costs(capsys):

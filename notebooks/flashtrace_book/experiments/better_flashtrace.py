@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from tqdm import tqdm
 
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.evaluation.draws import mean_over_draws
-from flashtrace_lib.evaluation.results_table import clusters
 from flashtrace_lib.metrics import TOP_COUNTS
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
@@ -33,8 +32,7 @@ from ..efficiency.core_hours import DEFAULT_RATE, measured_rate, parameters_of
 from ..efficiency.estimate import PROBLEM, RESPONSE, passes
 from ..profiles import BetterProfile
 from ..run import Run, start
-from ..samples import collect_stored, held_out
-from ..statistics import against, mean_row
+from ..samples import all_samples, collect_stored, held_out
 from .better_plan import (
     BASELINES,
     CANDIDATE,
@@ -44,7 +42,6 @@ from .better_plan import (
     MAIN,
     MASKED,
     PAPER,
-    POOLED,
     PRIMARY,
     RANKING,
     SEEDS,
@@ -52,6 +49,7 @@ from .better_plan import (
     main_methods,
     settings,
 )
+from .better_tables import differences, readable
 from .open_questions import HELD_OUT
 from .shared_pass import sharing
 
@@ -84,11 +82,17 @@ def cell_collection(run: Run, name: str, model: torch.nn.Module, tokenizer: Any,
     return collect_stored(run, "better_responses", examples, model, tokenizer, plan.samples, **how)
 
 
-def all_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sample]:
-    """Samples of all cells of the profile's plan."""
+def collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
+    """`cell_collection` of every cell of the profile's plan."""
     plan = run.profile.better_flashtrace
-    collections = [cell_collection(run, name, model, tokenizer, plan) for name in planned_cells(plan)]
-    return [sample for collection in collections for sample in collection.samples]
+    return {
+        name: cell_collection(run, name, model, tokenizer, plan) for name in tqdm(planned_cells(plan), desc="cells")
+    }
+
+
+def plan_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sample]:
+    """Samples of all cells of the profile's plan."""
+    return all_samples(collections(run, model, tokenizer))
 
 
 # --- measurements ---------------------------------------------------------------------------------------------
@@ -170,68 +174,6 @@ def with_halves(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(half=frame["cell"].map(half), group=frame["cell"].map(group))
 
 
-# --- tables ---------------------------------------------------------------------------------------------------
-
-
-def _parts(frame: pd.DataFrame, by: str = "half") -> dict[str, pd.DataFrame]:
-    """Rows of each half or group, and all."""
-    return dict(iter(frame.groupby(by, sort=False))) | {POOLED: frame}
-
-
-def differences(frame: pd.DataFrame, reference: str = PAPER, by: str = "half") -> pd.DataFrame:
-    """Every method minus one reference on the same samples, by half and pooled (`statistics.paired_difference`).
-
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        From `measure`.
-    reference : str
-        A method of it: the paper's setting, or ``"ifr"``.
-    by : {"half", "group"}
-        Column of the parts beside the pooled one; with ``"group"`` give the frame of one half.
-
-    Returns
-    -------
-    pandas.DataFrame
-        ``half`` (or ``group``), ``method, label, metric, difference, low, high, n, better``; no row where nothing is
-        paired. ``n`` counts samples, those of one template together as one.
-
-    Raises
-    ------
-    ValueError
-        If the frame lacks the reference.
-    """
-    if reference not in set(frame["method"]):
-        raise ValueError(f"the frame has no method {reference!r}: it has {', '.join(dict.fromkeys(frame['method']))}")
-    tables = [against(part, reference).assign(**{by: name}) for name, part in _parts(frame, by).items()]
-    table = pd.concat(tables, ignore_index=True)
-    table = table[table["n"] > 0].assign(label=lambda t: t["method"].map(lambda name: LABELS.get(name, name)))
-    columns = [by, "method", "label", "metric", "difference", "low", "high", "n", "better"]
-    return table[columns].reset_index(drop=True)
-
-
-def means(frame: pd.DataFrame) -> pd.DataFrame:
-    """Mean of every method by half and pooled: ``half, method, label, metric, mean, low, high, n``; n as above."""
-    rows = []
-    for half, part in _parts(frame.assign(cluster=clusters(frame))).items():
-        for (method, metric), rows_of_one in part.groupby(["method", "metric"], sort=False):
-            values = rows_of_one.groupby("cluster", sort=False)["value"].mean()
-            about = {"half": half, "method": method, "label": LABELS.get(method, method), "metric": metric}
-            rows.append(about | mean_row(values))
-    return pd.DataFrame(rows)
-
-
-def readable(table: pd.DataFrame, metric: str = PRIMARY) -> str:
-    """One metric of `differences` as text, a line for each method, the best on the held-out cells first."""
-    part = table[table["metric"] == metric]
-    cells = part.assign(
-        text=[f"{row.difference:+.3f} [{row.low:+.3f}, {row.high:+.3f}] n={row.n}" for row in part.itertuples()]
-    )
-    first = part.assign(first=part["half"] == HELD_OUT)
-    order = first.sort_values(["first", "difference"], ascending=False, kind="stable")["label"].drop_duplicates()
-    return cells.pivot(index="label", columns="half", values="text").reindex(order).fillna("-").to_string()
-
-
 # --- cost -----------------------------------------------------------------------------------------------------
 
 
@@ -259,7 +201,8 @@ def cost_table(
     rows = []
     for name in planned_cells(plan) if cells is None else check_cells(cells):
         n_input, n_response = _LENGTHS.get(name, plan.length), RESPONSE["ruler"]
-        total = plan.samples * _attribution_passes(run, n_input, n_response)
+        names = MAIN if plan.held_out == "main" and CELLS[name].half == HELD_OUT else tuple(settings())
+        total = plan.samples * _attribution_passes(run, names, n_input, n_response)
         total += min(plan.mask_samples, plan.samples) * (plan.masks + 2)
         few = len(MAIN) + len(BASELINES) + plan.drop_draws
         total += min(plan.drop_samples, plan.samples) * (2 * len(TOP_COUNTS) * few + 2)
@@ -268,11 +211,12 @@ def cost_table(
     return pd.DataFrame(rows)
 
 
-def _attribution_passes(run: Run, n_input: int, n_response: int) -> float:
-    """Forward passes that one sample's attributions take."""
-    by_token = sum("aggregation" in options for options in settings().values())
-    names = ["flashtrace"] * (len(settings()) - by_token) + list(BASELINES)
-    return by_token * _BY_TOKEN + sum(passes(run.profile, name, n_input, n_response) for name in names)
+def _attribution_passes(run: Run, names: Sequence[str], n_input: int, n_response: int) -> float:
+    """Forward passes that one sample's attributions take; the settings of FlashTrace share one."""
+    by_token = sum("aggregation" in options for name, options in settings().items() if name in names)
+    own = len([name for name in settings() if name in names])
+    shared = 1 + by_token * (_BY_TOKEN - 1) + (own - by_token) * (passes(run.profile, "flashtrace", n_input) - 1)
+    return shared + sum(passes(run.profile, name, n_input, n_response) for name in BASELINES)
 
 
 def main(argv: list[str] | None = None) -> int:
