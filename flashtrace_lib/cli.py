@@ -15,7 +15,7 @@ import numpy as np
 
 from .attribution import Method
 from .load import DTYPES, load_model
-from .methods import METHODS
+from .methods import METHODS, FlashTrace
 from .text.chat_template import Messages, checked_messages, split_transcript
 from .text.locate import Locator
 from .trace import Trace, trace
@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     prompt = read_prompt(arguments.prompt)
     response = None if arguments.response is None else read_text(arguments.response, "response")
     _check_writable([path for path in (arguments.html, arguments.json) if path is not None])
-    method = make_method(arguments.method, arguments.hops)
+    method = make_method(arguments.method, arguments.hops, arguments.best)
     output, reasoning = locator(arguments.output), locator(arguments.reasoning)
     model, tokenizer = load_model(arguments.model, dtype=arguments.dtype, device_map=arguments.device)
     result = trace(
@@ -102,6 +102,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hops", type=int, metavar="K", help="hops back through the reasoning (default: 1)")
     parser.add_argument(
         "--method", default="flashtrace", choices=list(METHODS), metavar="NAME", help=f"{', '.join(METHODS)}"
+    )
+    parser.add_argument(
+        "--best", action="store_true", help="FlashTrace in the setting that found most evidence (`FlashTrace.best`)"
     )
     parser.add_argument("--top", type=_count, metavar="N", default=15, help="tokens in the table (default: 15)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page to click through")
@@ -183,15 +186,18 @@ def locator(text: str) -> Locator:
     return text
 
 
-def make_method(name: str, hops: int | None) -> Method:
-    """Method of that name; ValueError where ``hops`` is given and the method has none."""
+def make_method(name: str, hops: int | None, best: bool = False) -> Method:
+    """Method of that name; ValueError where ``hops`` or ``best`` is given and the method has none."""
     method = METHODS[name]
+    if best and name != FlashTrace.name:
+        raise ValueError(f"--best: {name} has no other setting; leave it out, or choose flashtrace")
+    make = FlashTrace.best if best else method
     if hops is None:
-        return method()
+        return make()
     with_hops = [n for n, m in METHODS.items() if "hops" in {field.name for field in fields(m)}]
     if name not in with_hops:
         raise ValueError(f"--hops: {name} has no hops; leave it out, or choose one of {', '.join(with_hops)}")
-    return method(hops=hops)
+    return make(hops=hops)
 
 
 def report(result: Trace, top: int = 15) -> str:
@@ -200,7 +206,7 @@ def report(result: Trace, top: int = 15) -> str:
     n = len(result.targets)
     passes = f"{n} sentence{'s' * (n > 1)} explained as well" if n else "the whole answer only"
     lines = [
-        f"{result.attribution.method} · {result.model_name} · {len(result.sample)} tokens · {passes}",
+        f"{_named(result)} · {result.model_name} · {len(result.sample)} tokens · {passes}",
         f"answer: {answer if len(answer) <= 200 else answer[:199] + '…'}",
         "",
         *_top_lines(result, top),
@@ -212,6 +218,14 @@ def report(result: Trace, top: int = 15) -> str:
         lines.append(f"share of each hop's mass on the reasoning: {flow}")
     lines += [f"note: {note}" for note in result.cautions()]
     return "\n".join(lines)
+
+
+def _named(result: Trace) -> str:
+    """The method, with the options that are not its own."""
+    name, options = result.attribution.method, result.attribution.metadata.get("options", {})
+    own = METHODS[name]().options() if name in METHODS else {}
+    changed = ", ".join(f"{key}={value}" for key, value in options.items() if key in own and value != own[key])
+    return f"{name} ({changed})" if changed else name
 
 
 def _top_lines(result: Trace, top: int) -> list[str]:

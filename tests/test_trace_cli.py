@@ -44,6 +44,7 @@ def test_the_table_and_both_files(folder, capsys):
     jsonschema.validate(stored, schema())
     assert stored["options"]["hops"] == 2 and len(stored["hops"]) == 3
     assert "<|" not in printed.split("rank")[1]  # words around a token are of its own message
+    assert printed.startswith("flashtrace (hops=2) · ")
     assert "answer: 7261" in printed and "share of each hop's mass on the reasoning" in printed
     rows = re.findall(r"^ +(\d+) +\S+ +([\d.]+)% +(\d+) ", printed, flags=re.M)
     start = stored["segments"]["prompt"][0]
@@ -86,6 +87,7 @@ def test_standard_input(folder, capsys, monkeypatch):
         (["--prompt", "prompt.txt", "--output", "tokens:1"], "write tokens:START:STOP"),
         (["--prompt", "prompt.txt", "--method", "ifr", "--hops", "2"], "ifr has no hops.* flashtrace"),
         (["--prompt", "prompt.txt", "--hops", "-1"], "at least 0"),
+        (["--prompt", "prompt.txt", "--method", "ifr", "--best"], "ifr has no other setting"),
         (["--prompt", "prompt.txt", "--response", "response.txt", "--output", "Paris"], "'Paris' does not occur"),
         (["--prompt", "talk.json", "--response", "response.txt"], "drop one of them"),
         ([], "the following arguments are required: --prompt"),
@@ -149,6 +151,8 @@ def test_passages_as_the_shell_names_them():
 
 def test_methods_by_name():
     assert cli.make_method("flashtrace", 3) == FlashTrace(hops=3) and cli.make_method("ifr", None) == IFR()
+    assert cli.make_method("flashtrace", None, best=True) == FlashTrace.best()
+    assert cli.make_method("flashtrace", 2, best=True) == FlashTrace.best(hops=2)
 
 
 def test_help_names_every_option(capsys):
