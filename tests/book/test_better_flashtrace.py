@@ -216,10 +216,17 @@ def test_the_cost_counts_every_pass():
     assert row["core_hours"] == pytest.approx(exact * 2 * 134.5e6 * 1324 / 1e9 / 3600)
 
 
-def test_held_out_cells_may_cost_the_main_settings_alone():
-    run, plan = Run(load_profile("laptop")), BetterProfile(samples=1, mask_samples=0, drop_samples=0, held_out="main")
-    tuning, held_out = bf.cost_table(run, plan, ["mq_q2", "mq_q4"])["passes"]
-    assert held_out < tuning / 1.5
+def test_a_profile_may_measure_a_few_of_the_methods(tokenizer):
+    few = BetterProfile(samples=1, mask_samples=0, drop_samples=0, methods=("paper", "candidate", "ifr"))
+    run = Run(load_profile("laptop"))
+    (row,) = bf.cost_table(run, few, ["mq_q2"]).to_dict("records")
+    assert row["passes"] == round(1 + 2 * 0.2 + 1.2)
+    assert bf.planned_methods(BetterProfile()) == [name for name in bp.LABELS if name != "random"]
+    assert bf.planned_methods(load_profile("laptop").better_flashtrace)
+    with pytest.raises(ValueError, match="unknown methods papers; known are paper, "):
+        bf.planned_methods(BetterProfile(methods=("paper", "papers")))
+    with pytest.raises(ValueError, match="lack 'paper'"):
+        bf.planned_methods(BetterProfile(methods=("candidate",)))
 
 
 def test_the_command_says_what_it_costs(capsys):

@@ -50,7 +50,6 @@ from .better_plan import (
     settings,
 )
 from .better_tables import differences, readable
-from .open_questions import HELD_OUT
 from .shared_pass import sharing
 
 _LENGTHS = {"gsm8k": PROBLEM["math"], "morehopqa": PROBLEM["morehopqa"]}  # of I, tokens
@@ -130,16 +129,17 @@ def measure(
     """
     plan = plan or run.profile.better_flashtrace
     cells = planned_cells(plan) if cells is None else check_cells(cells)
-    methods = sharing(compared(tokenizer, plan.draws))
-    main = {name: method for name, method in methods.items() if name in MAIN or name not in settings()}
-    few = sharing(main_methods(tokenizer, plan.drop_draws))
+    chosen = planned_methods(plan)
+    methods, few = (
+        sharing({name: method for name, method in group.items() if name in chosen or name.startswith("random/")})
+        for group in (compared(tokenizer, plan.draws), main_methods(tokenizer, plan.drop_draws))
+    )
     store, frames = Store(run.store("better_flashtrace")), []
     for name in tqdm(cells, desc="cells"):
         samples = cell_collection(run, name, model, tokenizer, plan).samples
-        wide = methods if plan.held_out == "all" or CELLS[name].half != HELD_OUT else main
         parts = [
-            (wide, samples, RANKING),
-            (wide, samples[: plan.mask_samples], MASKED),
+            (methods, samples, RANKING),
+            (methods, samples[: plan.mask_samples], MASKED),
             (few, samples[: plan.drop_samples], DROPPED),
         ]
         for group, part, metrics in parts:
@@ -157,6 +157,17 @@ def measure(
 def planned_cells(plan: BetterProfile) -> list[str]:
     """Cells of a plan, checked."""
     return list(CELLS) if plan.cells is None else check_cells(plan.cells)
+
+
+def planned_methods(plan: BetterProfile) -> list[str]:
+    """Settings and baselines of a plan, random aside; ValueError where one is unknown or the paper's is missing."""
+    known = [name for name in LABELS if name != "random"]
+    chosen = known if plan.methods is None else list(plan.methods)
+    unknown = [name for name in chosen if name not in known]
+    if unknown or PAPER not in chosen:
+        what = f"unknown methods {', '.join(unknown)}" if unknown else f"the methods lack {PAPER!r}"
+        raise ValueError(f"better_flashtrace.methods: {what}; known are {', '.join(known)}")
+    return chosen
 
 
 def check_cells(cells: Iterable[str]) -> list[str]:
@@ -201,10 +212,9 @@ def cost_table(
     rows = []
     for name in planned_cells(plan) if cells is None else check_cells(cells):
         n_input, n_response = _LENGTHS.get(name, plan.length), RESPONSE["ruler"]
-        names = MAIN if plan.held_out == "main" and CELLS[name].half == HELD_OUT else tuple(settings())
-        total = plan.samples * _attribution_passes(run, names, n_input, n_response)
+        total = plan.samples * _attribution_passes(run, planned_methods(plan), n_input, n_response)
         total += min(plan.mask_samples, plan.samples) * (plan.masks + 2)
-        few = len(MAIN) + len(BASELINES) + plan.drop_draws
+        few = len(set(planned_methods(plan)) & {*MAIN, *BASELINES}) + plan.drop_draws
         total += min(plan.drop_samples, plan.samples) * (2 * len(TOP_COUNTS) * few + 2)
         hours = total * 2 * parameters * (n_input + n_response) / rate / 3600
         rows.append({"cell": name, "samples": plan.samples, "passes": round(total), "core_hours": hours})
@@ -216,7 +226,7 @@ def _attribution_passes(run: Run, names: Sequence[str], n_input: int, n_response
     by_token = sum("aggregation" in options for name, options in settings().items() if name in names)
     own = len([name for name in settings() if name in names])
     shared = 1 + by_token * (_BY_TOKEN - 1) + (own - by_token) * (passes(run.profile, "flashtrace", n_input) - 1)
-    return shared + sum(passes(run.profile, name, n_input, n_response) for name in BASELINES)
+    return shared + sum(passes(run.profile, name, n_input, n_response) for name in BASELINES if name in names)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -246,7 +256,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.estimate:
         return 0
     frame = measure(run, *run.load_model(), plan, cells)
-    for reference in (PAPER, "ifr", CANDIDATE):
+    for reference in [name for name in (PAPER, "ifr", CANDIDATE) if name in set(frame["method"])]:
         print(f"\n{PRIMARY}, minus {LABELS[reference]}:\n{readable(differences(frame, reference))}")
     return 0
 

@@ -210,8 +210,8 @@ class BetterProfile(Settings, section="better_flashtrace"):
     ----------
     cells : tuple of str, optional
         Keys of ``better_plan.CELLS``. Default: all of them.
-    held_out : {"all", "main"}
-        Which settings are measured on the held-out cells: every one, or those of ``better_plan.MAIN``.
+    methods : tuple of str, optional
+        Settings and baselines, keys of ``better_plan.LABELS``. Default: all of them. Random is always among them.
     length : int
         Of the prompts of RULER and HotpotQA, tokens.
     samples, tries : int
@@ -229,7 +229,7 @@ class BetterProfile(Settings, section="better_flashtrace"):
     """
 
     cells: tuple[str, ...] | None = None
-    held_out: str = field(default="all", metadata={"choices": ("all", "main")})
+    methods: tuple[str, ...] | None = None
     length: int = 1024
     samples: int = 8
     tries: int = 30
