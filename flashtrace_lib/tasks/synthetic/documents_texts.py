@@ -13,6 +13,10 @@ FIELDS = {
     "person": ("person", "town", "born"),
     "town": ("town", "river", "founded"),
 }  # what the paragraph of each kind says
+QUESTIONS = (
+    "birthplace", "birth_year", "birth_digits", "town_letter", "river", "river_letter", "founded", "elder",
+    "elder_last_name",
+)  # fmt: skip
 _ROLE = {"role", "verb", "done"}
 _STEPS = {"maker": {"work"}, "elder": {"first_year", "second_year"}}  # placeholders beside <subject> and <value>
 _OPERATIONS = {"first_letter": {"value"}, "last_name": {"value"}, "digit_sum": {"sums"}}
@@ -66,7 +70,8 @@ def _check_one_sentence(text: Text) -> None:
         raise ValueError(f"{text.where}: one sentence with a full stop is expected")
 
 
-def _check_questions(questions: Mapping[str, Wordings]) -> None:
+def _check_questions(questions: Mapping[Text, Wordings]) -> None:
+    check_names(questions, QUESTIONS, "kind of question")
     for texts in questions.values():
         check_wordings(texts)
         for text in texts.all:
