@@ -109,9 +109,9 @@ def test_a_mistake_is_named_with_file_and_line(tmp_path, text, message):
         ),
         (
             "long_exercises.yaml",
-            "place is a multiple of <k>, subtract",
-            "place is even, subtract",
-            "the plan lacks the placeholder <k>",
+            'and add "<s>". Otherwise',
+            "and a mark. Otherwise",
+            "the plan lacks the placeholder <s>",
         ),
         ("long_exercises.yaml", "hold <k> litres", "hold some litres", "lacks the placeholder <k>"),
         ("long_word_problems.yaml", "At <e> coins each, they bring <i>", "They bring <z>", "unknown placeholder <z>"),

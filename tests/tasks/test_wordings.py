@@ -1,5 +1,6 @@
 """What holds of every generator with held-out wordings: seeds, splits, turns, and plain English."""
 
+import json
 import re
 from collections import Counter
 
@@ -82,6 +83,7 @@ def test_evidence_question_and_haystack_lie_as_they_should(task, split):
         start, stop = example.haystack
         assert example.question >= stop and all(start <= a < b <= stop for a, b in example.evidence)
         assert list(example.evidence) == sorted(set(example.evidence))
+        assert json.loads(json.dumps(example.metadata)) == example.metadata
         for a, b in example.evidence:
             assert re.fullmatch(r'["A-Z0-9].*[.?]', example.prompt[a:b]), example.prompt[a:b]
 

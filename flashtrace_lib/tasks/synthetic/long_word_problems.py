@@ -155,7 +155,7 @@ def _example(drawn: Drawn, rng: random.Random, id: str, split: str) -> Example:
 def _names(rng: random.Random, split: str) -> dict[str, str]:
     who = pick(rng, WORDS.first_names, split)
     other = pick(rng, [name for name in WORDS.first_names if name != who], split)
-    return {"who": who, "other": other, "things": rng.choice(WORDS.things)}
+    return {"who": str(who), "other": str(other), "things": str(rng.choice(WORDS.things))}
 
 
 def _irrelevant(rng: random.Random, split: str, used: set[int]) -> list[tuple[Text, int]]:

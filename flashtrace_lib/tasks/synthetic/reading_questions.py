@@ -98,7 +98,7 @@ def _values(rng: random.Random, split: str, numbers: tuple[int, int]) -> dict[st
         "town": towns, "did": deeds, "chose": choices, "colour": TEXTS.colours, "item": TEXTS.items,
         "things": WORDS.things, "place": TEXTS.places, "job": TEXTS.jobs, "day": TEXTS.days, "reason": TEXTS.reasons,
     }  # fmt: skip
-    values: dict[str, Any] = {"who": who, "other": other, "third": third, "a": a, "b": b}
+    values: dict[str, Any] = {"who": str(who), "other": str(other), "third": str(third), "a": a, "b": b}
     for name in PAIRS:
         one, two = lists[name] if name in ("town", "did", "chose") else rng.sample(lists[name], 2)
         values |= {name: str(one), f"other_{name}": str(two)}
@@ -106,7 +106,7 @@ def _values(rng: random.Random, split: str, numbers: tuple[int, int]) -> dict[st
     return values | {
         "do": str(TEXTS.deeds[deeds[0]]),
         "choose": str(TEXTS.choices[choices[0]]),
-        "older": who if a > b else other,
+        "older": values["who" if a > b else "other"],
         "yes_or_no": "yes" if true else "no",
         "asked_town": values["town" if true else "other_town"],
         "asked_colour": values["colour" if true else "other_colour"],
