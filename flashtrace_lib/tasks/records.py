@@ -17,7 +17,7 @@ from .scoring import contains
 
 Record = Mapping[str, Any]
 
-_BOX_REQUEST = "\n\nThink step by step and put the final answer into \\boxed{}."
+BOX_REQUEST = "\n\nThink step by step and put the final answer into \\boxed{}."
 _MARK = re.compile(r"<<[^>]*>>")  # GSM8K's calculator marks
 _TEXTS = ("question", "answer", "problem", "solution")  # fields that are text in every data set
 _QA = "Answer the question based on the given documents. Only give me the answer and do not output any other words."
@@ -70,7 +70,7 @@ def _boxed_example(task: str, id: str, record: Record, text: str, chain: str, an
         task=task,
         cell=task,
         prompt=text,  # the problem alone is I (appendix E.2)
-        request=_BOX_REQUEST,
+        request=BOX_REQUEST,
         answers=(answer,),
         # Where all of the problem is needed there is nothing for a ranking to find.
         evidence=_places(text, [passage for passage in record.get("evidence", ()) if passage != text], id),

@@ -5,14 +5,28 @@ from pathlib import Path
 
 import pytest
 
-from flashtrace_lib.tasks.synthetic import competition_math, exercises, multihop_texts, template_files, word_problems
+from flashtrace_lib.tasks.synthetic import (
+    competition_math,
+    documents_texts,
+    exercises,
+    long_exercises,
+    long_word_problems,
+    multihop_texts,
+    reading_texts,
+    template_files,
+    word_problems,
+)
 from flashtrace_lib.tasks.synthetic.template_files import check_placeholders, fill, read_templates, sentences
 
 FOLDER = Path(template_files.__file__).parent / "templates"
 READERS = {
     "competition_math.yaml": competition_math.read_texts,
+    "documents_qa.yaml": documents_texts.read_texts,
     "exercises.yaml": exercises.read_texts,
+    "long_exercises.yaml": long_exercises.read_texts,
+    "long_word_problems.yaml": long_word_problems.read_texts,
     "multihop_qa.yaml": multihop_texts.read_texts,
+    "reading_questions.yaml": reading_texts.read_texts,
     "word_problems.yaml": word_problems.read_texts,
 }
 
@@ -77,6 +91,43 @@ def test_a_mistake_is_named_with_file_and_line(tmp_path, text, message):
         ),
         ("competition_math.yaml", "  gcd:", "  lcm:", "unknown problem 'lcm'"),
         ("competition_math.yaml", "\\boxed{<x>}", "\\boxed{}", "lacks the placeholder <x>"),
+        ("documents_qa.yaml", "Born in <town> in <born>,", "Born in <town>,", "lacks the placeholder <born>"),
+        ("documents_qa.yaml", "<person> left home early", "<person> left <town>", "<town> must stand in the text once"),
+        (
+            "documents_qa.yaml",
+            "<person> left home early.",
+            "<person> left. It rained.",
+            "one sentence with a full stop",
+        ),
+        ("documents_qa.yaml", "Where was the <role> of <work> born?", "Where was he born?", "lacks the placeholder"),
+        ("documents_qa.yaml", "  river_letter:", "  lake_letter:", "unknown kind of question 'lake_letter'"),
+        (
+            "documents_qa.yaml",
+            "      - The life of <person> began in <town> in <born>.\n",
+            "",
+            "5 wordings for 'eval', at least 6",
+        ),
+        (
+            "long_exercises.yaml",
+            'and add "<s>". Otherwise',
+            "and a mark. Otherwise",
+            "the plan lacks the placeholder <s>",
+        ),
+        ("long_exercises.yaml", "hold <k> litres", "hold some litres", "lacks the placeholder <k>"),
+        ("long_word_problems.yaml", "At <e> coins each, they bring <i>", "They bring <z>", "unknown placeholder <z>"),
+        (
+            "long_word_problems.yaml",
+            "How many coins does the dealer pay?",
+            "What are <e> coins?",
+            "a question without a number",
+        ),
+        ("reading_questions.yaml", "coat, scarf", "anorak, scarf", "'anorak' must begin with a consonant"),
+        (
+            "reading_questions.yaml",
+            "In <town> lives <who>. In",
+            "Here lives <who>. In",
+            "no sentence before the question holds <town>",
+        ),
         ("exercises.yaml", "in the table of <k>", "in the table", "lacks the placeholder <k>"),
         ("exercises.yaml", "is-multiple:", "is-prime:", "unknown exercise 'is-prime'"),
         ("multihop_qa.yaml", "was <done> by <person>", "was <done>", "lacks the placeholder <person>"),

@@ -115,7 +115,7 @@ def exercise(rng: random.Random, split: str) -> dict[str, Any]:
         ),
         ".meta/example.py": solution,
         f"{module}.py": f"{signature}    pass\n",
-        f"{module}_test.py": _tests(slug, name, solution),
+        f"{module}_test.py": unit_test_file(slug, name, EXERCISES[slug].calls, solution),
     }
     return {
         "slug": slug,
@@ -126,13 +126,25 @@ def exercise(rng: random.Random, split: str) -> dict[str, Any]:
     }
 
 
-def _tests(slug: str, name: str, solution: str) -> str:
-    """Unit tests whose expected values are what our own solution returns."""
+def unit_test_file(slug: str, name: str, calls: Sequence[str], solution: str) -> str:
+    """Unit tests of a function, whose expected values are what our own solution returns.
+
+    Parameters
+    ----------
+    slug : str
+        Of the exercise; with underscores the module of the function.
+    name : str
+        Of the function.
+    calls : sequence of str
+        Arguments, a test for each.
+    solution : str
+        Source of the function.
+    """
     space: dict[str, Any] = {}
     exec(solution, space)  # noqa: S102 - text of this package, no input
     cases = [
         fill(_CASE, {"number": i, "name": name, "call": call, "expected": repr(eval(f"{name}({call})", space))})
-        for i, call in enumerate(EXERCISES[slug].calls)
+        for i, call in enumerate(calls)
     ]
     module, title = slug.replace("-", "_"), slug.title().replace("-", "")
     return fill(_TEST, {"module": module, "name": name, "title": title, "cases": "\n".join(cases)})

@@ -13,9 +13,9 @@ from typing import Any
 
 from ..scoring import contains
 from .multihop_texts import TEXTS
-from .splits import draw_in_split, pick, wording
+from .names import draw_new, draw_person, draw_title, draw_town
+from .splits import draw_in_split, wording
 from .template_files import check_names, fill, sentences
-from .wordlists import WORDS
 
 Values = dict[str, Any]
 
@@ -49,9 +49,9 @@ def draw_pair(rng: random.Random, split: str, taken: set[str]) -> Pair:
     """A work and a person whose names are not in ``taken``, to which they are added."""
     kind = rng.choice(sorted(TEXTS.works))
     texts = TEXTS.works[kind]
-    person = _new(lambda: f"{pick(rng, WORDS.first_names, split)} {pick(rng, WORDS.last_names, split)}", taken)
-    work = _new(lambda: draw_in_split(lambda: _title(rng), "work", split), taken)
-    town = _new(lambda: draw_in_split(lambda: _town(rng), "town", split), taken)
+    person = draw_new(lambda: draw_person(rng, split), taken)
+    work = draw_new(lambda: draw_title(rng, split), taken)
+    town = draw_new(lambda: draw_town(rng, split), taken)
     first, last = person.split()
     weeks = rng.randint(11, 40)
     born = draw_in_split(lambda: rng.randint(1850, 1980), "born", split)
@@ -64,22 +64,6 @@ def draw_pair(rng: random.Random, split: str, taken: set[str]) -> Pair:
     i, of_work = wording(rng, TEXTS.paragraphs.work, split)
     j, of_person = wording(rng, TEXTS.paragraphs.person, split)
     return Pair(values, (i, j), _paragraph(of_work, values), _paragraph(of_person, values))
-
-
-def _title(rng: random.Random) -> str:
-    return f"The {rng.choice(WORDS.adjectives)} {rng.choice(WORDS.nouns)}"
-
-
-def _town(rng: random.Random) -> str:
-    return rng.choice(WORDS.town_starts) + rng.choice(WORDS.town_ends)
-
-
-def _new(draw: Callable[[], str], taken: set[str]) -> str:
-    """Draw until the name is new, and take it."""
-    while (name := draw()) in taken:
-        pass
-    taken.add(name)
-    return name
 
 
 def _paragraph(text: str, values: Values) -> list[str]:

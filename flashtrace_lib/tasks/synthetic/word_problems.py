@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 import random
 from dataclasses import dataclass
 from typing import Any
 
+from .calculations import Problem, draw_numbers, solve
 from .splits import draw_in_split, pick, wording
 from .template_files import check_names, check_placeholders, fill, placeholders, read_templates, sentences
 from .wordlists import WORDS
 from .worked_arithmetic import worked
-
-_OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv}
-_LARGEST = 400  # results stay where a small model can compute them
-
-
-@dataclass(frozen=True)
-class Problem:
-    """The numbers of a problem.
-
-    Parameters
-    ----------
-    ranges : dict of str to (int, int)
-        Smallest and largest value of each number that the text gives.
-    steps : tuple of str
-        Calculations in order, such as ``"c = a + b"``; the last one gives the answer. Names are single letters.
-    """
-
-    ranges: dict[str, tuple[int, int]]
-    steps: tuple[str, ...]
-
 
 PROBLEMS: dict[str, Problem] = {
     "gather": Problem({"a": (5, 60), "b": (5, 39)}, ("c = a + b",)),
@@ -99,7 +79,7 @@ def word_problem(rng: random.Random, split: str) -> dict[str, Any]:
     """
     name = rng.choice(list(PROBLEMS))
     problem, texts = PROBLEMS[name], TEXTS.problems[name]
-    given = draw_in_split(lambda: _draw(rng, problem), name, split)
+    given = draw_in_split(lambda: draw_numbers(rng, problem), name, split)
     index, text = wording(rng, texts.wordings, split)
     who = pick(rng, WORDS.first_names, split)
     other = pick(rng, [n for n in WORDS.first_names if n != who], split)
@@ -110,7 +90,7 @@ def word_problem(rng: random.Random, split: str) -> dict[str, Any]:
     if rng.random() < 0.3:
         told.insert(rng.randrange(len(told)), fill(rng.choice(TEXTS.asides), names))
 
-    values = _solve(problem, given)
+    values = solve(problem, given)
     steps = zip(problem.steps, texts.solution, strict=True)
     lines = [fill(sentence, names | {step[0]: _calculation(step, values)}) for step, sentence in steps]
     answer = values[problem.steps[-1][0]]
@@ -121,28 +101,6 @@ def word_problem(rng: random.Random, split: str) -> dict[str, Any]:
         "template": f"{name}/{index}",
         "numbers": list(given.values()),
     }
-
-
-def _draw(rng: random.Random, problem: Problem) -> dict[str, int]:
-    """Numbers of which every calculation comes out."""
-    while True:
-        given = {name: rng.randint(*bounds) for name, bounds in problem.ranges.items()}
-        if _solve(problem, given) is not None:
-            return given
-
-
-def _solve(problem: Problem, given: dict[str, int]) -> dict[str, int] | None:
-    """Given numbers and results; None where a result is not whole, positive and small."""
-    values = dict(given)
-    for step in problem.steps:
-        result, _, left, sign, right = step.split()
-        a, b = values[left], values[right]
-        if sign == "/" and a % b:
-            return None
-        values[result] = _OPERATIONS[sign](a, b)
-        if not 0 < values[result] <= _LARGEST:
-            return None
-    return values
 
 
 def _calculation(step: str, values: dict[str, int]) -> str:
