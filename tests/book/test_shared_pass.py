@@ -6,6 +6,7 @@ import torch
 from flashtrace_book.experiments.better_plan import compared, settings
 from flashtrace_book.experiments.shared_pass import SharedPass, sharing
 from flashtrace_lib import FlashTrace
+from flashtrace_lib.evaluation.recorder import record_key
 from flashtrace_lib.kernel import capture as capture_module
 from flashtrace_lib.methods import flashtrace as module
 from tests.oracles.tiny import tiny_model, tiny_sample
@@ -36,6 +37,7 @@ def test_every_setting_gives_what_it_gives_alone_from_one_pass_a_sample(model, m
         assert passes == [sample.segments.generated]
         for name, method in shared.items():
             assert isinstance(method, SharedPass) and method.options() == methods[name].options()
+            assert record_key("m", "s", method, 20, "auto") == record_key("m", "s", methods[name], 20, "auto")
             torch.testing.assert_close(together[name].scores, alone[name].scores, rtol=1e-5, atol=1e-7)
             assert together[name].metadata == alone[name].metadata | {"mass": together[name].metadata["mass"]}
 

@@ -61,6 +61,10 @@ class SharedPass(FlashTrace):
         return self.last.get()
 
 
+# Stored under the same key: a result of the one is a result of the other.
+SharedPass.__qualname__ = FlashTrace.__qualname__
+
+
 def sharing(methods: Mapping[str, Method]) -> dict[str, Method]:
     """The methods, with one pass for all settings of FlashTrace among them; name and options stay theirs.
 
