@@ -1,9 +1,11 @@
 """The arithmetic of deletion curves is chosen once for an evaluation, and for all evaluations of one store."""
 
 import pytest
+import torch
 
+from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation import audit, evaluate
-from flashtrace_lib.metrics.deletion import Scorer
+from flashtrace_lib.metrics.deletion import Scorer, without_emulation
 from flashtrace_lib.store import Store
 from tests.oracles.embedding import CALLS, METHODS, Embedding
 from tests.oracles.tiny import tiny_model, tiny_sample
@@ -93,3 +95,26 @@ def test_an_audit_computes_curves_in_the_arithmetic_they_are_stored_in(bfloat16,
             checked = audit([Embedding()], samples, model, store, k=3, steps=4, scorer=again)
             gaps = checked[checked["quantity"] == "log_probs"]
             assert len(gaps) == 3 and checked["agrees"].all() and (gaps["difference"] < 1e-6).all()
+
+
+def test_a_bfloat16_that_the_cpu_would_emulate_gives_way_to_float32(monkeypatch):
+    model = tiny_model()
+    for native, expected in ((True, "bfloat16"), (False, "float32")):
+        monkeypatch.setattr("flashtrace_lib.metrics.deletion._native_bfloat16", lambda native=native: native)
+        assert without_emulation("bfloat16", model) == expected
+        assert without_emulation("float32", model) == "float32"
+        assert without_emulation("bfloat16", tiny_model(dtype=torch.bfloat16)) == "bfloat16"  # the model's own dtype
+
+
+def test_an_audit_computes_in_float32_what_the_cpu_would_emulate(tmp_path, monkeypatch):
+    monkeypatch.setattr("flashtrace_lib.metrics.deletion._native_bfloat16", lambda: True)
+    model, sample, store = tiny_model(), tiny_sample(), Store(tmp_path / "s")
+    methods = {"flashtrace": FlashTrace()}
+    evaluate(methods, [sample], model, store=store, metrics=("rise",), scorer=Scorer(model, dtype="bfloat16"))
+    seen = []
+    curve = Scorer.curve
+    monkeypatch.setattr(Scorer, "curve", lambda scorer, *args: seen.append(scorer.dtype) or curve(scorer, *args))
+    for native, expected in ((True, "bfloat16"), (False, "float32")):
+        monkeypatch.setattr("flashtrace_lib.metrics.deletion._native_bfloat16", lambda native=native: native)
+        audit(methods, [sample], model, store, k=1, scorer=Scorer(model, dtype="bfloat16"))
+        assert seen.pop() == expected

@@ -41,7 +41,7 @@ class TrainingConfig(Settings):
     weight_decay, clip : float
         AdamW's decay, and the largest norm of the gradient.
     bf16 : bool
-        Matrix products in bfloat16 (autocast); weights and optimiser stay float32.
+        Matrix products in bfloat16 (autocast), but for a CPU that would emulate it; weights and optimiser stay float32.
     weights, max_length, ramp, direct
         See `curriculum.Curriculum`.
     eval_every : int

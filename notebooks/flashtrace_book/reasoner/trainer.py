@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from flashtrace_lib.fingerprints import fingerprint, model_fingerprint
+from flashtrace_lib.metrics.deletion import without_emulation
 
 from . import adapter
 from .batches import Batch, TrainingExample, batches
@@ -133,7 +134,8 @@ class Trainer:
         eager = device.type == "cpu" and batch.input_ids.shape[1] <= EAGER_UP_TO
         self.model.set_attn_implementation("eager" if eager else self.attention)
         causal = self.peft_model.get_base_model()
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.config.bf16):
+        in_bf16 = self.config.bf16 and without_emulation("bfloat16", self.model) == "bfloat16"
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=in_bf16):
             hidden = causal.model(input_ids=batch.input_ids.to(device), use_cache=False).last_hidden_state  # [B, N, d]
             # Only where a response token is predicted: logits of all positions would take gigabytes.
             logits = causal.lm_head(hidden[batch.predicts.to(device)])  # [M, vocabulary]
