@@ -70,8 +70,8 @@ def audit(
         Columns ``sample, method, quantity, stored, recomputed, difference, agrees``. Of an array, ``stored`` and
         ``recomputed`` show the mean; ``difference`` is the largest gap between elements, relative to the largest
         recomputed magnitude (of a curve: to its range), and decides. Tolerance: 0.001 in float32, of scores 0.003; in
-        reduced precision 0.03, of likelihoods 0.05. Of a metric it is the difference itself: 0.005 in float32, 0.03 for RISE and MAS of a
-        curve in reduced precision.
+        reduced precision 0.03, of likelihoods 0.05. Of a metric it is the difference itself: 0.005 in float32, 0.03 for
+        RISE and MAS of a curve in reduced precision.
 
     Raises
     ------
