@@ -21,8 +21,6 @@ from .notebooks import find_notebooks, kernel_environment, notebook_dir
 from .profiles import Profile
 
 USED = "used.json"
-# Stores of a command, `experiments.better_flashtrace`, that no notebook reads: their records are never unused.
-OF_COMMANDS = ("better_flashtrace", "better_responses")
 Keys = dict[str, list[str]]  # name of a store -> keys, sorted
 
 
@@ -72,7 +70,7 @@ def used_keys(profile: str) -> dict[str, Keys]:
 
 
 def unused(profile: Profile, book: list[str] | None = None) -> Keys:
-    """Keys of the profile's stored records that no notebook used when it last ran, by store; ``OF_COMMANDS`` aside.
+    """Keys of the profile's stored records that no notebook used when it last ran, by store.
 
     Parameters
     ----------
@@ -99,7 +97,7 @@ def unused(profile: Profile, book: list[str] | None = None) -> Keys:
         for name, keys in stores.items():
             used.setdefault(name, set()).update(keys)
     unused_keys = {}
-    for name in [name for name in stored(profile.name) if name not in OF_COMMANDS]:
+    for name in stored(profile.name):
         keys = set(Store(paths.results_dir(profile.name) / name).records()["key"]) - used.get(name, set())
         if keys:
             unused_keys[name] = sorted(keys)

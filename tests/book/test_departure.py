@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from flashtrace_book.experiments.departure import departure
+from flashtrace_book.experiments.departure import departure, departure_table
 from flashtrace_lib.kernel.activations import Activations, LayerActivations
 from flashtrace_lib.kernel.capture import capture
 from flashtrace_lib.kernel.proximity import span_rollout
@@ -82,3 +82,19 @@ def test_the_example_of_two_tokens_that_is_worked_by_hand():
     found = departure(activations, weights, own, (1, 3))
     assert found.distance.item() == pytest.approx(3 / 4)
     assert found.terms[0].tolist() == pytest.approx([1 / 4, 1 / 2])  # layers 1 and 2: here the bound is reached
+
+
+def test_the_table_of_a_sample_has_a_row_for_each_span_that_hop_0_may_explain():
+    model, sample = tiny_model(), tiny_sample()
+    table = departure_table(model, sample).set_index("span")
+    assert list(table.index) == ["O", "T ∪ O"] and (table["distance"] <= table["bound"] + 1e-6).all()
+    start, stop = sample.segments.output
+    assert table.loc["O", "tokens"] == stop - start
+    activations = capture(model, sample.input_ids, (start, stop))
+    own = torch.ones(1, stop - start, dtype=torch.bool)
+    of_output = departure(activations, own.float(), own, (start, stop))
+    assert table.loc["O", "distance"] == pytest.approx(of_output.distance.item())
+    assert table.loc["O", "worst_layer"] == of_output.terms[0].argmax() + 1
+    size = sum(b - a for a, b in (sample.segments.reasoning, sample.segments.output))
+    assert table.loc["T ∪ O", "tokens"] == size  # nothing between T and O counts
+    assert list(departure_table(model, tiny_sample(reasoning=(9, 9)))["span"]) == ["O"]

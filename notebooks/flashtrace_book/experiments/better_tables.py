@@ -2,18 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pandas as pd
 
 from flashtrace_lib.evaluation.results_table import clusters
+from flashtrace_lib.tasks.responses import Collection
 
+from ..samples import count_table
 from ..statistics import against, mean_row
-from .better_plan import CANDIDATE, LABELS, PAPER, POOLED, PRIMARY
+from .better_plan import CANDIDATE, CELLS, LABELS, PAPER, POOLED, PRIMARY
 from .open_questions import HELD_OUT
 
 
 def _parts(frame: pd.DataFrame, by: str = "half") -> dict[str, pd.DataFrame]:
     """Rows of each half or group, and all."""
     return dict(iter(frame.groupby(by, sort=False))) | {POOLED: frame}
+
+
+def plan_counts(collections: Mapping[str, Collection]) -> pd.DataFrame:
+    """`samples.count_table` of the plan's cells, with the ``half`` and the ``group`` of each."""
+    table = count_table(collections)
+    for field in ("group", "half"):
+        table.insert(1, field, [getattr(CELLS[cell], field) for cell in table["cell"]])
+    return table
+
+
+def parts_table(
+    frame: pd.DataFrame, methods: Sequence[str], references: Sequence[str], metrics: Sequence[str]
+) -> pd.DataFrame:
+    """Some methods minus each of some references, in some metrics, over all samples of a frame.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``metric, minus, label, difference, low, high, n, better``.
+    """
+    part = frame[frame["metric"].isin(metrics)]
+    tables = [differences(part, reference).assign(minus=LABELS[reference]) for reference in references]
+    table = pd.concat(tables, ignore_index=True)
+    table = table[(table["half"] == POOLED) & table["method"].isin(methods)]
+    columns = ["metric", "minus", "label", "difference", "low", "high", "n", "better"]
+    return table.sort_values(["metric", "minus"], kind="stable")[columns].reset_index(drop=True)
 
 
 def differences(frame: pd.DataFrame, reference: str = PAPER, by: str = "half") -> pd.DataFrame:

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pandas as pd
 import torch
 
 from flashtrace_lib.kernel.activations import Activations
+from flashtrace_lib.kernel.capture import capture
 from flashtrace_lib.kernel.proximity import rollout_step
-from flashtrace_lib.sample import Span
+from flashtrace_lib.sample import Sample, Span
 
 
 @dataclass
@@ -76,3 +78,33 @@ def departure(activations: Activations, weights: torch.Tensor, own: torch.Tensor
         by_span, by_token = below, below_p[b:]
     apart[:, slice(*target)] += by_span - by_token
     return Departure(apart.abs().sum(-1), torch.stack(terms[::-1], -1))
+
+
+def departure_table(model: torch.nn.Module, sample: Sample) -> pd.DataFrame:
+    """The departure of the two spans that hop 0 may explain, every token of them weighing the same.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``span`` (O, and T ∪ O where there is reasoning), ``tokens``, ``distance``, ``bound``, and ``worst_layer``, the
+        layer, counted from 1, that adds most to the bound.
+    """
+    reasoning, output = sample.segments.reasoning, sample.segments.output
+    spans = {"O": [output]} | ({"T ∪ O": [reasoning, output]} if sample.segments.has_reasoning else {})
+    rows = []
+    for name, parts in spans.items():
+        first, last = parts[0][0], parts[-1][1]
+        own = torch.zeros(1, last - first, dtype=torch.bool)  # the marks between T and O belong to neither
+        for start, stop in parts:
+            own[0, start - first : stop - first] = True
+        found = departure(capture(model, sample.input_ids, (first, last)), own.float(), own, (first, last))
+        rows.append(
+            {
+                "span": name,
+                "tokens": int(own.sum()),
+                "distance": float(found.distance),
+                "bound": float(found.bound),
+                "worst_layer": int(found.terms[0].argmax()) + 1,
+            }
+        )
+    return pd.DataFrame(rows)

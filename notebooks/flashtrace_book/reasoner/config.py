@@ -42,7 +42,7 @@ class TrainingConfig(Settings):
         AdamW's decay, and the largest norm of the gradient.
     bf16 : bool
         Matrix products in bfloat16 (autocast), but for a CPU that would emulate it; weights and optimiser stay float32.
-    weights, max_length, ramp, direct
+    weights, max_length, ramp, direct, skew
         See `curriculum.Curriculum`.
     eval_every : int
         Steps between evaluations on held-out problems, 0 for none.
@@ -74,6 +74,7 @@ class TrainingConfig(Settings):
     max_length: int = field(default=1024, metadata={"least": SHORTEST})
     ramp: float = 0.5
     direct: float = 0.1
+    skew: float = field(default=2.0, metadata={"above": 0})
     eval_every: int = field(default=0, metadata={"least": 0})
     eval_tasks: tuple[str, ...] = field(
         default=("h4_c1", "h2_c3", "mq_q4", "mv_v4", "gsm8k", "morehopqa"), metadata={"may_be_empty": True}
@@ -96,7 +97,7 @@ class TrainingConfig(Settings):
 
     def curriculum(self) -> Curriculum:
         """The mixture of problems that these settings describe."""
-        return Curriculum(self.weights, self.max_length, self.ramp, self.direct)
+        return Curriculum(self.weights, self.max_length, self.ramp, self.direct, self.skew)
 
     def shaping(self) -> dict[str, Any]:
         """Settings that shape the result: a continued run must share them with the run that it continues."""

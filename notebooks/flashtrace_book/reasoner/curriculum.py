@@ -19,6 +19,8 @@ from flashtrace_lib.tasks.ruler import CELLS, ruler_examples
 from flashtrace_lib.tasks.ruler_problems import RulerCell
 from flashtrace_lib.tasks.synthetic.splits import check_split, in_split
 
+from .generators import GENERATORS
+
 EVAL_LENGTHS = (256, 512, 1024)
 LENGTH_GAP = 8
 SHORTEST = 128
@@ -33,7 +35,9 @@ DEFAULT_WEIGHTS: dict[str, float] = {
     "hotpotqa": 0.04,
     "exercism": 0.04,
 }
-TASKS = (*CELLS, *DATA_SETS)
+TASKS = (*CELLS, *DATA_SETS, *GENERATORS)
+FAMILIES = ("vt", "niah", *DATA_SETS, *(name for name, generator in GENERATORS.items() if generator.trains))
+_DOCUMENTS = (300, 1300)  # tokens of a prompt of many paragraphs
 
 
 def problems(
@@ -44,12 +48,13 @@ def problems(
     Parameters
     ----------
     task : str
-        A RULER cell (``"h2_c3"``, ``"mq_q4"``, …) or a synthetic task (``"gsm8k"``, …), one of `TASKS`.
+        A RULER cell (``"h2_c3"``, ``"mq_q4"``, …), a synthetic task (``"gsm8k"``, …) or a generator
+        (``"documents_qa"``, …), one of `TASKS`.
     split : {"train", "eval"}
     tokenizer : transformers.PreTrainedTokenizerBase, optional
-        Counts the tokens of RULER's prompts; the other tasks need none.
+        Counts the tokens of RULER's prompts and of ``documents_qa``'s; the other tasks need none.
     length : int
-        Tokens of a RULER prompt; ``"eval"`` allows `EVAL_LENGTHS`, ``"train"`` every length away from them.
+        Tokens of such a prompt; for RULER ``"eval"`` allows `EVAL_LENGTHS`, ``"train"`` every length away from them.
 
     Raises
     ------
@@ -59,6 +64,8 @@ def problems(
     check_split(split)
     if task in DATA_SETS:
         return synthetic_examples(task, n, seed, split)
+    if task in GENERATORS:
+        return GENERATORS[task].examples(n, seed, split, tokenizer, length)
     if task not in CELLS:
         raise ValueError(f"unknown task {task!r}: choose one of {', '.join(TASKS)}")
     return _ruler_problems(CELLS[task], n, seed, split, tokenizer, length)
@@ -83,30 +90,36 @@ class Curriculum:
     Parameters
     ----------
     weights : dict of str to float
-        Share of each family: ``vt``, ``niah`` and the synthetic tasks. Need not sum to 1.
+        Share of each family of `FAMILIES`. Need not sum to 1.
     max_length : int
-        Longest RULER prompt, tokens, reached at ``ramp`` of the training.
+        Longest prompt of RULER or of many paragraphs, tokens, reached at ``ramp`` of the training.
     ramp : float
         Share of the training over which lengths, hops and needles grow to their full range.
     direct : float
         Share of problems that are answered without reasoning.
+    skew : float
+        How much more often short prompts come than long ones: 1 spreads the logarithm of the length evenly, 2 draws
+        half of the prompts from its first quarter. A short problem teaches the same chain for fewer tokens.
     """
 
     weights: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))
     max_length: int = 1024
     ramp: float = 0.5
     direct: float = 0.1
+    skew: float = 2.0
 
     def __post_init__(self) -> None:
-        unknown = set(self.weights) - set(DEFAULT_WEIGHTS)
+        unknown = set(self.weights) - set(FAMILIES)
         if unknown:
-            raise ValueError(f"unknown family {', '.join(sorted(unknown))}: known are {', '.join(DEFAULT_WEIGHTS)}")
+            raise ValueError(f"unknown family {', '.join(sorted(unknown))}: known are {', '.join(FAMILIES)}")
         if not self.weights or min(self.weights.values()) < 0 or sum(self.weights.values()) <= 0:
             raise ValueError(f"weights must be >= 0 and not all 0, got {dict(self.weights)}")
         if self.max_length < SHORTEST:
             raise ValueError(f"max_length must be at least {SHORTEST} tokens, got {self.max_length}")
         if not 0 < self.ramp <= 1 or not 0 <= self.direct <= 1:
             raise ValueError(f"ramp must lie in (0, 1] and direct in [0, 1], got {self.ramp} and {self.direct}")
+        if self.skew <= 0:
+            raise ValueError(f"skew must be above 0, got {self.skew}")
 
     def draw(self, tokenizer: Any, key: str, progress: float) -> tuple[Example, str]:
         """Draw a problem and its mode, ``"thinking"`` or ``"direct"``.
@@ -127,10 +140,14 @@ class Curriculum:
         if family in DATA_SETS:
             return synthetic_examples(family, 1, seed, "train")[0], mode
         difficulty = min(1.0, progress / self.ramp)
+        if family in GENERATORS:
+            shortest, longest = _DOCUMENTS[0], max(_DOCUMENTS[0], min(_DOCUMENTS[1], self.max_length))
+            length = _skewed(rng, shortest, shortest + round(difficulty * (longest - shortest)), self.skew)
+            return GENERATORS[family].examples(1, seed, "train", tokenizer, length)[0], mode
         cell = _vt_cell(rng, difficulty) if family == "vt" else _niah_cell(rng, difficulty)
         longest = SHORTEST + 128 + round(difficulty * max(0, self.max_length - SHORTEST - 128))
         least = _least_length(cell)
-        length = _train_length(rng, least, max(least, min(longest, self.max_length)))
+        length = _train_length(rng, least, max(least, min(longest, self.max_length)), self.skew)
         return _ruler_problems(cell, 1, seed, "train", tokenizer, length)[0], mode
 
 
@@ -154,12 +171,14 @@ def _least_length(cell: RulerCell) -> int:
     return max(SHORTEST, 130 + 46 * cell.queries * cell.values)
 
 
-def _train_length(rng: random.Random, low: int, high: int) -> int:
-    """A random length from ``low`` to ``high``, mostly a short one, or the next above that is not evaluated.
+def _skewed(rng: random.Random, low: int, high: int, skew: float) -> int:
+    """A random length from ``low`` to ``high``; its logarithm is spread as ``Curriculum.skew`` says."""
+    return round(low * (high / low) ** (rng.random() ** skew))
 
-    A short problem teaches the same chain for a fraction of the tokens; some long ones are enough.
-    """
-    length = round(low * (high / low) ** (rng.random() ** 2))
+
+def _train_length(rng: random.Random, low: int, high: int, skew: float) -> int:
+    """A random length from ``low`` to ``high``, or the next above that is not evaluated."""
+    length = _skewed(rng, low, high, skew)
     while not _is_train_length(length):
         length += 1
     return length

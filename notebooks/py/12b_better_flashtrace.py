@@ -1,0 +1,203 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # A better FlashTrace
+#
+# > **Question.** `12_open_questions` changes one choice of the method at a time. Is there a setting that finds clearly more of
+# > the evidence than the paper's, on samples that it was not picked on?
+# >
+# > **Candidate.** The share of a state that came through the residual goes on to the layer below (`residual="propagated"`), and
+# > the first hop explains the reasoning and the output together (`first_hop="generation"`).
+# >
+# > **Answer.** The forest below: a row for each setting, filled marks where the interval leaves out zero. What is printed under
+# > it says how many samples it rests on.
+
+# %% tags=["parameters"]
+profile = "laptop"
+
+# %%
+from flashtrace_book.experiments import better_flashtrace, better_plan, better_tables
+from flashtrace_book.experiments.better_plan import CANDIDATE, LABELS, PAPER, PRIMARY
+from flashtrace_book.experiments.departure import departure_table
+from flashtrace_book.figures import question_plots, side_by_side, style
+from flashtrace_book.run import start
+from flashtrace_book.samples import all_samples
+from flashtrace_lib.evaluation import audit
+from flashtrace_lib.metrics.intervals import interval_text
+from flashtrace_lib.store import Store
+
+run = start(profile)
+plan = run.profile.better_flashtrace
+run.versions()
+
+# %%
+model, tokenizer = run.load_model()
+style.use_style()
+
+# %% [markdown]
+# ## What is changed
+#
+# The paper gives each layer a distribution over its sources and adds the layers up. With $u$ the weights of the span's rows,
+# $Y = \sum_i u_i x^{mid}_i$ the state of the span and $e$ the proximities of the sources to it,
+#
+# $$s_j = \frac{e_j}{\sum_k e_k + e_{res}}, \qquad r = \frac{e_{res}}{\sum_k e_k + e_{res}}, \qquad
+# \text{paper: } \mathrm{scores} = \sum_{l} s^{(l)}.$$
+#
+# There the share $r$ of the residual only divides: what a layer hands down unchanged is lost, and every layer starts again
+# from the same weights. **Propagated**, it goes on:
+#
+# $$a_j \mathrel{+}= M s_j \quad (j \notin S), \qquad u^{(l-1)}_i = M s_i + r\,u^{(l)}_i \quad (i \in S), \qquad
+# M = \sum_{i \in S} u^{(l)}_i .$$
+#
+# The sum of $a$ and $u$ stays 1 from the last layer to the first, and $a$ is the result. With one layer this is the paper's
+# distribution over what stands before the span.
+#
+# The second part is what the first hop explains. The paper starts from O and reaches I through T; here hop 0 starts from T ∪ O,
+# so that what the reasoning took from the input counts in full.
+# [The derivation](../docs/better_flashtrace.md) has the identities, a bound for what the division of a whole span
+# leaves out, a case in which that is not zero, and what is related: attention rollout, ALTI, DecompX, information flow routes.
+
+# %% [markdown]
+# ## The plan
+#
+# Written down before it was run. The candidate was found on samples of the *tuning* cells, so only the *held-out* ones judge
+# it: other cells, another haystack, another seed. The primary metric is the R-precision within the haystack, the question and
+# the instruction left out: how many of the $|G|$ highest ranked tokens are gold.
+
+# %%
+found = better_flashtrace.collections(run, model, tokenizer)
+counts = better_tables.plan_counts(found)
+samples = all_samples(found)
+run.table(counts, "better_samples", "Samples of the plan: right answers of the model")
+counts
+
+# %%
+frame = better_flashtrace.measure(run, model, tokenizer)
+n = {half: part["sample"].nunique() for half, part in frame.groupby("half")}
+print(f"{frame['method'].nunique()} settings and baselines, {frame['metric'].nunique()} metrics, samples: {n}")
+
+# %% [markdown]
+# ## Against the paper's setting
+
+# %%
+differences = better_tables.differences(frame)
+run.table(differences, "better_differences", "Every setting minus the paper's, on the same samples")
+fig = question_plots.forest_by_half(differences, PRIMARY, reference=LABELS[PAPER], title="R-precision in the haystack")
+run.figure(fig, "better_forest", "Settings of FlashTrace minus the paper's: R-precision in the haystack", n=len(samples))
+
+# %%
+fig = question_plots.forest_by_half(differences, "recovery", reference=LABELS[PAPER], title="Recovery at 10 %")
+run.figure(fig, "better_recovery", "Settings of FlashTrace minus the paper's: recovery", n=len(samples))
+
+# %%
+candidate = differences[(differences["method"] == CANDIDATE)]
+run.table(candidate, "better_candidate", "The candidate minus the paper's setting, by half")
+for row in candidate[candidate["metric"].isin([PRIMARY, "recovery", "auroc", "lds", "lds_output"])].itertuples():
+    print(f"{row.half:>8}, {row.metric:<20} {row.difference:+.3f} {interval_text(row.low, row.high)}, n = {row.n}")
+
+# %% [markdown]
+# **Which part carries over?** Each part alone, on the held-out cells, against the paper's setting and against IFR:
+
+# %%
+judged = frame[frame["half"] == better_tables.HELD_OUT]
+parts = (CANDIDATE, "propagated", "first_hop", better_plan.BEST)
+table = better_tables.parts_table(judged, parts, (PAPER, "ifr"), (PRIMARY, "recovery"))
+run.table(table, "better_parts", "The candidate's parts on the held-out cells, minus the paper's setting and minus IFR")
+table.round(3)
+
+# %% [markdown]
+# ## By kind of cell
+#
+# Where the reasoning names just the evidence, explaining T ∪ O helps; where it lists more than the evidence, as in chains that
+# run side by side, it spreads the mass over what does not matter.
+
+# %%
+groups = better_tables.differences(judged, by="group")
+groups = groups[groups["method"].isin(parts)]
+run.table(groups, "better_groups", "Settings minus the paper's by kind of held-out cell")
+groups[groups["metric"] == PRIMARY][["group", "label", "difference", "low", "high", "n"]].round(3)
+
+# %% [markdown]
+# ## Choices around the candidate
+#
+# One choice at a time. Does recursion still help, once the residual goes on and the first hop explains T as well? Do smoothing,
+# the sink or punctuation matter?
+
+# %%
+means = better_tables.means(frame)
+run.table(means, "better_means", "Mean of every setting by half")
+around = means[means["method"].str.startswith(CANDIDATE) & (means["half"] == better_plan.POOLED)]
+wide = around[around["metric"].isin([PRIMARY, "recovery", "auroc"])].pivot(index="label", columns="metric", values="mean")
+wide.sort_values(PRIMARY, ascending=False).round(3)
+
+# %% [markdown]
+# ## What the division of a whole span leaves out
+#
+# Exact is a row for each token; FlashTrace divides the span at once. The distance of the two distributions on one sample
+# (L1: 0 is equal, 2 is disjoint), and the bound that the derivation gives:
+
+# %%
+shortest = min(samples, key=lambda sample: (len(sample), sample.id))
+apart = departure_table(model, shortest)
+run.table(apart, "better_departure", "Distance of the span's division from the tokens', and its bound", n=1)
+apart.round(3)
+
+# %% [markdown]
+# ## Seen
+#
+# The held-out sample at the median of the gain, then the one with the greatest loss. Passages of evidence are named.
+
+# %%
+lost = better_tables.losses(judged if len(judged) else frame)
+by_id = {sample.id: sample for sample in samples}
+shown = {LABELS[PAPER]: better_plan.variants(tokenizer)[PAPER], "candidate": better_plan.variants(tokenizer)[CANDIDATE]}
+
+
+def both(sample):
+    return {name: method.attribute(model, sample) for name, method in shown.items()}
+
+
+middle = by_id[lost.iloc[len(lost) // 2]["sample"]]
+fig = side_by_side.on_input(middle, both(middle))
+run.figure(fig, "better_median", f"The same prompt under both settings: {middle.id}", n=1)
+
+# %%
+worst = by_id[lost.iloc[0]["sample"]]
+fig = side_by_side.on_input(worst, both(worst))
+run.figure(fig, "better_worst", f"Where the candidate loses most: {worst.id}", n=1)
+
+# %%
+run.table(lost, "better_losses", "The candidate and the paper's setting sample by sample, losses first")
+lost.head(6).round(3)
+
+# %% [markdown]
+# ## What it costs
+#
+# No further pass: both settings read the same captured pass, and the division of the next layer starts from other weights.
+# `04_efficiency` measures it beside the paper's.
+
+# %% [markdown]
+# ## Which to use when
+#
+# * **To find the evidence** in a long prompt: propagate the residual. That part holds on every kind of cell here.
+# * **First hop on T ∪ O** where the reasoning quotes what it uses and nothing else. Where it lists more, leave it on O.
+# * **To explain the likelihood of O alone**, nothing is gained: IFR and the mean over output tokens order the
+#   sentences as well or better (`lds_output` in the table, where it was measured).
+
+# %% [markdown]
+# ## Audit
+#
+# Stored results, chosen at random, are computed again from the model and must agree.
+
+# %% tags=["audit"]
+methods = {name: method for name, method in better_plan.variants(tokenizer).items() if name in (PAPER, CANDIDATE)}
+store = Store(run.store("better_flashtrace"))
+checked = audit(methods, [shortest], model, store, k=1, seed=run.profile.seed)
+assert checked["agrees"].all(), checked[~checked["agrees"]]
+print("all agree:", bool(checked["agrees"].all()))
