@@ -1,4 +1,4 @@
-"""Generated problems that belong to no data set of records, by name: what the training and its evaluation may ask for."""
+"""Generated problems that belong to no data set of records, by name: for training and its evaluation."""
 
 from __future__ import annotations
 
