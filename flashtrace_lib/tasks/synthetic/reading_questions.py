@@ -8,6 +8,7 @@ from typing import Any
 
 from ..example import Example
 from .names import draw_new, draw_town
+from .reading_examples import reading_example
 from .reading_texts import PAIRS, TEXTS, Form
 from .splits import draw_in_split, pick
 from .stratified import Drawn, draw_wording, numbered_examples
@@ -53,29 +54,15 @@ def _example(drawn: Drawn, rng: random.Random, id: str, split: str) -> Example:
     form = TEXTS.forms[drawn.kind]
     values = _values(rng, split, _AGES if drawn.kind == "older" else _NUMBERS)
     told, question = _asked(drawn.wording, form)
-    answer = fill(form.answer, values)
-    text, evidence = "", []
-    for sentence, gold in told:
-        start, filled = len(text), fill(sentence, values)
-        text += f"{filled} "
-        evidence += [(start, start + len(filled))] if gold else []
-    quoted = " ".join(text[slice(*span)] for span in evidence)
-    return Example(
-        id=id,
-        task="reading_questions",
-        cell="reading_questions",
-        prompt=text + fill(question, values),
-        answers=(answer,),
-        evidence=tuple(evidence),
-        question=len(text),
-        haystack=(0, len(text) - 1),
-        reasoning=f'The text says: "{quoted}" {fill(form.conclusion, values)}',
-        output=f"The answer is {answer}.",
-        scorer="qa_match",
-        metadata={
-            "template": drawn.label,
-            "facts": {name: values[name] for name in sorted(placeholders(drawn.wording + form.answer) | {*form.gold})},
-        },
+    facts = {name: values[name] for name in sorted(placeholders(drawn.wording + form.answer) | {*form.gold})}
+    return reading_example(
+        "reading_questions",
+        id,
+        [(fill(sentence, values), gold) for sentence, gold in told],
+        fill(question, values),
+        [fill(form.answer, values)],
+        fill(form.conclusion, values),
+        {"template": drawn.label, "facts": facts},
     )
 
 
