@@ -12,6 +12,7 @@ from flashtrace_lib.tasks.synthetic.long_exercises import long_exercises
 from flashtrace_lib.tasks.synthetic.long_word_problems import long_word_problems
 from flashtrace_lib.tasks.synthetic.plain_questions import plain_questions
 from flashtrace_lib.tasks.synthetic.reading_questions import reading_questions
+from flashtrace_lib.tasks.synthetic.reading_stories import reading_stories
 from flashtrace_lib.text.offsets import tokenise
 
 
@@ -57,5 +58,6 @@ GENERATORS: dict[str, Generator] = {
     "long_word_problems": Generator(long_word_problems),
     "long_exercises": Generator(long_exercises),
     "reading_questions": Generator(reading_questions),
+    "reading_stories": Generator(reading_stories),
     "plain_questions": Generator(_plain_questions, trains=False),
 }
