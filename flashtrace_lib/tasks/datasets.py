@@ -19,9 +19,11 @@ from .hotpotqa import TooLong, hotpotqa_at_length
 from .record_files import Record, read_records
 from .records import NoSuchSentence
 from .registry import TASKS, HubSet
+from .synthetic import by_task
 from .synthetic.splits import check_split
 
-SOURCES = ("standin", "folder", "hub")
+SOURCES = ("standin", "synthetic", "folder", "hub")
+REAL = ("folder", "hub")
 _POOL = 40  # further records of HotpotQA whose paragraphs fill long prompts: about 55,000 tokens
 _TOO_LONG, _FAULTY = "too long", "faulty"  # why a record of HotpotQA gives no example
 _ID = ("unique_id", "_id", "id", "slug")
@@ -38,8 +40,10 @@ def task_examples(
         Which data set.
     n : int or None
         Examples wanted; None for all there are (synthetic ones have no end: a number is needed).
-    source : {"standin", "folder", "hub"}
-        Synthetic records; a folder laid out as ``TASKS`` says; or the hub.
+    source : {"standin", "synthetic", "folder", "hub"}
+        Synthetic records of few templates; problems of `synthetic.by_task`, in many wordings and of hundreds of tokens
+        (records of few templates where no generator stands for the data set); a folder laid out as ``TASKS`` says; or
+        the hub.
     folder : path-like, optional
         The folder of ``source="folder"``. For ``"exercism"`` a clone of exercism/python will do as well.
     seed : int or None
@@ -57,19 +61,21 @@ def task_examples(
         If the kind or the source is unknown, a file is missing or malformed, or a record lacks a field.
     """
     _check(kind, source)
-    if source == "standin":
+    if source not in REAL:
         if n is None:
             raise ValueError("synthetic records have no end: say how many (n)")
-        return _synthetic(kind, n, 0 if seed is None else seed)
+        generated = source == "synthetic" and kind in by_task.GENERATORS
+        make = by_task.generated_examples if generated else synthetic_examples
+        return _synthetic(make, kind, n, 0 if seed is None else seed)
     where, records = hub_records(kind) if source == "hub" else folder_records(kind, folder)
     drawn = (_made(TASKS[kind].example, kind, records[i], i, where) for i in _order(len(records), seed))
     return _distinct(drawn, n)
 
 
-def _synthetic(kind: str, n: int, seed: int) -> list[Example]:
+def _synthetic(make: Callable[[str, int, int], list[Example]], kind: str, n: int, seed: int) -> list[Example]:
     """``n`` examples with different prompts: a template of few numbers is filled twice in the same way."""
     for drawn in (n, 2 * n, 4 * n, 8 * n):
-        found = _distinct(synthetic_examples(kind, drawn, seed), n)
+        found = _distinct(make(kind, drawn, seed), n)
         if len(found) == n:
             break
     return found
@@ -167,6 +173,8 @@ def documents_examples(
         As `task_examples`.
     """
     _check("hotpotqa", source)
+    if source == "synthetic":
+        return by_task.generated_documents(n, length, count, seed), {_TOO_LONG: 0}
     if source == "standin":
         where, records = "synthetic records", synthetic_records("hotpotqa", n + _POOL, seed)
     else:

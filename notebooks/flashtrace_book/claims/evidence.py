@@ -59,6 +59,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "appendix_m_paired": ("method", *PAIRED),  # other ways to aggregate the target minus the sum
     "questions_ranked": ("choice", *PAIRED),  # the other reading of an open choice minus the paper's
     "questions_best": PAIRED,  # FlashTrace.best() minus the paper's setting, on samples that did not choose it
+    "better_candidate": PAIRED,  # the candidate minus the paper's setting, on cells that it was not picked on
     "questions_causal": ("masked", "more", "more_low", "more_high", "n"),
 }
 

@@ -102,7 +102,7 @@ class ReasoningProfile(Settings, section="reasoning"):
 
     Parameters
     ----------
-    source : {"standin", "folder", "hub"}
+    source : {"standin", "synthetic", "folder", "hub"}
         Source of the records, see `tasks.datasets`.
     samples : int
         Correctly answered samples per task.
