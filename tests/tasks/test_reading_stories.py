@@ -153,7 +153,7 @@ def test_a_mistake_in_the_file_is_named_with_its_line(tmp_path, old, new, messag
             "unknown placeholder <fruits>",
         ),
         ("cat, dog, rabbit", "emu, dog, rabbit", "'a <pet>', but 'emu' begins with a vowel"),
-        ("  library_books:", "  laundry_mix:", "the held-out story 'laundry_mix' is one of training too"),
+        ("  rental_skis:", "  laundry_mix:", "the held-out story 'laundry_mix' is one of training too"),
         (
             "<n2_5> euros. A kilo of <vegetable> costs <n6_9>",
             "<n2_2> euros. A kilo of <vegetable> costs <n6_9>",
