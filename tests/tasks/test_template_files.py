@@ -13,6 +13,7 @@ from flashtrace_lib.tasks.synthetic import (
     long_word_problems,
     multihop_texts,
     reading_texts,
+    story_texts,
     template_files,
     word_problems,
 )
@@ -27,6 +28,7 @@ READERS = {
     "long_word_problems.yaml": long_word_problems.read_texts,
     "multihop_qa.yaml": multihop_texts.read_texts,
     "reading_questions.yaml": reading_texts.read_texts,
+    "reading_stories.yaml": story_texts.read_stories,
     "word_problems.yaml": word_problems.read_texts,
 }
 

@@ -4,5 +4,5 @@ Every record is drawn from a seed, every answer computed, every supporting passa
 ``templates``. `datasets.synthetic_records` draws them.
 
 Longer problems with held-out wordings come as examples: `documents_qa`, `long_word_problems`, `long_exercises`,
-`reading_questions`, each from the module of its name; `plain_questions` are written by hand.
+`reading_questions`, `reading_stories`, each from the module of its name; `plain_questions` are written by hand.
 """

@@ -139,7 +139,10 @@ def _check_story(story: Story, lists: Mapping[str, tuple[str, ...]], split: str)
         for side in range(SIDES):
             _check_question(line, side, sentences(choose(story.text, side)))
     draws = (list(draw) for draw in product(*map(options, numeric(names))) if len({*draw}) == len(draw))
-    if numeric(names) and len(list(islice((draw for draw in draws if in_split(f"{NUMBERS}|{draw}", split)), _DRAWS))) < _DRAWS:
+    if (
+        numeric(names)
+        and len(list(islice((draw for draw in draws if in_split(f"{NUMBERS}|{draw}", split)), _DRAWS))) < _DRAWS
+    ):
         raise ValueError(f"{story.text.where}: too few numbers are in split {split!r}; widen the range of one")
 
 
