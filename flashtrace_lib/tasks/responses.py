@@ -20,6 +20,7 @@ from ..store import Store
 from ..text.build_sample import build_sample
 from ..text.chat_template import render_prompt
 from .example import Example
+from .grounding import is_grounded, no_wording_too_often
 from .scoring import is_correct, score
 
 FALLBACKS = ("teacher-forced", "unfiltered", "none")
@@ -61,6 +62,7 @@ def collect(
     fallback: str = FORCED,
     filtered: bool = True,
     mode: str | None = None,
+    grounded: bool = False,
     progress: bool = True,
 ) -> Collection:
     """Let the model answer until ``n`` responses are finished and correct.
@@ -85,6 +87,10 @@ def collect(
         False keeps its first ``n`` finished responses, right or wrong, from the start (appendix K.1).
     mode : {"thinking", "direct"}, optional
         See `prompt_settings`.
+    grounded : bool
+        Keep a correct response only if its reasoning quotes or restates all of the evidence, and of one wording
+        (``metadata["template"]``) no more than a quarter of ``n``; ``counts`` then has ``ungrounded``: correct, and not
+        kept.
 
     Returns
     -------
@@ -95,6 +101,7 @@ def collect(
     counts: Counter[str] = Counter(tried=0, correct=0, incorrect=0, unfinished=0)
     correct: list[tuple[Example, list[int]]] = []
     finished: list[tuple[Example, list[int]]] = []
+    wording = (lambda pair: pair[0].metadata.get("template")) if grounded else lambda pair: None
     blocks = range(0, len(examples), batch_size)
     for start in tqdm(blocks, desc=f"generate {examples[0].cell}", leave=False, disable=None if progress else True):
         block = examples[start : start + batch_size]
@@ -102,13 +109,18 @@ def collect(
             verdict = _verdict(example, response, model, tokenizer)
             counts["tried"] += 1
             counts[verdict] += 1
-            correct += [(example, response)] if verdict == "correct" else []
+            text = tokenizer.decode(response, skip_special_tokens=True)
+            if verdict == "correct" and grounded and not is_grounded(example, text):
+                counts["ungrounded"] += 1
+            elif verdict == "correct":
+                correct.append((example, response))
             finished += [(example, response)] if verdict != "unfinished" else []
         hopeless = not correct and (fallback != UNFILTERED or len(finished) >= n)
-        if len(correct if filtered else finished) >= n or (filtered and hopeless):
+        kept = no_wording_too_often(correct, n, wording)
+        if len(kept if filtered else finished) >= n or (filtered and hopeless):
             break
-    if filtered and (2 * len(correct) >= n or fallback == NOTHING):
-        kind, chosen = GENERATED, correct[:n]
+    if filtered and (2 * len(kept) >= n or fallback == NOTHING):
+        kind, chosen = GENERATED, kept
     elif fallback == UNFILTERED or not filtered:
         kind, chosen = UNFILTERED, finished[:n]
     else:

@@ -110,6 +110,20 @@ def test_a_models_own_responses_right_or_wrong(answering, embedded):
         collect(EXAMPLES, *embedded, 3, fallback="both")
 
 
+def test_grounded_keeps_what_quotes_the_evidence_and_no_wording_too_often(answering, embedded):
+    def said(i, reasoning):
+        return f"<think>\n{reasoning}\n</think>\n\nThe code is 4127.<|im_end|>"
+
+    quoting = {i: said(i, f"The code of box {i} is 4127.") for i in (0, 1, 3, 4, 5)}
+    answering(quoting | {2: said(2, "I know it.")})
+    boxes = [replace(e, metadata={**e.metadata, "template": "a" if i < 4 else "b"}) for i, e in enumerate(EXAMPLES)]
+    found = collect(boxes, *embedded, 4, grounded=True, batch_size=6, progress=False)
+    assert [s.id for s in found.samples] == ["box-0", "box-4"]  # a quarter of four is one
+    assert found.counts == {"tried": 6, "correct": 6, "incorrect": 0, "unfinished": 0, "ungrounded": 1}
+    assert found.kind == GENERATED
+    assert len(collect(boxes, *embedded, 4, batch_size=6, progress=False).samples) == 4
+
+
 def test_without_a_filter_the_first_finished_responses_are_kept(answering, embedded):
     answering({0: "It is 1.<|im_end|>", 1: "It is", 2: "It is 4127.<|im_end|>", 3: "It is 4127.<|im_end|>"})
     found = collect(EXAMPLES, *embedded, 2, filtered=False, batch_size=2)

@@ -17,6 +17,7 @@ from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.datasets import documents_examples, task_examples
 from flashtrace_lib.tasks.responses import Collection
+from flashtrace_lib.tasks.synthetic import by_task
 from flashtrace_lib.text.offsets import tokenise
 from flashtrace_lib.text.sentences import question_in
 
@@ -53,7 +54,8 @@ def task_collection(run: Run, model: torch.nn.Module, tokenizer: Any, kind: str)
     examples = task_examples(kind, settings.max_tries, **_source(run, kind))
     if kind == "exercism":  # a solution that differs from the reference can be correct
         examples = [replace(example, scorer="unit_tests") for example in examples]
-    options = {"max_new_tokens": settings.max_new_tokens, "fallback": settings.fallback}
+    grounded = settings.source == "synthetic" and kind in by_task.GENERATORS
+    options = {"max_new_tokens": settings.max_new_tokens, "fallback": settings.fallback, "grounded": grounded}
     store = f"{kind}_responses"
     return _checked(collect_stored(run, store, examples, model, tokenizer, settings.samples, **options), kind)
 
@@ -97,7 +99,13 @@ def hotpotqa_collection(
         examples = [replace(example, cell=f"hotpotqa_{length}") for example in examples]
     n = settings.samples if length is None else settings.long_samples
     fallback = run.profile.reasoning.fallback
-    options = {"max_new_tokens": settings.max_new_tokens, "fallback": fallback, "filtered": filtered}
+    grounded = filtered and run.profile.reasoning.source == "synthetic"
+    options = {
+        "max_new_tokens": settings.max_new_tokens,
+        "fallback": fallback,
+        "filtered": filtered,
+        "grounded": grounded,
+    }
     collection = collect_stored(run, "hotpotqa_responses", examples, model, tokenizer, n, **options)
     return _checked(replace(collection, counts={**collection.counts, **refused}), "HotpotQA")
 
