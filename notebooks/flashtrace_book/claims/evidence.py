@@ -60,6 +60,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "questions_ranked": ("choice", *PAIRED),  # the other reading of an open choice minus the paper's
     "questions_best": PAIRED,  # FlashTrace.best() minus the paper's setting, on samples that did not choose it
     "better_candidate": PAIRED,  # the candidate minus the paper's setting, on cells that it was not picked on
+    "better_second": PAIRED,  # the same of the second candidate
     "questions_causal": ("masked", "more", "more_low", "more_high", "n"),
 }
 

@@ -44,12 +44,12 @@ from .better_plan import (
     PAPER,
     PRIMARY,
     RANKING,
-    SEEDS,
     compared,
     main_methods,
     settings,
 )
 from .better_tables import differences, readable
+from .open_questions import HELD_OUT
 from .shared_pass import sharing
 
 _LENGTHS = {"gsm8k": PROBLEM["math"], "morehopqa": PROBLEM["morehopqa"]}  # of I, tokens
@@ -62,7 +62,7 @@ _BY_TOKEN = 2.5  # passes of a variant with a row for each token of T and O; mea
 def cell_examples(run: Run, name: str, tokenizer: Any, plan: BetterProfile) -> list[Example]:
     """Problems of a cell of `better_plan.CELLS`, at most ``plan.tries``, under the cell's own name."""
     cell = CELLS[name]
-    seed = run.profile.seed + SEEDS[cell.half]
+    seed = run.profile.seed + (plan.held_out_seed if cell.half == HELD_OUT else 0)
     if cell.source in RULER_CELLS:
         how = {"haystack": cell.haystack, "one_shot": False, "keep": held_out(run)}
         examples = ruler_examples(cell.source, plan.length, tokenizer, plan.tries, seed=seed, **how)

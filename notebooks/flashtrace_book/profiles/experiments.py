@@ -214,6 +214,9 @@ class BetterProfile(Settings, section="better_flashtrace"):
         Settings and baselines, keys of ``better_plan.LABELS``. Default: all of them. Random is always among them.
     length : int
         Of the prompts of RULER and HotpotQA, tokens.
+    held_out_seed : int
+        Of the held-out cells, on top of the profile's seed, which the tuning cells have alone. Seed 1 was looked at when
+        the second candidate was chosen.
     samples, tries : int
         Right answers wanted of a cell, and problems that are tried for them.
     mask_samples, masks : int
@@ -231,6 +234,7 @@ class BetterProfile(Settings, section="better_flashtrace"):
     cells: tuple[str, ...] | None = None
     methods: tuple[str, ...] | None = None
     length: int = 1024
+    held_out_seed: int = 2
     samples: int = 8
     tries: int = 30
     mask_samples: int = field(default=4, metadata={"least": 0})
