@@ -37,7 +37,10 @@ def tokenizer():
 
 def test_the_plan_is_about_what_there_is(tokenizer):
     assert {cell.half for cell in bp.CELLS.values()} == {TUNING, HELD_OUT}
-    assert BetterProfile().held_out_seed not in (0, 1)  # the seeds of what was looked at before each candidate was chosen
+    assert BetterProfile().held_out_seed not in (
+        0,
+        1,
+    )  # the seeds of what was looked at before each candidate was chosen
     for cell in bp.CELLS.values():
         assert cell.source in RULER_CELLS or synthetic_examples(cell.source, 1)
     assert {*bp.RANKING, *bp.MASKED, *bp.DROPPED} <= set(METRICS) and bp.PRIMARY in bp.RANKING
