@@ -42,7 +42,7 @@ def is_grounded(example: Example, response: str) -> bool:
 
 
 def no_wording_too_often(items: Iterable[T], n: int, wording: Callable[[T], str | None]) -> list[T]:
-    """The first ``n`` items of which no wording has more than a quarter, rounded up; without one an item counts alone."""
+    """The first ``n`` items, of any wording at most a quarter of ``n``, rounded up; None is no wording."""
     most, taken, kept = math.ceil(n / 4), Counter(), []
     for item in items:
         name = wording(item)

@@ -8,10 +8,10 @@ metric of recovery among others. The candidate was picked there. So the first fo
 say; the samples of all others are drawn with another seed, mq_q4 and mv_v4 among them, whose kind was seen and whose
 samples were not.
 
-What the first draw of the held-out cells showed (seed 1, eleven samples of profile laptop): a first hop over T ∪ O loses
-where the reasoning lists more than the evidence, the propagated residual alone never does, and smoothing adds most to it. So
-there is a second candidate, the residual propagated and scores smoothed over five tokens. It was chosen on those
-samples, and a further seed judges it (``held_out_seed`` of the profile).
+What the first draw of the held-out cells showed (seed 1, eleven samples of profile laptop): a first hop over T ∪ O
+loses where the reasoning lists more than the evidence, the propagated residual alone never does, and smoothing adds
+most to it. So there is a second candidate: the residual propagated, scores smoothed over five tokens. It was chosen on
+those samples, and a further seed judges it (``held_out_seed`` of the profile).
 """
 
 from __future__ import annotations

@@ -215,8 +215,8 @@ class BetterProfile(Settings, section="better_flashtrace"):
     length : int
         Of the prompts of RULER and HotpotQA, tokens.
     held_out_seed : int
-        Of the held-out cells, on top of the profile's seed, which the tuning cells have alone. Seed 1 was looked at when
-        the second candidate was chosen.
+        Of the held-out cells, on top of the profile's seed, which the tuning cells have alone. Seed 1 was looked at
+        when the second candidate was chosen.
     samples, tries : int
         Right answers wanted of a cell, and problems that are tried for them.
     mask_samples, masks : int
