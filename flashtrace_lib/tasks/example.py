@@ -35,7 +35,7 @@ class Example:
     answer_prefix : str
         Words that the benchmark puts into the model's mouth before the answer; may be empty.
     reasoning, output : str
-        The true chain and the true final sentence, for teacher forcing.
+        The reference reasoning and the reference final sentence, for teacher forcing.
     scorer : str
         Name of the scoring function in ``tasks.scoring``.
     files : dict of str to str

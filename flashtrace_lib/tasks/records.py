@@ -1,4 +1,4 @@
-r"""Records of the reasoning tasks, real or written, as examples: prompt, true chain, true answer, evidence.
+r"""Records of the reasoning tasks, real or written, as examples: prompt, reference reasoning and answer, evidence.
 
 One function a data set, from the schema in which it is published. Whatever a record cannot give (a chain, marked
 evidence) stays empty. A record of ours may bring ``evidence``: passages of its text.

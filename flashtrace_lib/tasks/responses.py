@@ -41,7 +41,7 @@ class Collection:
     counts : dict of str to int
         ``tried``, ``correct``, ``incorrect``, ``unfinished`` (no end token within the limit).
     kind : {"generated", "teacher-forced", "unfiltered"}
-        The model's own correct responses; the true chains, put into its mouth (‡); or its own finished responses,
+        The model's own correct responses; the reference reasoning, teacher-forced (‡); or its own finished responses,
         right or wrong (§).
     """
 
@@ -81,8 +81,8 @@ def collect(
     batch_size : int
         Examples answered together: one block.
     fallback : {"teacher-forced", "unfiltered", "none"}
-        The true chains and answers of the first ``n`` examples, read by the model as if it had written them; its own
-        first ``n`` finished responses, right or wrong; or nothing more than what was kept.
+        The reference reasoning and answers of the first ``n`` examples, read by the model as if it had written them; its
+        own first ``n`` finished responses, right or wrong; or nothing more than what was kept.
     filtered : bool
         False keeps its first ``n`` finished responses, right or wrong, from the start (appendix K.1).
     mode : {"thinking", "direct"}, optional
@@ -131,7 +131,7 @@ def collect(
 
 
 def true_response(example: Example) -> str:
-    """The true chain between thinking marks, then the true answer; ValueError where the task has none."""
+    """The reference reasoning between thinking marks, then the true answer; ValueError where the task has none."""
     if not example.output:
         raise ValueError(f"example {example.id} has no true answer to teacher-force")
     return f"<think>\n{example.reasoning}\n</think>\n\n{example.output}" if example.reasoning else example.output

@@ -76,7 +76,7 @@ def ruler_examples(
     -------
     list of Example
         ``evidence`` are the needle sentences (NIAH) or the statements of the queried chain (VT); ``reasoning``
-        is the true chain, a line each; the metadata tell what was drawn and measured.
+        is the reference reasoning, a line each; the metadata tell what was drawn and measured.
 
     Raises
     ------

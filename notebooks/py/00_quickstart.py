@@ -115,7 +115,7 @@ print(page.name, stored.name, "| sentences to choose from:", len(t.targets))
 print(*reliability.measured(run.profile.name), sep="\n")
 
 # %% [markdown]
-# So where a ranking is no better than one by lot, its heatmap shows where the model's states come from and no more:
+# So where a ranking is no better than a random one, its heatmap shows where the model's states come from and no more:
 # deleting the strong words would not change the answer more than deleting others.
 
 # %% [markdown]

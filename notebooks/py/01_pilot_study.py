@@ -173,7 +173,7 @@ for row in change[change["metric"] == "recovery"].itertuples():
 # %% [markdown]
 # ## Audit
 #
-# Stored results, chosen at random, are computed again from nothing and must agree.
+# Stored results, chosen at random, are computed again from scratch and must agree.
 
 # %% tags=["audit"]
 checked = audit(methods, samples, model, store, k=2, seed=run.profile.seed, steps=run.profile.steps)

@@ -121,7 +121,7 @@ print("highest input tokens after three hops:", [sample.tokens[start + int(i)] f
 # ## Over many samples
 #
 # The same on every RULER sample, each with the reasoning that the model wrote before a correct answer. A cell in which
-# it fails has the true chain instead, teacher-forced; the table counts what was tried, kept and dropped.
+# it fails has the reference reasoning instead, teacher-forced; the table counts what was tried, kept and dropped.
 
 # %%
 collections = ruler_collections(run, model, tokenizer)
@@ -199,7 +199,7 @@ for row in recovered[recovered["K"] > 0].itertuples():
 # %% [markdown]
 # ## Audit
 #
-# Stored attributions, chosen at random, are computed again from nothing and must agree.
+# Stored attributions, chosen at random, are computed again from scratch and must agree.
 
 # %% tags=["audit"]
 checked = audit(methods, samples, model, store, k=2, seed=run.profile.seed, steps=run.profile.steps)

@@ -17,7 +17,7 @@
 # values), four for chains of assignments (`h4 c1`: four hops, one chain; `h2 c3`: two hops, three chains). The last cell is
 # HotpotQA in RULER's form: a question over two paragraphs that stand among others, as many as the length allows. Its
 # evidence is the sentences that support the answer; the profile `paper` takes their whole paragraphs, which is the paper's
-# definition (appendix E.1). In profiles without real records its records are stand-ins of our own.
+# definition (appendix E.1). In profiles without real records its records are synthetic.
 #
 # The benchmark puts a solved example of about 500 tokens in front of each chain of assignments. At the lengths of the
 # profiles `smoke`, `laptop` and `full` it would leave little or no room for the haystack, so they go without it
@@ -62,7 +62,7 @@ style.use_style()
 #
 # The model answers every prompt itself, greedily. A sample is kept when the response came to its end and holds every
 # value asked for (appendix E.4). Where the model fails a cell — none right among the first ten, or fewer than half of
-# the samples wanted among all that were tried — the true chain of steps and the true answer are put into its mouth
+# the samples wanted among all that were tried — the reference reasoning and answer are teacher-forced
 # (*teacher-forced*). These cells are marked ‡ wherever they appear: there the attribution explains why the model
 # would give an answer that it did not find by itself. On real records the model's own responses stand in, right or wrong (§).
 
@@ -180,7 +180,7 @@ run.figure(fig, "ruler_metrics", "Every metric on RULER, all cells together", n=
 # %% [markdown]
 # ## Better than chance?
 #
-# *Random* ranks the tokens by lot, *position* by how late they stand; neither looks at the model. A method that does not
+# *Random* ranks the tokens at random, *position* by how late they stand; neither looks at the model. A method that does not
 # beat them on the same samples has told nothing. *Last token* and *mean pooling* are FlashTrace with a simpler target
 # (appendix M.1).
 
@@ -247,7 +247,7 @@ print("flagged samples:", flags.to_dict(), "of", frame["sample"].nunique())
 # %% [markdown]
 # ## Audit
 #
-# A few stored results, chosen at random, are computed again from nothing and must agree.
+# A few stored results, chosen at random, are computed again from scratch and must agree.
 
 # %% tags=["audit"]
 checked = audit(methods, samples, model, store, k=2, seed=run.profile.seed, steps=run.profile.steps, scorer=scorer)

@@ -14,7 +14,7 @@
 #
 # **Which data set?** The paper's text says MATH. The traces published with it are 100 problems of GSM8K, and the RISE
 # and MAS computed from them are the numbers of its MATH row. So its numbers stand beside GSM8K here, and MATH-500 is
-# reported as well. Both in this profile's source: records of the published sets, or stand-ins of our own in the same
+# reported as well. Both in this profile's source: records of the published sets, or synthetic ones in the same
 # schema (integer arithmetic); in the word problems the sentences that the calculation needs are known.
 #
 # $\mathbf I$ is the problem alone (appendix E.2). The words behind it that ask for a box are context, as the template is.
@@ -48,7 +48,7 @@ style.use_style()
 # ## The samples
 #
 # The model answers by itself, greedily; only right answers are kept (appendix E.4). Where it is right too rarely, ‡ marks
-# true chains that were put into its mouth, § its own responses, right or wrong.
+# teacher-forced reference reasoning, § its own responses, right or wrong.
 
 # %%
 cells = {kind: reasoning_tasks.task_collection(run, model, tokenizer, kind) for kind in ("gsm8k", "math500")}
@@ -174,14 +174,14 @@ print("flagged samples:", int(flags[flags["metric"] == "rise"].groupby("cell")["
 # %% [markdown]
 # What differs: the model has 135 million parameters and was taught to write one line a step, so that its reasoning repeats
 # every number it needs (lengths in the table of samples; the paper's traces have a median of 188 tokens of reasoning); in
-# the profiles without real records the problems are stand-ins of some thirty tokens, most of which the calculation needs, so
+# the profiles without real records the problems are synthetic, of some thirty tokens, most of which the calculation needs, so
 # that a step of masking is a token or two and there is little to tell apart; and the paper's reasoning was written by a larger
 # model than the one that is explained.
 
 # %% [markdown]
 # ## Audit
 #
-# Stored results, chosen at random, are computed again from nothing and must agree.
+# Stored results, chosen at random, are computed again from scratch and must agree.
 
 # %% tags=["audit"]
 checked = audit(methods, samples, model, store, k=2, seed=run.profile.seed, steps=run.profile.steps, scorer=scorer)

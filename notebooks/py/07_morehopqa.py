@@ -44,7 +44,7 @@ style.use_style()
 # %% [markdown]
 # ## The samples
 #
-# Answered by the model, greedily; only right answers are kept (appendix E.4). ‡ marks true chains where the model is right
+# Answered by the model, greedily; only right answers are kept (appendix E.4). ‡ marks reference reasoning where the model is right
 # too rarely, § its own responses, right or wrong.
 
 # %%
@@ -182,7 +182,7 @@ for metric in ("rise", "mas"):
           f"difference {row['difference']:+.3f} {interval_text(row['low'], row['high'])}")
 
 # %% [markdown]
-# **In the default profile no method beats a ranking by lot**, and most find less of the evidence than chance does.
+# **In the default profile no method beats a random ranking**, and most find less of the evidence than chance does.
 # Two things come together. The attributions look at the question (the table above): $\mathbf O$ rests on it and on what
 # $\mathbf T$ has copied, and of the paragraphs little is needed again once it is copied. RISE and MAS, as the paper defines them,
 # follow the likelihood of the *whole* response, and this response begins by quoting the paragraphs: it loses most when their
@@ -196,7 +196,7 @@ for metric in ("rise", "mas"):
 # %% [markdown]
 # ## Audit
 #
-# Stored results, chosen at random, are computed again from nothing and must agree.
+# Stored results, chosen at random, are computed again from scratch and must agree.
 
 # %% tags=["audit"]
 checked = audit(methods, samples, model, store, k=2, seed=run.profile.seed, steps=run.profile.steps, scorer=scorer)

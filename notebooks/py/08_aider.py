@@ -135,7 +135,7 @@ for second in ("ifr_last_line", "ifr", "random"):
 # %% [markdown]
 # ## Audit
 #
-# Stored results, chosen at random, are computed again from nothing and must agree.
+# Stored results, chosen at random, are computed again from scratch and must agree.
 
 # %% tags=["audit"]
 checked = audit(methods, samples, model, store, k=2, seed=run.profile.seed, steps=run.profile.steps, scorer=scorer)

@@ -94,7 +94,7 @@ print(f"{type(model).__name__}: {config.num_hidden_layers} layers, {config.num_a
 
 # %% [markdown]
 # The same problems, answered by this model, greedily. Only right answers are kept, as in `05_ruler`. Where it is right too
-# rarely, the true chain of steps and the true answer are put into its mouth (‡): there an attribution explains why the model
+# rarely, the reference reasoning and answer are teacher-forced (‡): there an attribution explains why the model
 # *would* give that answer. § marks its own responses, right or wrong. A model without thinking marks gets the first words of the
 # answer from the benchmark, and then there is no reasoning to recurse through; FlashTrace is a single hop there.
 
@@ -219,7 +219,7 @@ print("cells that are not the model's own right answers:", ", ".join(forced) or 
 # * **The second model of the default profile is no second family.** It shares its architecture, its tokenizer and most of its
 #   weights with the first. Agreement between the two says that an adapter does not change the order of the methods, no more.
 #   Gemma-3, or the profile `paper`, asks the paper's question.
-# * **It is seldom right** (the counts stand above). Where its answers are put into its mouth, a method explains an answer that the
+# * **It is seldom right** (the counts stand above). Where its answers are teacher-forced, a method explains an answer that the
 #   model finds unlikely; and where it is right it answers at once, so that there is no reasoning to recurse through.
 # * **Few and short samples**: two a cell in prompts of 256 tokens, and five problems of some thirty tokens. The paper has a
 #   hundred of 1024 tokens.
@@ -228,7 +228,7 @@ print("cells that are not the model's own right answers:", ", ".join(forced) or 
 # %% [markdown]
 # ## Audit
 #
-# A few stored results of the second model, chosen at random, are computed again from nothing and must agree.
+# A few stored results of the second model, chosen at random, are computed again from scratch and must agree.
 
 # %% tags=["audit"]
 checked = audit(methods, samples, model, store, k=2, seed=run.profile.seed, steps=run.profile.steps, scorer=scorer)

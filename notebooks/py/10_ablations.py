@@ -153,7 +153,7 @@ for row in first_step.itertuples():
 # **On MoreHopQA no depth can be distinguished from another**; on RULER each further hop recovers a little more, the first one most. What
 # differs from the paper: the reasoning is short and quotes what it
 # uses, so that there is little between the quotation and its source for a second or third hop to cross; and on MoreHopQA most
-# methods do not beat a ranking by lot here (`07_morehopqa`), so that a difference between depths is one between rankings that
+# methods do not beat a random ranking here (`07_morehopqa`), so that a difference between depths is one between rankings that
 # say little. RULER, where hop 0 finds part of the evidence, is the better test of depth in this profile.
 
 # %% [markdown]
@@ -221,7 +221,7 @@ for method in means.index:
 # %% [markdown]
 # What differs: the model is small and seldom right here (the table of samples says how often), its responses quote the
 # documents before they answer, and in the default profile the contexts are shorter than the paper's and the documents are
-# stand-ins.
+# synthetic problems.
 
 # %% [markdown]
 # ## The last token, or the whole span (Table 10)
@@ -450,7 +450,7 @@ for label, names in kinds.items():
 # %% [markdown]
 # ## Audit
 #
-# Stored results, chosen at random, are computed again from nothing and must agree.
+# Stored results, chosen at random, are computed again from scratch and must agree.
 
 # %% tags=["audit"]
 shortest = min(few, key=len)

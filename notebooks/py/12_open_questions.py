@@ -194,7 +194,7 @@ for row in verdict.itertuples():
 # ## One causal check
 #
 # What the attribution ranks first, the answer should depend on. The sentence of the input with the highest mean score is masked
-# and the model answers again, from the prompt on; beside it a sentence drawn by lot, and the lowest. Does the answer change?
+# and the model answers again, from the prompt on; beside it a sentence drawn at random, and the lowest. Does the answer change?
 # The question is left out of the ranking: without it any answer may change, and it is often ranked first. What masking it does
 # stands beside the others. The difference of two paired shares has an interval that agrees with McNemar's exact test, whose p
 # stands in the table: of six answers, two that change one way alone show nothing (p = 0.5).
@@ -241,7 +241,7 @@ print(f"the top sentence holds evidence in {top['evidence']:.0%} of the samples"
 # %% [markdown]
 # ## Audit
 #
-# Stored results, chosen at random, are computed again from nothing and must agree.
+# Stored results, chosen at random, are computed again from scratch and must agree.
 
 # %% tags=["audit"]
 cheap = {name: method for name, method in methods.items() if name in ("flashtrace", "sink", "residual", "raw_hops")}

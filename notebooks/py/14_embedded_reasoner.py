@@ -48,7 +48,7 @@ style.use_style()
 # %% [markdown]
 # ## What it is taught
 #
-# Ten families of problems, each with the true chain between thinking marks. A chain names the evidence line by line
+# Ten families of problems, each with the reference reasoning between thinking marks. A chain names the evidence line by line
 # and carries its state along (*yes*, *no*), so that every step can be copied or looked up in what stands before it.
 # One problem in ten is asked in direct mode: `/no_think` at the end of the user's turn, and the answer alone.
 
@@ -125,7 +125,7 @@ end.groupby(["task", "split"])["loss"].mean().unstack().dropna().round(3)
 # Whatever rests on these tasks rests on the responses that are correct; how many that were is counted beside it.
 
 # %% [markdown]
-# ## From nothing
+# ## From scratch
 #
 # The same code, on the profile's training configuration, from a fresh adapter. Two steps show that training runs; they
 # do not teach anything.

@@ -32,9 +32,9 @@ def test_a_ranking_against_one_by_lot(folder, better, word):
     write(folder, "ruler_against_random", row, row | {"metric": "recovery", "difference": 0.05}, mas)
     write(folder, "math_against_random", PAIRED | {"method": "ifr"})
     assert measured("laptop") == [
-        f"RULER and HotpotQA: deleting its top words hurts the answer {word} than deleting by lot "
+        f"RULER and HotpotQA: deleting its top words hurts the answer {word} than deleting at random "
         "(RISE -0.10 [-0.14, -0.06], n = 22).",
-        f"RULER and HotpotQA: its top tenth holds {word} of the evidence than a tenth by lot "
+        f"RULER and HotpotQA: its top tenth holds {word} of the evidence than a random tenth "
         "(recovery +0.05 [-0.14, -0.06], n = 22).",
     ]
 

@@ -48,7 +48,7 @@ def against_random(evidence: Evidence, table: str, metrics: Sequence[str]) -> li
         _require_ruler_cells(evidence)
     findings = [evidence.difference(metric, table, method="flashtrace", metric=metric) for metric in metrics]
     return [
-        f if f.name == "recovery" else Finding(f"{f.name}, turned round", -f.value, -f.high, -f.low, f.n)
+        f if f.name == "recovery" else Finding(f"{f.name}, sign-flipped", -f.value, -f.high, -f.low, f.n)
         for f in findings
     ]
 
@@ -219,7 +219,7 @@ def other_readings(evidence: Evidence) -> list[Finding]:
 def causal_effect(evidence: Evidence) -> list[Finding]:
     """Share of answers that change without the top sentence minus the share without a random one."""
     row = evidence.row("questions_causal", masked="random")
-    name = "answers changed, the top sentence's share minus that of one by lot"
+    name = "answers changed, the top sentence's share minus that of a random one"
     return [Finding(name, *(float(row[c]) for c in ("more", "more_low", "more_high")), int(row["n"]))]
 
 

@@ -45,12 +45,12 @@ def _against_random(profile: str, method: str) -> Iterator[str]:
 
 def _deletion(row: tuple, verdict: str) -> str:
     change = _change(row.difference, row.low, row.high, row.n)
-    return f"deleting its top words hurts the answer {verdict} than deleting by lot (RISE {change})."
+    return f"deleting its top words hurts the answer {verdict} than deleting at random (RISE {change})."
 
 
 def _recovery(row: tuple, verdict: str) -> str:
     change = _change(row.difference, row.low, row.high, row.n)
-    return f"its top tenth holds {verdict} of the evidence than a tenth by lot (recovery {change})."
+    return f"its top tenth holds {verdict} of the evidence than a random tenth (recovery {change})."
 
 
 def _of_hops(profile: str, method: str) -> Iterator[str]:
@@ -91,7 +91,7 @@ def _causal(profile: str, method: str) -> Iterator[str]:
         top, random = rows["top"], rows["random"]
         yield (
             f"Without the sentence ranked first, the question aside, {top.changed:.0%} of the answers change, without "
-            f"one drawn by lot {random.changed:.0%} (difference {100 * random.more:+.0f} points "
+            f"a random one {random.changed:.0%} (difference {100 * random.more:+.0f} points "
             f"{interval_text(100 * random.more_low, 100 * random.more_high, '.0f')}, n = {top.n})."
         )
 
