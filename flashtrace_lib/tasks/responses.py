@@ -81,8 +81,8 @@ def collect(
     batch_size : int
         Examples answered together: one block.
     fallback : {"teacher-forced", "unfiltered", "none"}
-        The reference reasoning and answers of the first ``n`` examples, read by the model as if it had written them; its
-        own first ``n`` finished responses, right or wrong; or nothing more than what was kept.
+        The reference reasoning and answers of the first ``n`` examples, read by the model as if it had written them;
+        its own first ``n`` finished responses, right or wrong; or nothing more than what was kept.
     filtered : bool
         False keeps its first ``n`` finished responses, right or wrong, from the start (appendix K.1).
     mode : {"thinking", "direct"}, optional
