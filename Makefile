@@ -82,6 +82,7 @@ lab: $(STAMP)  ## the notebooks in JupyterLab
 wheel: $(STAMP)  ## the library as a wheel, in build/wheel
 	rm -rf build/lib build/bdist.* build/wheel
 	$(PY) -m pip wheel --no-deps --wheel-dir build/wheel .
+	rm -rf build/lib build/bdist.*
 
 # In an environment of its own. The tests of the pins and of stored outputs are about other versions.
 next:  ## the fast tests with the newest transformers and torch, whatever is pinned
