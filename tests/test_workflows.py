@@ -60,6 +60,8 @@ def test_rights_are_few_and_runs_end(path):
     assert set(workflow(path)["concurrency"]) == {"group", "cancel-in-progress"}
     assert all(0 < job["timeout-minutes"] < 360 for job in jobs(path))  # a job that GitHub ends saves nothing
     assert all(re.fullmatch(r"actions/[\w/-]+@v\d+", step["uses"]) for step in steps(path) if "uses" in step)
+    checkouts = [step["with"] for step in steps(path) if step.get("uses", "").startswith("actions/checkout@")]
+    assert all(options == {"persist-credentials": False} for options in checkouts)
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"run:.*\$\{\{", text)  # nothing from outside is pasted into a shell
 
