@@ -29,11 +29,38 @@ def root() -> Path:
     for folder in (Path(__file__).resolve().parent.parent, here, *here.parents):
         if (folder / "pyproject.toml").is_file() and (folder / _MARKER).is_file():
             return folder
-    raise ValueError(f"no checkout of the book found around {here}: run inside a clone, or set FLASHTRACE_ROOT to one")
+    raise ValueError(
+        "this needs the book (notebooks, stored results), which no installed package carries; "
+        f"no checkout of the book found around {here}: run inside a clone, or set FLASHTRACE_ROOT to one"
+    )
+
+
+def data_folder(name: str) -> Path:
+    """Where the files of ``data/NAME`` stand that the library reads: in an installed wheel, else in the checkout.
+
+    ``FLASHTRACE_ROOT`` goes before both.
+
+    Raises
+    ------
+    ValueError
+        If the package was installed without them and there is no checkout.
+    """
+    carried = Path(__file__).resolve().parent / "data" / name  # a wheel's copy, made by setup.py; no checkout has one
+    if carried.is_dir() and not os.environ.get("FLASHTRACE_ROOT"):
+        return carried
+    return root() / "data" / name
 
 
 def build_root() -> Path:
-    """Root of what is neither committed nor worth keeping: executed notebooks, HTML."""
+    """Root of what is neither committed nor worth keeping: executed notebooks, HTML, converted models.
+
+    ``FLASHTRACE_BUILD_DIR``, else ``build`` in the checkout, else, for an installed wheel, the user's cache.
+    """
+    if not os.environ.get("FLASHTRACE_BUILD_DIR"):
+        try:
+            root()
+        except ValueError:
+            return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flashtrace"
     return path_from_environment("FLASHTRACE_BUILD_DIR", "build")
 
 

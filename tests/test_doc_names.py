@@ -41,7 +41,6 @@ INVENTED = [
     "`evaluate(methods, samples, model, dream=store)`",
     '`base="dreams"`',
     "`a b c`",
-    "[dreams](notebooks/17_dreams.ipynb)",
     "```sh\nmake book    # all\nmake dreams  # none\n```",
     "```sh\ncd x && make dreams\n```",
     "```python\nfrom flashtrace_lib import dream\n```",
@@ -54,7 +53,7 @@ REAL = """
 `python -m flashtrace_lib bench --sizes 256+94`, `METHODS`, `Method`, `responses.collect`, `05_ruler`, `ifr.py`,
 `methods/__init__.py`, `figures/<profile>/`, `figures/real`, `build/html`, `table1_ruler`, `pilot_modes`, `laptop`,
 `evaluate(methods, samples, model, store=store, executor=4)`, `targets="token"`, `FlashTrace(hops=2)`,
-`Segments.labels`, `_attribute(model, sample) -> Attribution`, [here](README.md#profiles), [there](https://x.org),
+`Segments.labels`, `_attribute(model, sample) -> Attribution`,
 `pip install -e ".[cluster]"`, `<think>…</think>`.
 
 ```python

@@ -1,13 +1,18 @@
 """The environment is written down twice; both must say the same, and it must be the one the tests run in."""
 
 import importlib.metadata
+import inspect
+import os
 import re
+import subprocess
+import sys
 import tomllib
 
 import pytest
 import yaml
 
 import flashtrace_lib
+from flashtrace_book.claims import badges
 from tests.environment import ROOT
 
 PIN = re.compile(r"([A-Za-z0-9_.-]+)==([A-Za-z0-9_.+!-]+)")
@@ -53,10 +58,36 @@ def test_the_tests_have_what_an_extra_has(extra):
     assert wanted and wanted <= project_pins(extras=("dev",)).items()
 
 
-def test_environment_yml_asks_for_python_311():
+def test_environment_yml_asks_for_the_python_of_the_stored_results():
     assert environment()["channels"] == ["conda-forge"]
     assert "python=3.11" in environment()["dependencies"]
-    assert pyproject()["requires-python"] == ">=3.11,<3.12"
+
+
+def test_one_range_of_pythons_everywhere():
+    assert pyproject()["requires-python"] == ">=3.11,<3.14"
+    assert "not (3, 11) <= sys.version_info[:2] <= (3, 13)" in (ROOT / "scripts" / "make_venv.sh").read_text()
+    assert 'badge("python", "3.11 to 3.13")' in inspect.getsource(badges)
+    assert ">python: 3.11 to 3.13<" in (ROOT / "figures" / "badges" / "python.svg").read_text()
+    lint = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]
+    assert lint["target-version"] == "py311"  # the oldest
+
+
+@pytest.mark.parametrize("minor", [10, 11, 12, 13, 14])
+def test_make_env_takes_these_pythons_alone(tmp_path, minor):
+    """An interpreter that says it is of another version, and makes no more than the folder."""
+    fake = tmp_path / "python"
+    code = f"import sys; sys.version_info = (3, {minor}, 0)"
+    fake.write_text(
+        f'#!/bin/sh\nif [ "$1" = -c ]; then exec "{sys.executable}" -S -c "{code}; $2"; fi\n'
+        '[ "$2" = venv ] && mkdir -p "$3"\n'
+    )
+    fake.chmod(0o755)
+    script = ["bash", str(ROOT / "scripts" / "make_venv.sh"), str(tmp_path / "venv")]
+    done = subprocess.run(script, env={**os.environ, "PYTHON": str(fake)}, capture_output=True, text=True)
+    if 11 <= minor <= 13:
+        assert done.returncode == 0 and (tmp_path / "venv").is_dir(), done.stderr
+    else:
+        assert done.returncode == 1 and f"no Python 3.11, 3.12 or 3.13 found at {fake}" in done.stderr
 
 
 def test_packages_without_dependencies_are_pinned_there_only():

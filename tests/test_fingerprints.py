@@ -1,7 +1,9 @@
 """Fingerprints see what shapes a result, and only that."""
 
+import ast
 import copy
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -141,3 +143,19 @@ def test_code_fingerprint_ignores_docstrings_and_comments(tmp_path, monkeypatch)
     (tmp_path / "words.yaml").write_text("words: [two]")
     assert len({one, with_words, key("def f(x): return x")}) == 3
     code_fingerprint.cache_clear()
+
+
+DUMPED = (  # by ast.dump of Python 3.11
+    "Module(body=[FunctionDef(name='f', args=arguments(posonlyargs=[], args=[], kwonlyargs=[arg(arg='x')], "
+    "kw_defaults=[None], defaults=[]), body=[Return(value=JoinedStr(values=[FormattedValue(value=Name(id='x', "
+    "ctx=Load()), conversion=-1, format_spec=JoinedStr(values=[Constant(value='>'), "
+    "FormattedValue(value=Constant(value=8), conversion=-1)]))]))], decorator_list=[]), ClassDef(name='A', bases=[], "
+    "keywords=[], body=[Pass()], decorator_list=[])], type_ignores=[])"
+)
+
+
+def test_the_hash_of_code_is_that_of_every_python():
+    source = 'def f(*, x):\n    return f"{x:>{8}}"\n\n\nclass A:\n    pass\n'
+    assert fingerprints.dump_code(ast.parse(source)) == DUMPED
+    if sys.version_info < (3, 12):
+        assert ast.dump(ast.parse(source)) == DUMPED

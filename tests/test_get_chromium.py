@@ -7,7 +7,7 @@ import tarfile
 import brotli
 import pytest
 
-from scripts import get_chromium
+from scripts import get_chromium, npm_package
 
 
 def tar(files, mode="w"):
@@ -45,7 +45,7 @@ def test_a_named_browser_wins(monkeypatch):
 
 def test_the_unpacked_browser_starts_with_its_own_libraries_and_fonts(bare, package, monkeypatch):
     assert get_chromium.chromium_path() is None
-    monkeypatch.setattr(get_chromium, "fetch", lambda: package)
+    monkeypatch.setattr(get_chromium, "fetch", lambda url, sha512: package)
     assert get_chromium.main() == 0
     launcher = get_chromium.chromium_path()
     folder = bare / "flashtrace" / f"chromium-{get_chromium.VERSION}"
@@ -60,7 +60,7 @@ def test_the_unpacked_browser_starts_with_its_own_libraries_and_fonts(bare, pack
 
 
 def test_another_package_is_refused_and_nothing_fails(bare, package, monkeypatch, capsys):
-    monkeypatch.setattr(get_chromium.urllib.request, "urlopen", lambda url, timeout: io.BytesIO(package))
+    monkeypatch.setattr(npm_package.urllib.request, "urlopen", lambda url, timeout: io.BytesIO(package))
     assert get_chromium.main() == 0
     assert "does not have the pinned hash" in capsys.readouterr().err
     assert get_chromium.chromium_path() is None and not list(bare.iterdir())

@@ -9,7 +9,7 @@ from copy import deepcopy
 from functools import cache, lru_cache
 from pathlib import Path
 
-from ..fingerprints import DOCUMENTED, fingerprint
+from ..fingerprints import DOCUMENTED, dump_code, fingerprint
 
 _PACKAGE = __name__.partition(".")[0]
 Place = tuple[str, str]  # module, name in it
@@ -139,7 +139,7 @@ class _WithoutImports(ast.NodeTransformer):
 
 
 def _dump(node: ast.stmt) -> str:
-    return ast.dump(_WithoutImports().visit(deepcopy(node)))
+    return dump_code(_WithoutImports().visit(deepcopy(node)))
 
 
 def _bound(node: ast.stmt) -> Iterator[str]:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..attribution import Attribution, Method
-from ..files import read_json, root
+from ..files import data_folder, read_json
 from ..kernel.capture import capture
 from ..kernel.decomposition import check_decomposition
 from ..kernel.fused_attention import choose
@@ -154,9 +154,9 @@ def _fitting(weights: list[list[float]] | None, attention: list[torch.Tensor]) -
 
 
 def committed() -> list[Path]:
-    """Files of weights that come with the book; none where the library is installed without its checkout."""
+    """Files of weights that come with the library; none where it was installed without them."""
     try:
-        return sorted((root() / "data" / "at2").glob("*.json"))
+        return sorted(data_folder("at2").glob("*.json"))
     except ValueError:
         return []
 

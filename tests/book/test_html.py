@@ -18,8 +18,8 @@ from tests.support.browser import browser, browser_page  # noqa: F401 - fixtures
 from tests.support.page_checks import contrast, math, missing_images, open_page, overflow, set_dark
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
-PAGES = ["index", "api", "data/adapter/README", "figures/claims", "search", "genindex"]
-PAGES += [f"notebooks/{name}" for name in NOTEBOOKS]
+PAGES = ["index", "api", "data/adapter/README", "docs/platforms", "docs/completeness", "figures/claims", "search"]
+PAGES += ["genindex"] + [f"notebooks/{name}" for name in NOTEBOOKS]
 
 
 @pytest.fixture(scope="module")

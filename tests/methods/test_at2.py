@@ -135,9 +135,9 @@ def test_weights_of_another_shape_and_an_unknown_target_are_refused(tmp_path):
         head_attention(model, tiny_sample(), "reasoning")
 
 
-def test_without_a_checkout_nothing_is_committed(monkeypatch):
-    def nowhere():
+def test_installed_without_its_files_nothing_is_committed(monkeypatch):
+    def nowhere(name):
         raise ValueError("no checkout")
 
-    monkeypatch.setattr(module, "root", nowhere)
+    monkeypatch.setattr(module, "data_folder", nowhere)
     assert module.committed() == [] and AT2().options()["weights"] is None

@@ -26,14 +26,15 @@ needs_gemma = pytest.mark.skipif(not INSTALLED, reason='the extra is not install
 def test_the_extra_is_named_with_its_licence_where_it_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("FLASHTRACE_BUILD_DIR", str(tmp_path))
     monkeypatch.setattr(gguf, "PACKAGE", "no_such_package_anywhere")
-    with pytest.raises(ValueError, match=r'Gemma terms of use \(https://.*pip install -e "\.\[gemma\]"'):
+    said = rf'Gemma terms of use \(https://.*pip install -e "\.\[gemma\]".*`pip install {gguf.REQUIREMENT}`'
+    with pytest.raises(ValueError, match=said):
         load_model("gemma3-270m")
 
 
 def test_nobody_gets_it_without_asking():
     extras = tomllib.loads((files.root() / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     pins = extras.pop("gemma")
-    assert [pin.partition("==")[0].replace("-", "_") for pin in pins] == [gguf.PACKAGE]
+    assert pins == [gguf.REQUIREMENT] and gguf.REQUIREMENT.partition("==")[0].replace("-", "_") == gguf.PACKAGE
     assert not any("gemma" in pin for others in extras.values() for pin in others)
 
 

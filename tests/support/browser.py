@@ -12,7 +12,9 @@ def browser():
     """Chromium, started once a module: Playwright's event loop must not run while nbval's kernels do."""
     path = chromium_path()
     if path is None:
-        pytest.skip("no Chromium: install one, name one in FLASHTRACE_CHROMIUM, or run scripts/get_chromium.py")
+        pytest.skip(
+            "no Chromium: install one, name one in FLASHTRACE_CHROMIUM, or run `python -m scripts.get_chromium`"
+        )
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

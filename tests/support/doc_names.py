@@ -1,6 +1,6 @@
 """Which names in a text of the documentation exist: ``problems(text)`` lists those that do not.
 
-Looked at are links, what stands between back-ticks, and the blocks of code: Python names with their keywords, commands
+Looked at is what stands between back-ticks, and the blocks of code: Python names with their keywords, commands
 with their options, make targets, files, notebooks, figures and tables.
 """
 
@@ -87,8 +87,6 @@ def problems(text: str) -> list[str]:
         found += _code(block) if language == "python" else []
         found += [problem for line in lines if language == "sh" for problem in _commands(line)]
     prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
-    for link in re.findall(r"\]\(([^)#]+)[^)]*\)", prose):
-        found += [] if "://" in link or (ROOT / link).exists() else [f"link to {link}"]
     for span in re.findall(r"(?<!`)(`{1,2})(?!`)(.+?)\1", prose):
         found += _span(span[1].strip())
     made |= set(re.findall(r"--(?:prompt|response|html|json) ([\w.]+)", text))  # files of the reader

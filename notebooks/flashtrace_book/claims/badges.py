@@ -51,7 +51,7 @@ def claim_badges(judged: Iterable[dict[str, Any]]) -> dict[str, str]:
 
 def write(judged: Iterable[dict[str, Any]]) -> Saved:
     """Write the badges under ``badges/`` in the root of the figures."""
-    drawn = {"python": badge("python", "3.11"), "licence": badge("code", "MIT"), **claim_badges(judged)}
+    drawn = {"python": badge("python", "3.11 to 3.13"), "licence": badge("code", "MIT"), **claim_badges(judged)}
     saved = Saved(paths.figures_root() / "badges" / f"{name}.svg" for name in drawn)
     for path, svg in zip(saved, drawn.values(), strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)

