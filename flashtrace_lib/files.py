@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -37,6 +38,28 @@ def build_root() -> Path:
     return path_from_environment("FLASHTRACE_BUILD_DIR", "build")
 
 
+def models_root() -> Path:
+    """Root of converted models: ``FLASHTRACE_MODELS_DIR``, else ``models`` under `build_root`.
+
+    Outside a checkout it is the user's cache folder, so that a model is fetched once and not for every folder.
+    """
+    named = os.environ.get("FLASHTRACE_MODELS_DIR")
+    if named:
+        return in_checkout(named)
+    try:
+        return build_root() / "models"
+    except ValueError:  # the library installed without its book
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "flashtrace" / "models"
+
+
+@contextmanager
+def locked(path: Path | str, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Hold the lock of a file, which is made where it is missing; the kernel drops it when its holder dies."""
+    with open(path, "w") as file:
+        fcntl.flock(file, kind)
+        yield
+
+
 @contextmanager
 def atomic_path(path: Path | str) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that takes its place when the block ends without an error.
@@ -63,6 +86,24 @@ def _flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def place_folder(made: Path, folder: Path, proof: str) -> None:
+    """Move a finished folder to its place, its content on the disk first, unless another process was faster.
+
+    Raises
+    ------
+    OSError
+        If it cannot be moved, and the folder in its place does not hold the file ``proof``.
+    """
+    for path in made.iterdir():
+        _flush(path)
+    try:
+        made.rename(folder)
+    except OSError:
+        if not (folder / proof).is_file():
+            raise
+    _flush(folder.parent)
 
 
 def write_text(path: Path | str, text: str) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import importlib
 import logging
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 
 import torch
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from .. import files
 
@@ -45,14 +46,14 @@ def gemma_folder() -> Path:
     """Folder with the model and its tokenizer, made at the first call out of the installed packages.
 
     Reading the file takes a minute, since its vocabulary has 262,144 entries; reading the folder, 1.1 GB under
-    ``build/``, takes seconds.
+    `files.models_root`, takes seconds.
 
     Raises
     ------
     ValueError
         If the packages are not installed (the message says how to opt in), or do not hold the file that is expected.
     """
-    folder = files.build_root() / "models" / NAME
+    folder = files.models_root() / NAME
     if not (folder / "config.json").is_file():
         try:
             package = importlib.import_module(PACKAGE)
@@ -68,26 +69,29 @@ def gemma_folder() -> Path:
                 raise ValueError(
                     f"package {PACKAGE} holds a file with SHA-256 {found}, not {SHA256}: install 1.0.0 of it"
                 )
-            _place(_converted(gguf), folder)
+            files.place_folder(save_beside(gguf, *_read(gguf)), folder, "config.json")
     return folder
 
 
-def _converted(gguf: Path) -> Path:
-    """Model and tokenizer of the file as a folder of plain float32 weights beside it."""
+def _read(gguf: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     from transformers import Gemma3ForCausalLM, GemmaTokenizer  # here: every import of the library would pay for it
 
-    model = Gemma3ForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    return read_gguf(gguf, Gemma3ForCausalLM, GemmaTokenizer)
+
+
+def read_gguf(
+    gguf: Path, model_class: type = AutoModelForCausalLM, tokenizer_class: type = AutoTokenizer
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Model and tokenizer of a GGUF file, its weights as plain float32."""
+    model = model_class.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     forget_quantisation(model)
-    tokenizer = GemmaTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    return model, tokenizer_class.from_pretrained(gguf.parent, gguf_file=gguf.name)
+
+
+def save_beside(gguf: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
+    """Save both as a folder beside the file they were read from; what an interrupted run left there goes first."""
+    folder = gguf.parent / "converted"
+    rmtree(folder, ignore_errors=True)
     for part in (model, tokenizer):
-        part.save_pretrained(gguf.parent / "converted")
-    return gguf.parent / "converted"
-
-
-def _place(made: Path, folder: Path) -> None:
-    """Move a finished folder to its place, unless another process was faster."""
-    try:
-        made.rename(folder)
-    except OSError:
-        if not (folder / "config.json").is_file():
-            raise
+        part.save_pretrained(folder)
+    return folder
