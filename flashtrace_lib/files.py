@@ -38,18 +38,21 @@ def build_root() -> Path:
     return path_from_environment("FLASHTRACE_BUILD_DIR", "build")
 
 
-def models_root() -> Path:
-    """Root of converted models: ``FLASHTRACE_MODELS_DIR``, else ``models`` under `build_root`.
+def cache_root() -> Path:
+    """Folder of what can be made again and is worth keeping between runs, such as converted weights: the user's.
 
-    Outside a checkout it is the user's cache folder, so that a model is fetched once and not for every folder.
+    ``FLASHTRACE_CACHE``, else ``$XDG_CACHE_HOME/flashtrace``, else ``~/.cache/flashtrace``. It may not exist yet.
+
+    Raises
+    ------
+    RuntimeError
+        If none of them is set and the user has no home folder.
     """
-    named = os.environ.get("FLASHTRACE_MODELS_DIR")
+    named = os.environ.get("FLASHTRACE_CACHE")
     if named:
-        return in_checkout(named)
-    try:
-        return build_root() / "models"
-    except ValueError:  # the library installed without its book
-        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "flashtrace" / "models"
+        return Path(named).expanduser().absolute()
+    above = os.environ.get("XDG_CACHE_HOME")
+    return (Path(above) if above else Path.home() / ".cache") / "flashtrace"
 
 
 @contextmanager

