@@ -299,10 +299,10 @@ def test_the_real_model_adds_up_answers_and_is_explained_by_the_oracle_s_scores(
     assert qwen.SHA256 in (qwen.cached_folder() / "NOTICE").read_text()
     model, tokenizer = load_model("qwen")
     assert sum(parameter.numel() for parameter in model.parameters()) == 630_167_424
-    assert max(float(layer.self_attn.v_proj.bias.abs().max()) for layer in model.model.layers) > 0.1
+    assert max(float(layer.self_attn.v_proj.bias.detach().abs().max()) for layer in model.model.layers) > 0.1
     ids = torch.tensor(tokenizer("The cat sat on the mat.").input_ids)
     assert max(decomposition_gaps(model, ids)) < 1e-4
-    found = trace(model, tokenizer, "Tom has 3 apples and buys 4 more. How many has he now?", max_new_tokens=80)
+    found = trace(model, tokenizer, "What is 3 + 4? Say the number alone.", max_new_tokens=40)
     assert found.response.endswith("<|im_end|>") and "7" in found.response
     assert found.response.count("<|im_end|>") == 1
     sample = build_sample(tokenizer, "Tom has 3 apples and buys 4.", "3 + 4. So 7.", reasoning="3 + 4.", output="So 7.")
