@@ -13,14 +13,15 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PAGES = (
     "*.md", "CITATION.cff", "notebooks/*.ipynb", "data/adapter/README.md", "docs/better_flashtrace.md",
-    "docs/models.md", "figures/*.md", "figures/*/*.png", "figures/badges/*.svg", "flashtrace_lib/viewer/schemas/*.json",
+    "docs/models.md", "docs/qwen.md", "figures/*.md", "figures/*/*.png", "figures/badges/*.svg",
+    "flashtrace_lib/viewer/schemas/*.json",
 )  # fmt: skip
 
 
 def stage(target: Path) -> None:
     """Lay out the sources of the book in ``target``; what stood there before is gone."""
     shutil.rmtree(target, ignore_errors=True)
-    not_here = ("*.py", "models.md", "better_flashtrace.md", "__pycache__", "_static")
+    not_here = ("*.py", "models.md", "better_flashtrace.md", "qwen.md", "__pycache__", "_static")
     shutil.copytree(HERE, target, ignore=shutil.ignore_patterns(*not_here))
     for page in sorted(path for pattern in PAGES for path in ROOT.glob(pattern)):
         copy = target / page.relative_to(ROOT)
