@@ -1,9 +1,13 @@
-"""``python -m flashtrace_lib``: ``trace`` and ``bench`` are the library's; any other word is the book's."""
+"""``python -m flashtrace_lib``: ``trace``, ``fetch`` and ``bench`` are the library's; any other word is the book's."""
 
 import sys
 from importlib import import_module
 
-OWN = {"trace": "flashtrace_lib.cli", "bench": "flashtrace_lib.bench.measure"}
+OWN = {
+    "trace": "flashtrace_lib.cli",
+    "fetch": "flashtrace_lib.model.fetch",
+    "bench": "flashtrace_lib.bench.measure",
+}
 
 
 def main(argv: list[str]) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from .attribution import Method
 from .load import DTYPES, load_model
 from .methods import METHODS, FlashTrace
-from .text.chat_template import Messages, checked_messages, split_transcript
+from .text.chat_template import STEP_BY_STEP, Messages, checked_messages, split_transcript
 from .text.locate import Locator
 from .trace import Trace, trace
 from .viewer.message_shares import parts
@@ -38,19 +38,22 @@ def main(argv: list[str] | None = None) -> int:
     response = None if arguments.response is None else read_text(arguments.response, "response")
     _check_writable([path for path in (arguments.html, arguments.json) if path is not None])
     method = make_method(arguments.method, arguments.hops, arguments.best)
-    output, reasoning = locator(arguments.output), locator(arguments.reasoning)
+    drawn_out = dict(STEP_BY_STEP) if arguments.step_by_step else {"output": "auto"}
+    if arguments.output != "auto":
+        drawn_out["output"] = locator(arguments.output)
+    reasoning = locator(arguments.reasoning)
     model, tokenizer = load_model(arguments.model, dtype=arguments.dtype, device_map=arguments.device)
     result = trace(
         model,
         tokenizer,
         prompt,
         response,
-        output,
-        reasoning,
+        reasoning=reasoning,
         max_new_tokens=arguments.max_new_tokens,
         system=arguments.system,
         template=not arguments.no_template,
         method=method,
+        **drawn_out,
     )
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a letter still gets its table
@@ -85,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Explain which words of a prompt a model's answer rests on.",
     )
     parser.add_argument(
-        "--model", default="embedded", help="embedded, embedded-base, a hub id or a folder (default: embedded)"
+        "--model", default="embedded", help="embedded, embedded-base, qwen, a hub id or a folder (default: embedded)"
     )
     parser.add_argument(
         "--prompt",
@@ -98,6 +101,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", default="auto", metavar="PASSAGE", help=f"what to explain: {_PASSAGE}")
     parser.add_argument(
         "--reasoning", default="auto", metavar="PASSAGE", help="what the model thought, in the same way; or none"
+    )
+    parser.add_argument(
+        "--step-by-step",
+        action="store_true",
+        help="begin the answer with a list of facts, for a model that answers at once, such as qwen",
     )
     parser.add_argument("--hops", type=int, metavar="K", help="hops back through the reasoning (default: 1)")
     parser.add_argument(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -64,6 +65,31 @@ def build_root() -> Path:
     return path_from_environment("FLASHTRACE_BUILD_DIR", "build")
 
 
+def cache_root() -> Path:
+    """Folder of what can be made again and is worth keeping between runs, such as converted weights: the user's.
+
+    ``FLASHTRACE_CACHE``, else ``$XDG_CACHE_HOME/flashtrace``, else ``~/.cache/flashtrace``. It may not exist yet.
+
+    Raises
+    ------
+    RuntimeError
+        If none of them is set and the user has no home folder.
+    """
+    named = os.environ.get("FLASHTRACE_CACHE")
+    if named:
+        return Path(named).expanduser().absolute()
+    above = os.environ.get("XDG_CACHE_HOME")
+    return (Path(above) if above else Path.home() / ".cache") / "flashtrace"
+
+
+@contextmanager
+def locked(path: Path | str, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Hold the lock of a file, which is made where it is missing; the kernel drops it when its holder dies."""
+    with open(path, "w") as file:
+        fcntl.flock(file, kind)
+        yield
+
+
 @contextmanager
 def atomic_path(path: Path | str) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that takes its place when the block ends without an error.
@@ -90,6 +116,24 @@ def _flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def place_folder(made: Path, folder: Path, proof: str) -> None:
+    """Move a finished folder to its place, its content on the disk first, unless another process was faster.
+
+    Raises
+    ------
+    OSError
+        If it cannot be moved, and the folder in its place does not hold the file ``proof``.
+    """
+    for path in made.iterdir():
+        _flush(path)
+    try:
+        made.rename(folder)
+    except OSError:
+        if not (folder / proof).is_file():
+            raise
+    _flush(folder.parent)
 
 
 def write_text(path: Path | str, text: str) -> None:

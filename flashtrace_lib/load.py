@@ -40,7 +40,8 @@ def load_model(
     name : str
         ``"embedded-base"`` for SmolLM2-135M-Instruct out of the installed wheel (from the hub where the wheel is
         missing); ``"embedded"`` for the same with the adapter of ``data/adapter`` merged into it and the
-        reasoner's chat template; ``"gemma3-270m"`` for the pretrained Gemma of the extra ``gemma``, which has no chat
+        reasoner's chat template; ``"qwen"`` for Qwen2.5-Coder-0.5B-Instruct, fetched at its first use
+        (`qwen.qwen_folder`); ``"gemma3-270m"`` for the pretrained Gemma of the extra ``gemma``, which has no chat
         template (`gguf.gemma_folder`); else a hub id or the path of a local folder.
     dtype : torch.dtype or {"float32", "bfloat16", "float16"}
         Weights' dtype; attribution computes in float32 whatever it is.
@@ -58,8 +59,8 @@ def load_model(
     ------
     ValueError
         If the name is neither known, nor a folder with a model, nor reachable on the hub; if it is that of an extra
-        that is not installed; if the dtype is unknown or the device is not there; or if the model fails the
-        decomposition identity (the message names the layer and the gap).
+        that is not installed or cannot be fetched; if the dtype is unknown or the device is not there; or if the model
+        fails the decomposition identity (the message names the layer and the gap).
     """
     if isinstance(dtype, str) and dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
@@ -137,6 +138,10 @@ def _resolve(name: str) -> tuple[str, dict[str, Any]]:
     if name in ("embedded-base", "embedded"):
         gguf = embedded_gguf()
         return (str(gguf.parent), {"gguf_file": gguf.name}) if gguf else (HUB_ID, {})
+    if name == "qwen":
+        from .model.qwen import qwen_folder  # no other model needs it
+
+        return str(qwen_folder()), {}
     if name == GEMMA:
         return str(gemma_folder()), {}
     path = Path(name).expanduser()

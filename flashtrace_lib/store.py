@@ -7,8 +7,8 @@ import fcntl
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from .files import atomic_path
+from .files import atomic_path, locked
 from .fingerprints import fingerprint
 
 _SCHEMA_KEY = b"flashtrace.columns"  # files from before it was written are read without that check
@@ -220,11 +220,8 @@ class Store:
             self._merged = (signature, {key: row for row, key in enumerate(table["key"].to_pylist())}, table)
         return self._merged[1], self._merged[2]
 
-    @contextmanager
-    def _lock(self, kind: int) -> Iterator[None]:
-        with open(self.parts / ".lock", "w") as file:  # the kernel drops the lock when its holder dies
-            fcntl.flock(file, kind)
-            yield
+    def _lock(self, kind: int) -> AbstractContextManager[None]:
+        return locked(self.parts / ".lock", kind)
 
 
 def _column(name: str, value: Any) -> pa.Array:

@@ -164,6 +164,8 @@ def trace(
     *,
     system: str | None = None,
     template: bool = True,
+    request: str = "",
+    answer_prefix: str = "",
     template_kwargs: Mapping[str, Any] | None = None,
     method: Method | None = None,
     sentences: bool | None = None,
@@ -190,8 +192,10 @@ def trace(
         K, the number of recursive hops through T.
     max_new_tokens : int
         Longest response to generate, tokens.
-    system, template, template_kwargs
-        See `text.render_prompt`. ``system`` is no input; its share of the mass is reported.
+    system, template, request, answer_prefix, template_kwargs
+        See `text.render_prompt`. ``system``, ``request`` and ``answer_prefix`` are no input, neither T nor O; their
+        share of the mass is reported with the template's. ``**STEP_BY_STEP`` of `text.chat_template` makes a model
+        reason that would answer at once.
     method : Method, optional
         Default: ``FlashTrace(hops=hops)``.
     sentences : bool, optional
@@ -209,7 +213,10 @@ def trace(
         found, ids given as ``response`` do not re-tokenise to themselves, or a text holds half a surrogate pair.
     """
     prompt, response = _conversation_and_response(prompt, response)
-    rendering = {"system": system, "template": template, "template_kwargs": template_kwargs, "whole": True}
+    rendering = {
+        "system": system, "template": template, "request": request, "answer_prefix": answer_prefix,
+        "template_kwargs": template_kwargs, "whole": True,
+    }  # fmt: skip
     if response is None:
         text = render_prompt(tokenizer, prompt, **rendering).text
         response = _generate_answer(model, tokenizer, text, max_new_tokens)

@@ -9,7 +9,7 @@ from flashtrace_lib import load_model
 from flashtrace_lib.attribution import Attribution, Method
 from flashtrace_lib.model.generate import generate
 from flashtrace_lib.text.build_sample import build_sample
-from flashtrace_lib.text.chat_template import render_prompt
+from flashtrace_lib.text.chat_template import STEP_BY_STEP, render_prompt
 from flashtrace_lib.text.locate import find_boxed, locate_segments, sentence_spans
 from flashtrace_lib.text.offsets import check_retokenises, decode_with_offsets, tokenise
 from flashtrace_lib.trace import Trace, trace
@@ -161,6 +161,35 @@ def test_offsets_of_a_character_cut_off_at_the_end(tok):
     assert decoded.startswith("ab") and offsets[1] == (1, 2) and offsets[2] == offsets[3]
 
 
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("as_ids", [False, True])
+def test_the_words_that_begin_the_turn_step_by_step_are_context(tok, whole, as_ids):
+    said = " It is 7261.\n2. The answer: 5. Answer: no.\nAnswer: 7261"
+    response = [*tokenise(tok, said)[0], tok.eos_token_id] if as_ids else said
+    sample = build_sample(tok, PROMPT, response, whole=whole, **STEP_BY_STEP)
+    text = "".join(sample.tokens)
+    prefix, request = STEP_BY_STEP["answer_prefix"], STEP_BY_STEP["request"]
+    assert text.endswith(f"{PROMPT}{request}<|end|>\n<|start|>assistant\n{prefix}{said}<|end|>")
+    assert words(tok, sample, "prompt").strip() == PROMPT.strip()  # I: the user's words without the request
+    assert words(tok, sample, "reasoning").strip() == "It is 7261.\n2. The answer: 5. Answer: no."
+    assert words(tok, sample, "output").strip() == "Answer: 7261"
+    assert "".join(sample.tokens[: sample.response[0]]).rstrip().endswith(prefix)  # before the response
+
+
+@pytest.mark.parametrize(
+    "said, thought, answer",
+    [
+        (r" 2. So \boxed{1}, then \(\boxed{7}\).", r"2. So \boxed{1}, then \(", r"\boxed{7}\)."),
+        (r" So \boxed{7}. Answer: 7", r"So \boxed{7}.", "Answer: 7"),
+        (" It is 7.", "", "It is 7."),
+    ],
+)
+def test_step_by_step_without_the_label_takes_the_box_or_the_whole(tok, said, thought, answer):
+    sample = build_sample(tok, PROMPT, said, **STEP_BY_STEP)
+    assert words(tok, sample, "reasoning").strip() == thought
+    assert words(tok, sample, "output").strip() == answer
+
+
 # --- bad input ------------------------------------------------------------------------------------------------
 
 
@@ -303,6 +332,20 @@ def test_trace_generates_what_the_model_would(model, tok):
         logits = model(torch.tensor([ids + generated])).logits[0]
     assert logits[len(ids) - 1 : -1].argmax(-1).tolist() == generated  # greedy
     assert list(result.top(3)["score"]) == sorted(result.attribution.scores.tolist(), reverse=True)[:3]
+
+
+def test_trace_reports_the_words_that_begin_the_turn_with_the_template(model, tok):
+    result = trace(model, tok, PROMPT, " It is 7261.\nAnswer: 7261", **STEP_BY_STEP)
+    shares = result.shares().set_index("part")
+    assert result.answer == "Answer: 7261" and result.response.strip() == "It is 7261.\nAnswer: 7261<|end|>"
+    own = len(result.sample.prompt_ids)
+    assert shares["tokens"]["user"] == own and shares["tokens"].sum() == len(result.sample)
+    first = result.sample.response[0]
+    assert shares["tokens"]["template"] >= first - own and shares["hop 1"]["template"] > 0
+    assert result.top(10**6)["position"].between(*result.sample.segments.prompt).all()
+    text = render_prompt(tok, PROMPT, request=STEP_BY_STEP["request"], answer_prefix=STEP_BY_STEP["answer_prefix"]).text
+    written = trace(model, tok, PROMPT, max_new_tokens=6, method=Uniform(), **STEP_BY_STEP)
+    assert written.sample.input_ids.tolist() == [*tokenise(tok, text)[0], *generate(model, tok, [text], 6)[0]]
 
 
 def test_trace_leaves_the_context_uncoloured(model, tok):

@@ -67,6 +67,16 @@ def test_a_transcript_ends_with_its_answer_and_shows_roles(folder, capsys):
     assert re.search(r"^user +\d+ +100.0%", printed, flags=re.M)
 
 
+def test_step_by_step_begins_the_turn_and_finds_the_answer(folder, capsys):
+    (folder / "response.txt").write_text(" It is 7261.\nAnswer: 7261, yes")
+    shared = ["--prompt", "prompt.txt", "--response", "response.txt", "--step-by-step", "--json", "t.json"]
+    for more, answer in ([], "Answer: 7261, yes"), (["--output", "7261"], "7261"):
+        assert run(*shared, *more) == 0
+        assert f"answer: {answer}\n" in capsys.readouterr().out
+        stored = json.loads((folder / "t.json").read_text(encoding="utf-8"))
+        assert "The facts I need are:\n1. It is" in "".join(stored["tokens"])
+
+
 def test_standard_input(folder, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("The number is 7261.\n"))
     assert run("--prompt", "-", "--response", "response.txt", "--no-template") == 0

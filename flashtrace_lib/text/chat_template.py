@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import TemplateError
@@ -12,6 +14,17 @@ from .locate import THINK_CLOSE, THINK_OPEN
 from .offsets import CharSpan
 
 Messages = Sequence[Mapping[str, Any]]
+# Arguments of `trace` and `build_sample` that draw reasoning out of a model which, asked to think, answers at once, as
+# `qwen` does: its turn is begun for it. The words it is given, the list's first number among them, are context like the
+# template around them, since the model did not choose them; T begins with its own first word. O is what follows the
+# last "Answer:", that label included, else the last box, else the whole response.
+STEP_BY_STEP: Mapping[str, Any] = MappingProxyType(
+    {
+        "request": '\n\nThink step by step. End with "Answer:" and the answer.',
+        "answer_prefix": "Let's think step by step. The facts I need are:\n1.",
+        "output": re.compile(r"(?s)(?:.*(?=Answer:)|.*(?=\\boxed\{))?(.+)"),
+    }
+)
 _MARK = "FLASHTRACE0USER0TEXT"  # takes the place of a message to show where the template puts it
 
 

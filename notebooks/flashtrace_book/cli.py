@@ -17,6 +17,7 @@ from .profiles import profile_names
 # Commands that another module's `main` parses and runs; each is imported on demand, since it takes a second.
 FORWARDED = {
     "trace": "flashtrace_lib.cli",
+    "fetch": "flashtrace_lib.model.fetch",
     "bench": "flashtrace_lib.bench.measure",
     "efficiency": "flashtrace_book.efficiency.sweep",
     "estimate": "flashtrace_book.efficiency.estimate",
@@ -59,6 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     notebooks.set_defaults(run=_notebooks)
 
     commands.add_parser("trace", add_help=False, help="explain what a model's answer to your text rests on")
+
+    commands.add_parser("fetch", add_help=False, help="get a model that is an extra, such as qwen")
 
     audit = commands.add_parser("audit", help="check figures against the manifest, and compute stored results again")
     audit.add_argument("--profile", default="laptop", help="name or .yaml file (default: laptop)")

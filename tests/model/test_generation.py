@@ -12,7 +12,7 @@ from flashtrace_lib.tasks import responses
 from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.responses import FORCED, GENERATED, UNFILTERED, collect, prompt_settings, true_response
 from flashtrace_lib.text import build_sample
-from flashtrace_lib.text.chat_template import render_prompt
+from flashtrace_lib.text.chat_template import STEP_BY_STEP, render_prompt
 from tests.oracles.tiny import COMMON
 from tests.oracles.tiny_reasoner import load_tokenizer
 
@@ -153,8 +153,30 @@ def test_a_model_that_can_think_begins_its_turn_itself(embedded):
     assert prompt_settings(thinker, prefixed, "direct") == {"template_kwargs": {"enable_thinking": False}}
     with pytest.raises(ValueError, match="has no enable_thinking switch; leave it out"):
         prompt_settings(plain, prefixed, "direct")
-    with pytest.raises(ValueError, match="mode must be one of thinking, direct, got 'slow'"):
+    with pytest.raises(ValueError, match="mode must be one of thinking, direct, step_by_step, got 'slow'"):
         prompt_settings(thinker, prefixed, "slow")
+
+
+def test_step_by_step_begins_the_turn_and_judges_the_answer_alone(answering, embedded):
+    wrong = " The code is 4127.\nAnswer: 9<|im_end|>"
+    answering({0: " The code is 9.\nAnswer: 4127<|im_end|>", 1: wrong, 2: " 4127<|im_end|>"})
+    asked = replace(EXAMPLES[0], answer_prefix=" The code is", request=" Be brief.")
+    examples = [asked, *EXAMPLES[1:3]]
+    found = collect(examples, *embedded, 3, mode="step_by_step", fallback="none", progress=False)
+    assert found.counts == {"tried": 3, "correct": 2, "incorrect": 1, "unfinished": 0}
+    first, last = found.samples
+    text = embedded[1].decode(first.input_ids)
+    asked_for = f" Be brief.{STEP_BY_STEP['request']}<|im_end|>\n<|im_start|>assistant\n{STEP_BY_STEP['answer_prefix']}"
+    assert asked_for + " The code is 9.\nAnswer: 4127" in text and first.metadata["mode"] == "step_by_step"
+    read = {name: embedded[1].decode(first.input_ids[slice(*span)]).strip() for name, span in first.segments.named()}
+    assert read == {"prompt": asked.prompt, "reasoning": "The code is 9.", "output": "Answer: 4127"}
+    assert not last.segments.has_reasoning and first.metadata["score"] == last.metadata["score"] == 1
+    forced = collect(EXAMPLES[3:4], *embedded, 1, mode="step_by_step", progress=False)
+    assert forced.kind == FORCED and forced.samples[0].segments.has_reasoning
+    thinker = load_tokenizer()
+    use_reasoner_template(thinker)
+    with pytest.raises(ValueError, match="'step_by_step': this model thinks by itself"):
+        prompt_settings(thinker, asked, "step_by_step")
 
 
 def test_both_modes_of_one_problem_are_kept_apart(answering, embedded, tmp_path):

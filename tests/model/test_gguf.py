@@ -58,7 +58,7 @@ def test_what_was_converted_is_read_and_a_second_writer_does_no_harm(tmp_path, m
         (made := tmp_path / text).mkdir()
         (made / "config.json").write_text(text)
         folder.parent.mkdir(exist_ok=True)
-        gguf._place(made, folder)
+        files.place_folder(made, folder, "config.json")
     assert gguf.gemma_folder() == folder and (folder / "config.json").read_text() == "first"
 
 

