@@ -9,7 +9,9 @@ import pytest
 
 from flashtrace_book.cli import main
 from flashtrace_lib import Trace, cli
+from flashtrace_lib.arguments import make_method
 from flashtrace_lib.methods import IFR, FlashTrace
+from flashtrace_lib.text.locate import parse_locator
 from flashtrace_lib.viewer.trace_json import schema
 from tests.oracles.tiny_chat import PROMPT, RESPONSE, make_chat_model, make_tokenizer
 
@@ -90,13 +92,21 @@ def test_standard_input(folder, capsys, monkeypatch):
         (["--prompt", "prompt.txt", "--method", "ifr", "--best"], "ifr has no other setting"),
         (["--prompt", "prompt.txt", "--response", "response.txt", "--output", "Paris"], "'Paris' does not occur"),
         (["--prompt", "talk.json", "--response", "response.txt"], "drop one of them"),
-        ([], "the following arguments are required: --prompt"),
+        ([], "one of the arguments --prompt --batch is required"),
         (["--prompt", "prompt.txt", "--dtype", "int3"], "--dtype: invalid choice: 'int3'"),
         (["--prompt", "prompt.txt", "--colour"], "unrecognized arguments: --colour"),
         (["--prompt", "prompt.txt", "--top", "0"], "--top: must be a whole number of at least 1, got '0'"),
         (["--prompt", "prompt.txt", "--max-new-tokens", "some"], "must be a whole number"),
         (["--prompt", "prompt.txt", "--html", "prompt.txt/t.html"], "prompt.txt is no folder"),
         (["--prompt", "prompt.txt", "--html", "t", "--json", "./t"], "both name t"),
+        (["--prompt", "many.jsonl"], "many.jsonl holds many records: --batch many.jsonl --out FOLDER"),
+        (["--batch", "many.jsonl"], "--batch needs --out FOLDER"),
+        (["--batch", "many.jsonl", "--prompt", "prompt.txt"], "not allowed with argument"),
+        (["--batch", "many.jsonl", "--out", "o", "--html", "t.html"], "--html: for one prompt"),
+        (["--prompt", "prompt.txt", "--out", "o"], "belong to --batch"),
+        (["--prompt", "prompt.txt", "--hops", "99"], "99 are too many, 16 at most: each costs about a forward pass"),
+        (["--prompt", "prompt.txt", "--input", "Paris"], "input: the text 'Paris' does not occur in the prompt"),
+        (["--prompt", "prompt.txt", "--input", "none"], "name the passage of the prompt"),
         (["--prompt", "odd.json"], "the content of a user message is no text"),
     ],
 )
@@ -144,15 +154,15 @@ def test_a_token_is_shown_between_its_neighbours():
 
 
 def test_passages_as_the_shell_names_them():
-    assert cli.locator("auto") == "auto" and cli.locator("none") is None
-    assert cli.locator("at 12:15") == "at 12:15" and cli.locator("text:none") == "none"
-    assert cli.locator("tokens:3:9") == (3, 9) and cli.locator("re:a+").pattern == "a+"
+    assert parse_locator("auto") == "auto" and parse_locator("none") is None
+    assert parse_locator("at 12:15") == "at 12:15" and parse_locator("text:none") == "none"
+    assert parse_locator("tokens:3:9") == (3, 9) and parse_locator("re:a+").pattern == "a+"
 
 
 def test_methods_by_name():
-    assert cli.make_method("flashtrace", 3) == FlashTrace(hops=3) and cli.make_method("ifr", None) == IFR()
-    assert cli.make_method("flashtrace", None, best=True) == FlashTrace.best()
-    assert cli.make_method("flashtrace", 2, best=True) == FlashTrace.best(hops=2)
+    assert make_method("flashtrace", 3) == FlashTrace(hops=3) and make_method("ifr", None) == IFR()
+    assert make_method("flashtrace", None, best=True) == FlashTrace.best()
+    assert make_method("flashtrace", 2, best=True) == FlashTrace.best(hops=2)
 
 
 def test_help_names_every_option(capsys):
