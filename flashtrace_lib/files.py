@@ -37,6 +37,23 @@ def build_root() -> Path:
     return path_from_environment("FLASHTRACE_BUILD_DIR", "build")
 
 
+def cache_root() -> Path:
+    """Folder of what can be made again and is worth keeping between runs, such as converted weights: the user's.
+
+    ``FLASHTRACE_CACHE``, else ``$XDG_CACHE_HOME/flashtrace``, else ``~/.cache/flashtrace``. It may not exist yet.
+
+    Raises
+    ------
+    RuntimeError
+        If none of them is set and the user has no home folder.
+    """
+    named = os.environ.get("FLASHTRACE_CACHE")
+    if named:
+        return Path(named).expanduser().absolute()
+    above = os.environ.get("XDG_CACHE_HOME")
+    return (Path(above) if above else Path.home() / ".cache") / "flashtrace"
+
+
 @contextmanager
 def atomic_path(path: Path | str) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that takes its place when the block ends without an error.

