@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,9 @@ from .text.locate import Locator
 from .text.offsets import check_retokenises, tokenise
 from .text.sentences import response_sentences
 from .viewer import message_shares, trace_json
+
+if TYPE_CHECKING:
+    from .viewer.page import EmbeddedPage
 
 
 @dataclass
@@ -143,14 +146,23 @@ class Trace:
 
         A reader chooses a sentence of the response and sees the scores behind it, by hop or in all.
         """
+        write_text(path, self._page_html())
+        return Path(path)
+
+    def page(self, height: int = 720) -> EmbeddedPage:
+        """The page of `to_html` inside a notebook: a cell that ends with it shows the page, ``height`` pixels high."""
+        from .viewer.page import EmbeddedPage
+
+        return EmbeddedPage(self._page_html(), f"What the answer rests on: {self.answer[:60]}", height)
+
+    def _page_html(self) -> str:
         from .viewer.page import PageTarget, trace_page  # here: a trace that nobody looks at needs no matplotlib
 
         targets = []
         for target in (Target(self.sample.segments.output, self.attribution), *self.targets):
             notes = message_shares.cautions(self.sample.with_output(target.span), target.attribution)
             targets.append(PageTarget(target.span, target.attribution, notes))
-        write_text(path, trace_page(self.sample, message_shares.parts(self.sample), targets, self.model_name))
-        return Path(path)
+        return trace_page(self.sample, message_shares.parts(self.sample), targets, self.model_name)
 
     def _repr_html_(self) -> str:
         from .viewer.html import token_heatmap

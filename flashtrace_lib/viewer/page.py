@@ -39,6 +39,42 @@ class PageTarget:
     notes: list[str]  # reasons to doubt its scores
 
 
+@dataclass(frozen=True)
+class EmbeddedPage:
+    """A page in a frame of its own: what a notebook, or the HTML made of it, shows of a trace.
+
+    The frame is sandboxed: the page's script runs in it and reaches neither the notebook nor the network.
+
+    Parameters
+    ----------
+    html : str
+        The page as `trace_page` writes it.
+    title : str
+        Name of the frame, for those who hear the page.
+    height : int
+        Pixels.
+    """
+
+    html: str
+    title: str
+    height: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.height, int) or self.height < 200:
+            raise ValueError(f"height must be a whole number of at least 200 pixels, got {self.height!r}")
+
+    def _repr_html_(self) -> str:
+        title = " ".join(visible(self.title).replace("⏎", " ").split())
+        return (
+            f'<iframe title="{escape(title)}" sandbox="allow-scripts allow-forms allow-downloads" '
+            f'allow="clipboard-write" style="box-sizing:border-box;width:100%;height:{self.height}px;border:1px solid #8c8c8c;'
+            f'border-radius:6px" srcdoc="{escape(self.html)}"></iframe>'
+        )
+
+    def __repr__(self) -> str:
+        return f"EmbeddedPage({self.title!r})"
+
+
 def trace_page(sample: Sample, parts: Sequence[Part], targets: Sequence[PageTarget], model_name: str) -> str:
     """The page as HTML.
 
