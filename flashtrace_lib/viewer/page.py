@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..attribution import Attribution
+from ..attribution import Attribution, holds_copies
 from ..sample import Sample, Span
 from .colours import SEGMENT_NAMES
 from .message_shares import Part
 from .tokens import visible
 
-SCRIPTS = ("trace_scores.js", "trace_page.js", "trace_events.js")  # one after the other, as one script
+# One after the other, as one script.
+SCRIPTS = ("trace_scores.js", "trace_units.js", "trace_page.js", "trace_export.js", "trace_events.js")
 STEPS, DECADES = 2**17 - 1, 6  # of the quantised scores
 _ALPHABET = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"))
 
@@ -65,10 +66,10 @@ class EmbeddedPage:
 
     def _repr_html_(self) -> str:
         title = " ".join(visible(self.title).replace("⏎", " ").split())
+        style = f"box-sizing:border-box;width:100%;height:{self.height}px;border:1px solid #8c8c8c;border-radius:6px"
         return (
             f'<iframe title="{escape(title)}" sandbox="allow-scripts allow-forms allow-downloads" '
-            f'allow="clipboard-write" style="box-sizing:border-box;width:100%;height:{self.height}px;border:1px solid #8c8c8c;'
-            f'border-radius:6px" srcdoc="{escape(self.html)}"></iframe>'
+            f'allow="clipboard-write" style="{style}" srcdoc="{escape(self.html)}"></iframe>'
         )
 
     def __repr__(self) -> str:
@@ -142,10 +143,12 @@ def _payload(sample: Sample, parts: Sequence[Part], targets: Sequence[PageTarget
             for part in parts
         ],
         "response": list(sample.response),
+        "sentences": [list(span) for span in sorted(sample.sentences or ())],
         "targets": [
             {
                 "span": list(target.span),
                 "notes": target.notes,
+                "copies": holds_copies(target.attribution.metadata),
                 "scores": quantised(target.attribution.scores, sample.segments.prompt[0]),
                 # Attention is causal: nothing behind the passage has a score.
                 "hops": [quantised(hop.scores[: target.span[1]]) for hop in target.attribution.hops],
