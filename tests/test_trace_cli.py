@@ -9,7 +9,10 @@ import pytest
 
 from flashtrace_book.cli import main
 from flashtrace_lib import Trace, cli
+from flashtrace_lib.arguments import make_method
 from flashtrace_lib.methods import IFR, FlashTrace
+from flashtrace_lib.text import build_sample
+from flashtrace_lib.text.locate import parse_locator
 from flashtrace_lib.viewer.trace_json import schema
 from tests.oracles.tiny_chat import PROMPT, RESPONSE, make_chat_model, make_tokenizer
 
@@ -100,13 +103,21 @@ def test_standard_input(folder, capsys, monkeypatch):
         (["--prompt", "prompt.txt", "--method", "ifr", "--best"], "ifr has no other setting"),
         (["--prompt", "prompt.txt", "--response", "response.txt", "--output", "Paris"], "'Paris' does not occur"),
         (["--prompt", "talk.json", "--response", "response.txt"], "drop one of them"),
-        ([], "the following arguments are required: --prompt"),
+        ([], "one of the arguments --prompt --batch is required"),
         (["--prompt", "prompt.txt", "--dtype", "int3"], "--dtype: invalid choice: 'int3'"),
         (["--prompt", "prompt.txt", "--colour"], "unrecognized arguments: --colour"),
         (["--prompt", "prompt.txt", "--top", "0"], "--top: must be a whole number of at least 1, got '0'"),
         (["--prompt", "prompt.txt", "--max-new-tokens", "some"], "must be a whole number"),
         (["--prompt", "prompt.txt", "--html", "prompt.txt/t.html"], "prompt.txt is no folder"),
         (["--prompt", "prompt.txt", "--html", "t", "--json", "./t"], "both name t"),
+        (["--prompt", "many.jsonl"], "many.jsonl holds many records: --batch many.jsonl --out FOLDER"),
+        (["--batch", "many.jsonl"], "--batch needs --out FOLDER"),
+        (["--batch", "many.jsonl", "--prompt", "prompt.txt"], "not allowed with argument"),
+        (["--batch", "many.jsonl", "--out", "o", "--html", "t.html"], "--html: for one prompt"),
+        (["--prompt", "prompt.txt", "--out", "o"], "belong to --batch"),
+        (["--prompt", "prompt.txt", "--hops", "99"], "99 are too many, 16 at most: each costs about a forward pass"),
+        (["--prompt", "prompt.txt", "--input", "Paris"], "input: the text 'Paris' does not occur in the prompt"),
+        (["--prompt", "prompt.txt", "--input", "none"], "name the passage of the prompt"),
         (["--prompt", "odd.json"], "the content of a user message is no text"),
     ],
 )
@@ -127,13 +138,64 @@ def test_errors_say_what_to_do(folder, capsys, arguments, message):
     [
         (["--prompt", "prompt.txt", "--html", "/proc/t.html"], "cannot write /proc/t.html: /proc is not writable"),
         (["--prompt", "hollow.json"], "hollow.json: message 1 (user), the one to answer, has no content"),
+        (["--prompt", "gap.json"], "gap.json: message 2 (assistant) has no content: give its words, or drop it"),
+        (["--prompt", "wizard.json"], "wizard.json: message 1 has the role 'wizard', which is none of system, "),
+        (
+            ["--prompt", "prompt.txt", "--response", "response.txt", "--output", "Paris"],
+            "output: the text 'Paris' does",
+        ),
+        (
+            ["--prompt", "prompt.txt", "--response", "response.txt", "--reasoning", "Paris"],
+            "reasoning: the text 'Paris'",
+        ),
+        (["--prompt", "prompt.txt", "--response", "open.txt"], "the response opens <think> and never closes it"),
+        (["--prompt", "talk.json", "--output", "re:Paris$"], "output: the pattern 'Paris$' does not occur"),
+        (["--prompt", "talk.json", "--response", "response.txt"], "the conversation ends with the assistant's message"),
+        (["--prompt", "talk.json", "--input", "Paris"], "input: the text 'Paris' does not occur in the prompt 'Hi.'"),
+        (["--prompt", "prompt.txt", "--hops", "17"], "--hops: 17 are too many, 16 at most"),
     ],
 )
 def test_what_can_be_known_is_said_before_the_model_is_loaded(folder, capsys, monkeypatch, arguments, message):
     monkeypatch.setattr(cli, "load_model", lambda *_, **__: pytest.fail("a model was loaded"))
     (folder / "hollow.json").write_text('[{"role": "user"}]')
+    question = {"role": "user", "content": "Hi."}
+    (folder / "gap.json").write_text(json.dumps([question, {"role": "assistant"}, question]))
+    (folder / "wizard.json").write_text(json.dumps([{"role": "wizard", "content": "Hi."}]))
+    (folder / "open.txt").write_text("<think>So")
     assert run(*arguments) == 2
     assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--output", "re:(\\d+)\\. Bye\\.$"],  # the end token that stands behind it is context
+        ["--output", "tokens:LAST", "--reasoning", "So it is"],
+        ["--input", "re:The (.*) is"],
+    ],
+)
+def test_nothing_is_refused_before_the_model_that_it_would_take(folder, loaded, arguments):
+    last = len(build_sample(loaded[1], PROMPT, RESPONSE)) - 1  # the end token
+    arguments = [text.replace("LAST", f"{last - 3}:{last}") for text in arguments]
+    (folder / "ended.txt").write_text(RESPONSE + "<|end|>\n", encoding="utf-8")
+    assert run("--prompt", "prompt.txt", "--response", "ended.txt", *arguments) == 0
+
+
+def test_calls_of_tools_need_no_content(folder):
+    call = {"type": "function", "function": {"name": "clock", "arguments": {}}}
+    talk = [
+        {"role": "user", "content": "When?"},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "content": "Noon."},
+    ]
+    (folder / "tools.json").write_text(json.dumps(talk))
+    assert run("--prompt", "tools.json", "--response", "response.txt", "--input", "Noon.") == 0
+
+
+def test_hops_without_reasoning_are_said_to_change_nothing(folder, capsys):
+    for hops, said in (("2", True), ("1", False)):
+        assert run("--prompt", "talk.json", "--hops", hops) == 0
+        assert ("further hops change nothing" in capsys.readouterr().out) == said
 
 
 def test_a_file_that_cannot_be_written_is_named(folder, capsys, monkeypatch):
@@ -154,15 +216,15 @@ def test_a_token_is_shown_between_its_neighbours():
 
 
 def test_passages_as_the_shell_names_them():
-    assert cli.locator("auto") == "auto" and cli.locator("none") is None
-    assert cli.locator("at 12:15") == "at 12:15" and cli.locator("text:none") == "none"
-    assert cli.locator("tokens:3:9") == (3, 9) and cli.locator("re:a+").pattern == "a+"
+    assert parse_locator("auto") == "auto" and parse_locator("none") is None
+    assert parse_locator("at 12:15") == "at 12:15" and parse_locator("text:none") == "none"
+    assert parse_locator("tokens:3:9") == (3, 9) and parse_locator("re:a+").pattern == "a+"
 
 
 def test_methods_by_name():
-    assert cli.make_method("flashtrace", 3) == FlashTrace(hops=3) and cli.make_method("ifr", None) == IFR()
-    assert cli.make_method("flashtrace", None, best=True) == FlashTrace.best()
-    assert cli.make_method("flashtrace", 2, best=True) == FlashTrace.best(hops=2)
+    assert make_method("flashtrace", 3) == FlashTrace(hops=3) and make_method("ifr", None) == IFR()
+    assert make_method("flashtrace", None, best=True) == FlashTrace.best()
+    assert make_method("flashtrace", 2, best=True) == FlashTrace.best(hops=2)
 
 
 def test_help_names_every_option(capsys):

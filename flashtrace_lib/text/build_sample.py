@@ -15,7 +15,7 @@ import torch
 
 from ..sample import Sample, Segments, Span
 from .chat_template import Messages, PromptText, render_prompt
-from .locate import Locator, locate_segments
+from .locate import Locator, find_passage, locate_segments
 from .offsets import (
     CharSpan,
     char_spans_to_token_mask,
@@ -34,6 +34,7 @@ def build_sample(
     prompt: str | Messages,
     response: str | Sequence[int] | torch.Tensor,
     *,
+    input: Locator = "auto",
     reasoning: Locator = "auto",
     output: Locator = "auto",
     evidence: Sequence[CharSpan] = (),
@@ -62,6 +63,9 @@ def build_sample(
         The user's words, or a conversation that ends with them.
     response : str, or token ids
         The model's response. Ids are kept as they are; a text is tokenised together with the prompt.
+    input : str, compiled pattern or (int, int)
+        The passage of the prompt that is the input I, in the same way; the rest of the prompt is context. Default:
+        all of it.
     reasoning, output : str, compiled pattern, (int, int) or None
         A substring of the response, a pattern, a token range of the whole context, or ``"auto"``
         (`locate_segments`). ``reasoning=None`` means none.
@@ -107,7 +111,8 @@ def build_sample(
         context = _encode_text(tokenizer, rendered.text, response, end_token)
     else:
         context = _encode_ids(tokenizer, rendered.text, response)
-    segments, segment_chars = _segments(tokenizer, context, rendered, reasoning, output)
+    explained = _input_chars(context, rendered, input)
+    segments, segment_chars = _segments(tokenizer, context, rendered, explained, reasoning, output)
     shift = rendered.span[0] - rendered.trimmed  # from a character of ``prompt`` to the same one of the context
     located: dict[str, Any] = {}
     if whole:
@@ -179,9 +184,9 @@ def _encode_ids(tokenizer: Any, prompt: str, response: Sequence[int] | torch.Ten
 
 
 def _segments(
-    tokenizer: Any, context: _Context, rendered: PromptText, reasoning: Locator, output: Locator
+    tokenizer: Any, context: _Context, rendered: PromptText, prompt: CharSpan, reasoning: Locator, output: Locator
 ) -> tuple[Segments, dict[Span, CharSpan]]:
-    """Token ranges of I, T and O, and the characters of each that is not empty."""
+    """Token ranges of I (the characters ``prompt``), T and O, and the characters of each that is not empty."""
     ranges = {
         "reasoning": _token_range(context, reasoning, "reasoning"),
         "output": _token_range(context, output, "output"),
@@ -194,7 +199,7 @@ def _segments(
         _in_response(context, ranges["reasoning"], start) if ranges["reasoning"] else reasoning,
         _in_response(context, ranges["output"], start) if ranges["output"] else output,
     )
-    chars = {"prompt": rendered.span, "output": (answer[0] + start, answer[1] + start)}
+    chars = {"prompt": prompt, "output": (answer[0] + start, answer[1] + start)}
     if thought:
         chars["reasoning"] = (thought[0] + start, thought[1] + start)
     spans: dict[str, Span] = {}
@@ -206,6 +211,20 @@ def _segments(
         first = spans[name][1]
     spans.setdefault("reasoning", (spans["output"][0],) * 2)
     return Segments(**spans), {spans[name]: chars[name] for name in chars}
+
+
+def _input_chars(context: _Context, rendered: PromptText, locator: Locator) -> CharSpan:
+    """Characters of the passage of the prompt that is the input."""
+    if isinstance(locator, str) and locator == "auto":
+        return rendered.span
+    if isinstance(locator, str) or hasattr(locator, "finditer"):
+        words = context.text[slice(*rendered.span)]
+        found = strip_span(words, find_passage(words, locator, "input", (0, len(words))))
+        return found[0] + rendered.span[0], found[1] + rendered.span[0]
+    first, last = tokens_in(context.content[: context.n_prompt], rendered.span, 0)
+    if not isinstance(locator, tuple) or len(locator) != 2 or not first <= locator[0] < locator[1] <= last:
+        raise ValueError(f"input {locator!r} is no passage, and no token range of the prompt, which is {(first, last)}")
+    return context.content[locator[0]][0], context.content[locator[1] - 1][1]
 
 
 def _token_range(context: _Context, locator: Locator, name: str) -> Span | None:

@@ -178,6 +178,24 @@ def split_transcript(messages: Messages) -> tuple[list[Mapping[str, Any]], str |
     return list(messages[:-1]), opening + last["content"]
 
 
+def conversation_and_response(prompt: str | Messages, response: Any) -> tuple[str | Messages, Any]:
+    """The prompt and the response, which may also be the last message of a transcript.
+
+    Raises
+    ------
+    ValueError
+        If both the transcript and ``response`` have one.
+    """
+    if isinstance(prompt, str):
+        return prompt, response
+    conversation, last = split_transcript(prompt)
+    if last is not None and response is not None:
+        raise ValueError(
+            "the conversation ends with the assistant's message and a response is given as well: drop one of them"
+        )
+    return conversation, last if response is None else response
+
+
 def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message with one text as its content; ValueError for pictures and the like."""
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
@@ -188,6 +206,11 @@ def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
     if content is not None and not isinstance(content, str):
         raise ValueError(f"the content of a {message['role']} message is no text: only text can be explained")
     return {**message, "content": content or ""}
+
+
+def message_text(message: Mapping[str, Any]) -> str:
+    """The words of a message, empty where it has none; ValueError where it is no message, or holds a picture."""
+    return _as_text(message)["content"]
 
 
 def _to_answer(message: Mapping[str, Any], whole: bool) -> bool:

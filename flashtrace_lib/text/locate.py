@@ -66,7 +66,7 @@ def find_passage(text: str, locator: str | re.Pattern, name: str, within: CharSp
 
     Parameters
     ----------
-    name : {"reasoning", "output"}
+    name : {"input", "reasoning", "output"}
         The segment to find, for messages.
 
     Raises
@@ -75,6 +75,7 @@ def find_passage(text: str, locator: str | re.Pattern, name: str, within: CharSp
         If nothing matches there (the message says whether something does elsewhere), the match is empty, or the
         pattern is one for bytes.
     """
+    source = "prompt" if name == "input" else "response"
     if isinstance(locator, str):
         described = f"text {locator!r}"
         start = text.rfind(locator, *within) if locator else -1
@@ -91,11 +92,39 @@ def find_passage(text: str, locator: str | re.Pattern, name: str, within: CharSp
         return spans[-1]
     if matches:
         what = "its first group takes no part in the match, or is empty" if locator.groups else "only nothing at all"
-        raise ValueError(f"{name}: the {described} matches, but {what}: write one that holds words of the response")
+        raise ValueError(f"{name}: the {described} matches, but {what}: write one that holds words of the {source}")
     if elsewhere:
-        where = {"reasoning": "before the output", "output": "behind the reasoning"}[name]
+        where = {"reasoning": "before the output", "output": "behind the reasoning"}[name]  # an input has all of it
         raise ValueError(f"{name}: the {described} occurs in the response, but not {where}, where it is looked for")
-    raise ValueError(f"{name}: the {described} does not occur in the response {_brief(text)!r}")
+    raise ValueError(f"{name}: the {described} does not occur in the {source} {_brief(text)!r}")
+
+
+def parse_locator(text: str) -> Locator:
+    """A passage as the command line and the records of a batch name it.
+
+    ``none``, ``auto``, ``re:PATTERN``, ``tokens:START:STOP``, ``text:WORDS`` (the words as they are), or the words.
+
+    Raises
+    ------
+    ValueError
+        If a pattern or a range is malformed.
+    """
+    if text == "none":
+        return None
+    kind, colon, rest = text.partition(":")
+    if colon and kind == "text":
+        return rest
+    if colon and kind == "re":
+        try:
+            return re.compile(rest)
+        except re.error as error:
+            raise ValueError(f"{text!r} is no regular expression: {error}") from error
+    if colon and kind == "tokens":
+        match = re.fullmatch(r"(\d+):(\d+)", rest)
+        if not match:
+            raise ValueError(f"{text!r} is no token range: write tokens:START:STOP")
+        return int(match[1]), int(match[2])
+    return text
 
 
 def _matches(pattern: re.Pattern, text: str, within: CharSpan) -> list[CharSpan]:

@@ -10,12 +10,12 @@ from itertools import groupby
 import numpy as np
 import pandas as pd
 
-from ..attribution import Attribution
+from ..attribution import Attribution, holds_copies, sentences_of_input
 from ..sample import Sample, Span
 from ..text.locate import THINK_CLOSE, THINK_OPEN
 from ..text.offsets import char_spans_to_token_mask, display_spans
 
-TEMPLATE, REST = "template", "rest of response"
+TEMPLATE, REST, REST_OF_PROMPT = "template", "rest of response", "rest of prompt"
 _THINK = re.compile(f"{re.escape(THINK_OPEN)}|{re.escape(THINK_CLOSE)}")
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[[A-Z_/]+\]")  # a token of its own that reads like this is no word
 # Shares from which on a note is given. Judgement, not theory: with lower ones every trace would have the note.
@@ -27,7 +27,7 @@ class Part:
     """A run of tokens that is one message, the reasoning, the answer, or the template around them."""
 
     name: str  # such as "user", "2 assistant" (the second message of a conversation), "reasoning", "template"
-    role: str  # of a message; else "reasoning", "output", "template", or "rest of response": words neither of T nor O
+    role: str  # of a message; else "reasoning", "output", "template", or the rest of prompt or response beside I, T, O
     kind: str  # "input", "reasoning", "output" or "context"
     span: Span
 
@@ -48,9 +48,15 @@ def _named_parts(sample: Sample) -> Iterator[Part]:
     first, last = sample.segments.prompt
     messages = sample.metadata.get("messages") or [{"role": "user", "start": first, "stop": last}]
     for number, message in enumerate(messages, start=1):
-        role, span = message["role"], (message["start"], message["stop"])
-        kind = "input" if first <= span[0] and span[1] <= last else "context"
-        yield Part(role if len(messages) == 1 else f"{number} {role}", role, kind, span)
+        role, (start, stop) = message["role"], (message["start"], message["stop"])
+        name = role if len(messages) == 1 else f"{number} {role}"
+        within = (max(start, first), min(stop, last))  # the input may be a passage of a message
+        if within[0] >= within[1]:
+            yield Part(name, role, "context", (start, stop))
+            continue
+        yield Part(REST_OF_PROMPT, REST_OF_PROMPT, "context", (start, within[0]))
+        yield Part(name, role, "input", within)
+        yield Part(REST_OF_PROMPT, REST_OF_PROMPT, "context", (within[1], min(stop, sample.response[0])))
     yield Part("reasoning", "reasoning", "reasoning", sample.segments.reasoning)
     yield Part("output", "output", "output", sample.segments.output)
 
@@ -91,6 +97,18 @@ def importance(sample: Sample, attribution: Attribution) -> np.ndarray:
             start, stop = part.span
             values[start:stop] = attribution.scores[start - offset : stop - offset].double().numpy()
     return values
+
+
+def sentence_importance(sample: Sample, attribution: Attribution) -> list[tuple[Span, float]]:
+    """Token range and score of each sentence of the input that holds words of a message, in their order.
+
+    The score is the sum over the sentence's tokens; of a method that gives each token a copy of its sentence's score,
+    that score.
+    """
+    values, first = importance(sample, attribution), sample.segments.prompt[0]
+    combine = np.nanmean if holds_copies(attribution.metadata) else np.nansum
+    spans = [(start + first, stop + first) for start, stop in sentences_of_input(sample)]
+    return [(s, float(combine(values[slice(*s)]))) for s in spans if not np.isnan(values[slice(*s)]).all()]
 
 
 def shares(sample: Sample, attribution: Attribution, by: str = "message") -> pd.DataFrame:
@@ -143,7 +161,9 @@ def cautions(sample: Sample, attribution: Attribution) -> list[str]:
 
 
 def _notes_on_the_text(sample: Sample, attribution: Attribution) -> Iterator[str]:
-    """Messages that the model did not read, and special tokens among the words of others."""
+    """Messages that the model did not read, special tokens among the words of others, hops without a way to go."""
+    if attribution.metadata.get("options", {}).get("hops", 0) > 1 and not sample.segments.has_reasoning:
+        yield "There is no reasoning before the explained passage: further hops change nothing, and none was made."
     for number, message in enumerate(sample.metadata.get("messages", []), start=1):
         if message["start"] == message["stop"]:
             role = message["role"]

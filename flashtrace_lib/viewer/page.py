@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..attribution import Attribution
+from ..attribution import Attribution, holds_copies
 from ..sample import Sample, Span
 from .colours import SEGMENT_NAMES
 from .message_shares import Part
 from .tokens import visible
 
-SCRIPTS = ("trace_scores.js", "trace_page.js", "trace_events.js")  # one after the other, as one script
+# One after the other, as one script.
+SCRIPTS = ("trace_scores.js", "trace_units.js", "trace_page.js", "trace_export.js", "trace_events.js")
 STEPS, DECADES = 2**17 - 1, 6  # of the quantised scores
 _ALPHABET = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"))
 
@@ -37,6 +38,42 @@ class PageTarget:
     span: Span  # tokens of the response
     attribution: Attribution  # of ``sample.with_output(span)``
     notes: list[str]  # reasons to doubt its scores
+
+
+@dataclass(frozen=True)
+class EmbeddedPage:
+    """A page in a frame of its own: what a notebook, or the HTML made of it, shows of a trace.
+
+    The frame is sandboxed: the page's script runs in it and reaches neither the notebook nor the network.
+
+    Parameters
+    ----------
+    html : str
+        The page as `trace_page` writes it.
+    title : str
+        Name of the frame, for those who hear the page.
+    height : int
+        Pixels.
+    """
+
+    html: str
+    title: str
+    height: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.height, int) or self.height < 200:
+            raise ValueError(f"height must be a whole number of at least 200 pixels, got {self.height!r}")
+
+    def _repr_html_(self) -> str:
+        title = " ".join(visible(self.title).replace("⏎", " ").split())
+        style = f"box-sizing:border-box;width:100%;height:{self.height}px;border:1px solid #8c8c8c;border-radius:6px"
+        return (
+            f'<iframe title="{escape(title)}" sandbox="allow-scripts allow-forms allow-downloads" '
+            f'allow="clipboard-write" style="{style}" srcdoc="{escape(self.html)}"></iframe>'
+        )
+
+    def __repr__(self) -> str:
+        return f"EmbeddedPage({self.title!r})"
 
 
 def trace_page(sample: Sample, parts: Sequence[Part], targets: Sequence[PageTarget], model_name: str) -> str:
@@ -106,10 +143,12 @@ def _payload(sample: Sample, parts: Sequence[Part], targets: Sequence[PageTarget
             for part in parts
         ],
         "response": list(sample.response),
+        "sentences": [list(span) for span in sorted(sample.sentences or ())],
         "targets": [
             {
                 "span": list(target.span),
                 "notes": target.notes,
+                "copies": holds_copies(target.attribution.metadata),
                 "scores": quantised(target.attribution.scores, sample.segments.prompt[0]),
                 # Attention is causal: nothing behind the passage has a score.
                 "hops": [quantised(hop.scores[: target.span[1]]) for hop in target.attribution.hops],

@@ -1,10 +1,11 @@
-/* What a reader does: pointing, moving by keys, finding, copying. */
+/* What a reader does: pointing, moving by keys, finding; and the start. */
 
 // --- one token --------------------------------------------------------------------------------------------------
 
 function describe(i) {
-  const value = state.values[i], rank = state.order.indexOf(i) + 1;
-  const score = Number.isNaN(value) ? "not scored in this view" : `${state.view === "difference" ? "change" : "score"} ${value.toPrecision(3)} (${inWords(shareOf(value))})`;
+  const value = state.shown[i], rank = state.order.indexOf(leaderOf(i)) + 1;
+  const kind = `${bySentence() ? "its sentence's " : ""}${state.view === "difference" ? "change" : "score"}`;
+  const score = Number.isNaN(value) ? "not scored in this view" : `${kind} ${value.toPrecision(3)} (${inWords(shareOf(value))})`;
   return `“${plain(i)}” · token ${i} · ${score}${rank ? ` · rank ${rank}` : ""} · ${partOf[i].name}`;
 }
 
@@ -42,7 +43,7 @@ function visit(i) {
 // --- keys and pointer -------------------------------------------------------------------------------------------
 
 function nextMarked(i, step) {
-  const marked = state.order.slice(0, MARKED).filter((j) => (j - i) * step > 0);
+  const marked = state.marked.filter((j) => (j - i) * step > 0);
   return marked.length ? marked.reduce((a, b) => (Math.abs(b - i) < Math.abs(a - i) ? b : a)) : i;
 }
 
@@ -89,6 +90,7 @@ function listen() {
   });
   byId("controls").addEventListener("submit", (event) => event.preventDefault());
   byId("views").addEventListener("change", colour);
+  byId("units").addEventListener("change", colour);
   byId("compare").addEventListener("change", colour);
   byId("count").addEventListener("input", drawTop);
   byId("query").addEventListener("input", find);
@@ -98,9 +100,11 @@ function listen() {
   byId("next").addEventListener("click", () => go(1));
   byId("previous").addEventListener("click", () => go(-1));
   byId("copy").addEventListener("click", copy);
+  byId("save").addEventListener("click", save);
+  window.addEventListener("hashchange", readState);
 }
 
-// --- find and copy ----------------------------------------------------------------------------------------------
+// --- find -------------------------------------------------------------------------------------------------------
 
 const flat = data.tokens.map((token) => token.replace(/⏎\n/g, "\n"));
 const begin = [0]; // character at which each token begins
@@ -135,33 +139,21 @@ function go(step) {
   byId("found").textContent = `${state.at + 1} of ${count}`;
 }
 
-async function copy() {
-  const rows = topTokens().map((i, k) => [k + 1, plain(i), i, state.values[i].toPrecision(3), partOf[i].name].join("\t"));
-  const text = ["rank\ttoken\tposition\tscore\tpart", ...rows].join("\n");
-  let done = true;
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    const area = document.body.appendChild(element("textarea", "unseen", text)); // a file:// page in some browsers
-    area.select();
-    done = document.execCommand("copy");
-    area.remove();
-    byId("copy").focus();
-  }
-  byId("copied").textContent = done ? `${rows.length} copied` : "the browser refused";
-}
-
 // --- start ------------------------------------------------------------------------------------------------------
 
-function radio(value, text) {
-  const label = element("label"), input = element("input"), name = element("span", "", ` ${text}`);
-  Object.assign(input, { type: "radio", name: "view", value, checked: value === "all" });
-  label.append(input, name);
-  byId("views").append(label);
+function radio(value, text, name = "view", checked = value === "all") {
+  const label = element("label"), input = element("input");
+  Object.assign(input, { type: "radio", name, value, checked });
+  label.append(input, element("span", "", ` ${text}`));
+  byId(`${name}s`).append(label);
 }
 
 function drawControls() {
   const most = Math.max(...data.targets.map((target) => target.hops.length));
+  const inInput = data.sentences.filter(([start]) => start < data.response[0]).length; // one alone has all of the score
+  if (inInput > 1) radio("sentences", "Sentences", "unit", true);
+  radio("words", "Words", "unit", inInput <= 1);
+  byId("units").hidden = inInput <= 1;
   radio("all", most ? "All hops" : "Importance");
   for (let k = 0; k < most; k++) {
     radio(String(k), `Hop ${k + 1}`);
@@ -177,5 +169,5 @@ function drawControls() {
 drawControls();
 drawText();
 listen();
-choose(0);
+readState();
 

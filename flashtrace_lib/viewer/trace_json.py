@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..attribution import Attribution, Hop
+from ..attribution import Attribution, Hop, sentences_of_input
 from ..sample import Sample, Segments, Span
 
 FORMAT = 2  # of the file; 1 had neither messages nor sentences
@@ -109,7 +109,8 @@ def _attribution(data: dict[str, Any], sample: Sample, trace: dict[str, Any]) ->
     if not all(values.isfinite().all() for values in numbers):
         raise ValueError("the trace is damaged: some scores are not finite")
     metadata = {"options": trace["options"], **data["metadata"]}
-    return Attribution(scores, trace["method"], data["seconds"], hops, data["flow"], metadata)
+    sentences = sentences_of_input(sample)
+    return Attribution(scores, trace["method"], data["seconds"], hops, data["flow"], metadata, sentences)
 
 
 def _numbers(values: torch.Tensor) -> list[float]:

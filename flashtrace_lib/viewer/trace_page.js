@@ -45,6 +45,7 @@ function drawText() {
       ownerOf[i] = holder === words ? 0 : Number(holder.dataset.k);
       kindOf[i] = part.kind;
       partOf[i] = part;
+      if (part.kind !== "context" && unitOf[i] >= 0) leaders[unitOf[i]] ??= i;
       // The space before a word stands outside its colour and underline; a token of nothing else keeps it.
       const space = data.tokens[i].trim() ? data.tokens[i].match(/^[ ]*/)[0] : "";
       holder.append(space, tokenElement(i, data.tokens[i].slice(space.length)));
@@ -81,34 +82,40 @@ function choose(k) {
 function colour() {
   const target = data.targets[state.target];
   state.view = document.querySelector("[name=view]:checked").value;
+  state.unit = document.querySelector("[name=unit]:checked").value;
   byId("compare").hidden = state.view !== "difference";
   const values = (state.values = scoresOf(target, state.view));
-  const signed = state.view === "difference" || values.some((value) => value < 0);
-  const limit = limitOf(target, state.view, values) || 1;
-  const ranked = [...values.keys()].filter((i) => values[i] && ranks(i)); // NaN and 0 are no scores
-  state.order = ranked.sort((a, b) => Math.abs(values[b]) - Math.abs(values[a]) || a - b);
-  state.total = values.reduce((sum, value) => sum + (Math.abs(value) || 0), 0) || 1;
-  const marked = new Set(state.order.slice(0, MARKED));
+  const shown = (state.shown = shownOf(target, values));
+  const signed = state.view === "difference" || shown.some((value) => value < 0);
+  const limit = limitOf(target, state.view, shown) || 1;
+  const ranked = [...shown.keys()].filter((i) => shown[i] && ranks(i)); // NaN and 0 are no scores
+  state.order = ranked.sort((a, b) => Math.abs(shown[b]) - Math.abs(shown[a]) || a - b);
+  const sum = (all) => all.reduce((total, value) => total + (Math.abs(value) || 0), 0) || 1;
+  state.total = sum(values);
+  state.whole = bySentence() ? sum(shown.filter((_, i) => leaderOf(i) === i)) : state.total;
+  state.marked = state.order.slice(0, MARKED[state.unit]);
+  const marked = new Set(state.marked);
   spans.forEach((span, i) => {
-    const value = values[i] || 0;
+    const value = shown[i] || 0;
     const shade = Math.round(24 * Math.min(1, Math.abs(value) / limit)) / 24; // steps, as in the printed heatmaps
     span.style.setProperty("--s", shade);
     span.classList.toggle("scored", shade > 0);
     span.classList.toggle("gain", signed && value > 0);
     span.classList.toggle("loss", value < 0);
-    span.classList.toggle("top", marked.has(i));
+    span.classList.toggle("top", value !== 0 && marked.has(leaderOf(i)));
   });
   drawLegend(limit, signed);
   drawTop();
   drawShares(values);
   hideTip();
+  noteState();
 }
 
 function drawLegend(limit, signed) {
   const marks = signed ? [-1, -0.5, 0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1];
   const digits = Math.max(1, 1 - Math.floor(Math.log10(100 * shareOf(limit)))); // two that count
   // The colour stops growing at the limit; a score may go on.
-  const beyond = (mark) => Math.abs(mark) === 1 && state.values.some((value) => value * mark > limit);
+  const beyond = (mark) => Math.abs(mark) === 1 && state.shown.some((value) => value * mark > limit);
   const swatches = marks.map((mark) => {
     const words = `${beyond(mark) ? (mark < 0 ? "≤ " : "≥ ") : ""}${inWords(shareOf(mark * limit), digits)}`;
     const swatch = element("span", `swatch token ${mark < 0 ? "loss" : signed ? "gain" : ""}`, words);
@@ -129,10 +136,10 @@ function drawTop() {
     const button = element("button");
     button.type = "button";
     button.dataset.of = i;
-    const [before, after] = beside(i);
+    const [before, after] = bySentence() ? ["", ""] : beside(i);
     const word = element("bdi"); // or a right-to-left word would pull the number behind it apart
-    word.append(element("i", "", before), element("b", "", plain(i)), element("i", "", after));
-    button.append(word, ` ${inWords(shareOf(state.values[i]))}`);
+    word.append(element("i", "", before), element("b", "", wordsOf(i)), element("i", "", after));
+    button.append(word, ` ${inWords(shareOf(state.shown[i]))}`);
     button.addEventListener("click", () => visit(i));
     const item = element("li");
     item.append(button);

@@ -1,19 +1,23 @@
 "use strict";
-/* The page of one trace. Everything it knows stands in the JSON element #data, which report/trace_page.py writes:
+/* The page of one trace. Everything it knows stands in the JSON element #data, which viewer/page.py writes:
  *   tokens   display text of each of the N tokens
  *   parts    [{name, kind, span}] that tile them; kind is input, reasoning, output or context
- *   targets  [{span, notes, scores: row, hops: [row, …]}]; the first is the whole answer, the others sentences
+ *   sentences  [[start, stop], …] of input, reasoning and answer
+ *   targets  [{span, notes, copies, scores: row, hops: [row, …]}]; the first is the whole answer, the others sentences
  *   row      {from, max, codes}: scores of tokens from, from + 1, …; see decode()
  * Text goes into the page as text nodes only, so whatever a prompt holds is shown and never run. */
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
-const MARKED = 10; // tokens underlined in the text
+const MARKED = { words: 10, sentences: 3 }; // underlined in the text
 const N = data.tokens.length;
 const kindOf = new Array(N), partOf = new Array(N), ownerOf = new Array(N).fill(0); // ownerOf: the token's sentence
 const spans = []; // the element of each token
 const buttons = []; // the number of each sentence; buttons[0] is "the answer"
-const state = { target: 0, view: "all", values: new Float64Array(N), order: [], total: 1, found: [], at: -1, tip: 0 };
+const state = { // values: of the words; shown: of the words, or at each word of its sentence
+  target: 0, view: "all", unit: "words", values: new Float64Array(N), shown: new Float64Array(N),
+  order: [], marked: [], total: 1, whole: 1, found: [], at: -1, tip: 0,
+};
 
 // --- scores -----------------------------------------------------------------------------------------------------
 
@@ -42,13 +46,6 @@ function scoresOf(target, view) {
   return later.map((value, i) => value - earlier[i]);
 }
 
-/** Whether a token takes part in a ranking: not the template's, nor the chosen passage's own words, which always draw
- *  on themselves and would hide what they came from. */
-function ranks(i) {
-  const [start, stop] = data.targets[state.target].span;
-  return kindOf[i] !== "context" && !(start <= i && i < stop);
-}
-
 /** Score at which the colour saturates: the 99th percentile of what is ranked, so that one sink bleaches nothing. */
 function saturation(values) {
   const sizes = [...values].filter((v, i) => !Number.isNaN(v) && ranks(i)).map(Math.abs);
@@ -59,12 +56,12 @@ function saturation(values) {
 
 /** Hops share one scale, so that switching between them compares them. */
 function limitOf(target, view, values) {
-  const rows = view === "all" || view === "difference" ? [values] : target.hops.map(decode);
+  const rows = view === "all" || view === "difference" ? [values] : target.hops.map((row) => shownOf(target, decode(row)));
   return Math.max(...rows.map(saturation));
 }
 
 /** A score as a part of the whole: of the input's importance, or of a hop's mass, which sums to 1 with the template. */
-const shareOf = (score) => (state.view === "all" ? score / state.total : score);
+const shareOf = (score) => (state.view === "all" ? score / state.whole : score);
 
 /** A share in words: per cent, or in a difference the points that it changed by. */
 function inWords(share, digits = 1) {

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from flashtrace_book import cli
 from flashtrace_lib import FlashTrace, trace
-from flashtrace_lib.cli import locator, read_prompt, read_text
+from flashtrace_lib.arguments import read_prompt, read_text
 from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.scoring import SCORERS, score
 from flashtrace_lib.text.build_sample import build_sample
-from flashtrace_lib.text.locate import find_boxed, find_thinking, locate_segments, sentence_spans
+from flashtrace_lib.text.locate import find_boxed, find_thinking, locate_segments, parse_locator, sentence_spans
 from flashtrace_lib.text.offsets import char_spans_to_token_mask, decode_with_offsets, tokenise
 from tests.oracles.tiny_chat import make_chat_model, make_tokenizer
 
@@ -210,7 +210,7 @@ def test_a_text_file_is_read_as_it_stands(tmp_path, text):
 @given(st.sampled_from(["re:", "tokens:", "text:", "", "none", "auto", "tokens:1:"]), TEXTS)
 def test_any_passage_is_a_locator_or_refused(kind, rest):
     try:
-        found = locator(kind + rest)
+        found = parse_locator(kind + rest)
     except ValueError as error:
         assert "regular expression" in str(error) or "token range" in str(error)
     else:

@@ -46,7 +46,7 @@ def page_of_trace(browser_page, traced, tmp_path):
     tokens = list(traced.sample.tokens)
     tokens[start:stop] = [*TOKENS, *[" x"] * (stop - start - len(TOKENS))]
     Trace(replace(traced.sample, tokens=tokens), traced.attribution).to_html(tmp_path / "t.html")
-    browser_page.goto((tmp_path / "t.html").as_uri())
+    browser_page.goto((tmp_path / "t.html").as_uri() + "#by=words")
     return browser_page
 
 

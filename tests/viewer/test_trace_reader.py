@@ -12,8 +12,9 @@ from tests.support.browser import browser, browser_page  # noqa: F401 - fixtures
 from tests.support.trace_pages import folder, model, tok, traced  # noqa: F401 - fixtures
 
 
-def opened(page, folder, name="t"):
-    page.goto((folder / f"{name}.html").as_uri())
+def opened(page, folder, name="t", by="words"):
+    page.goto("about:blank")  # the next page may differ by what stands behind # alone
+    page.goto((folder / f"{name}.html").as_uri() + f"#by={by}")
     page.set_default_timeout(10_000)
     return page
 

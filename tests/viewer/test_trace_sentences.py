@@ -1,0 +1,174 @@
+"""Sentences in place of words on the page of a trace; the view in the address; scores as a file."""
+
+# ruff: noqa: F811
+import csv
+import io
+import re
+from dataclasses import replace
+
+import pytest
+
+from flashtrace_lib import Trace, trace
+from flashtrace_lib.methods import Perturbation
+from tests.support.browser import browser, browser_page  # noqa: F401 - fixtures
+from tests.support.trace_pages import folder, model, tok, traced  # noqa: F401 - fixtures
+from tests.viewer.test_trace_reader import opened, view
+
+
+def unit(page, name):
+    """The radio button of a unit."""
+    return page.locator("#units label", has_text=name).locator("input")
+
+
+def chips(page):
+    """Text and share of each of the highest, as the page lists them."""
+    texts = page.locator("#top button").all_inner_texts()
+    found = [re.fullmatch(r"(?s)(.*) ([+−]?[\d.]+) (?:%|points)", text) for text in texts]
+    return [(match[1], float(match[2].replace("−", "-"))) for match in found]
+
+
+def on_one_line(text):
+    return " ".join(text.split())
+
+
+def test_it_opens_on_sentences_ranked_as_in_python(browser_page, folder, traced):
+    page = opened(browser_page, folder, by="")
+    assert unit(page, "Sentences").is_checked()
+    expected = traced.top(99, by="sentence")
+    shown = chips(page)
+    assert [on_one_line(text) for text, _ in shown] == [on_one_line(text) for text in expected["sentence"]]
+    assert [share for _, share in shown] == pytest.approx(list(100 * expected["share"]), abs=0.06)
+    for row in expected.itertuples():  # one colour a sentence, and it ends where the sentence does
+        shades = page.locator("#input .token").evaluate_all(
+            "(all, [a, b]) => all.filter((t) => a <= t.dataset.i && t.dataset.i < b).map((t) => t.style.cssText)",
+            [row.start, row.stop],
+        )
+        assert len(set(shades)) == 1 and len(shades) == row.stop - row.start
+    top = page.locator("#input .token.top").evaluate_all("all => all.map((t) => Number(t.dataset.i))")
+    assert top == sorted(i for row in expected[:3].itertuples() for i in range(row.start, row.stop))
+    assert page.problems == []
+
+
+@pytest.mark.parametrize("name", ["t", "direct", "hostile", "plain", "passage", "token"])
+def test_every_page_has_both_units_or_the_only_one(browser_page, folder, name):
+    page = opened(browser_page, folder, name, by="sentences")
+    if unit(page, "Sentences").count():
+        before = page.locator("#top button").count()
+        unit(page, "Words").check()
+        assert page.locator("#top button").count() >= before > 0
+    else:
+        assert page.locator("#units").is_hidden() and unit(page, "Words").is_checked()
+    assert page.problems == []
+
+
+def test_sentences_of_hops_and_differences_leave_out_the_passage_itself(browser_page, folder, traced):
+    page = opened(browser_page, folder, by="sentences")
+    page.locator(".number").nth(2).click()
+    target = traced.targets[2]
+    hop = target.attribution.hops[0].scores
+    view(page, "Hop 1").check()
+    others = [s for s in traced.sample.sentences if s[1] <= target.span[0] or s[0] >= target.span[1]]
+    sums = sorted((float(hop[a:b].sum()) for a, b in others), reverse=True)
+    shown = [share for _, share in chips(page)]
+    assert (
+        shown == pytest.approx([100 * value for value in sums if value > 0][: len(shown)], abs=0.06) and len(shown) > 2
+    )
+    assert not any(on_one_line("".join(traced.sample.tokens[slice(*target.span)])) in text for text, _ in chips(page))
+    page.locator("#whole").click()
+    view(page, "Difference").check()
+    change = traced.attribution.hops[1].scores - traced.attribution.hops[0].scores
+    own = traced.sample.segments.output
+    others = [s for s in traced.sample.sentences if s[1] <= own[0] or s[0] >= own[1]]
+    largest = max((float(change[a:b].sum()) for a, b in others), key=abs)
+    assert chips(page)[0][1] == pytest.approx(100 * largest, abs=0.06)
+    assert page.problems == []
+
+
+def test_copies_of_a_sentence_s_score_are_not_added_up(browser_page, model, tok, tmp_path):
+    method = Perturbation(unit="sentence") if "unit" in Perturbation.__dataclass_fields__ else Perturbation()
+    result = trace(model, tok, "The key is red. The door is blue. " * 3, "Red.", reasoning=None, method=method)
+    assert result.attribution.metadata["units"] in ("sentence", "token")
+    copies = replace(result.attribution, metadata={"units": "sentence", "options": {"spread": "copy"}})
+    both = Trace(result.sample, copies)
+    both.to_html(tmp_path / "t.html")
+    page = opened(browser_page, tmp_path, by="sentences")
+    expected = both.top(99, by="sentence")
+    shown = {round(abs(share), 1) for _, share in chips(page)}
+    assert shown == {round(100 * abs(share), 1) for share in expected["share"]}
+
+
+def test_a_token_says_what_its_sentence_has(browser_page, folder, traced):
+    page = opened(browser_page, folder, by="sentences")
+    best = traced.top(1, by="sentence").iloc[0]
+    page.locator(f"[data-i='{best['start'] + 2}']").hover()
+    tip = page.inner_text("#tip")
+    assert "its sentence's score" in tip and f"({100 * best['share']:.1f} %)" in tip and "rank 1" in tip
+    page.locator("#top button").nth(1).click()
+    second = traced.top(2, by="sentence").iloc[1]
+    assert page.evaluate("Number(document.activeElement.dataset.i)") == second["start"]
+
+
+def test_the_address_notes_what_is_chosen_and_brings_it_back(browser_page, folder):
+    page = opened(browser_page, folder, by="sentences")
+    page.locator(".number").nth(2).click()
+    unit(page, "Words").check()
+    view(page, "Difference").check()
+    page.locator("#later").select_option("Hop 2")
+    address, shown = page.url, page.locator("#top").inner_text()
+    assert address.endswith("#passage=3&show=difference&by=words&later=1&earlier=0")
+    opened(page, folder)
+    assert page.inner_text("#chosen") == "The answer O · All hops"
+    page.goto("about:blank")
+    page.goto(address)
+    assert page.inner_text("#chosen") == "Sentence 3 · Difference" and page.locator("#top").inner_text() == shown
+    page.evaluate("location.hash = 'passage=1&show=0&by=sentences'")  # a link within the page
+    page.wait_for_function("document.getElementById('chosen').textContent === 'Sentence 1 · Hop 1'")
+    assert unit(page, "Sentences").is_checked() and page.problems == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["#passage=99&show=77&by=letters&later=x", "#passage=-1", "#passage=1.5", "#%", "#passage=1&show=2", "#<b>"],
+)
+def test_an_address_of_nothing_is_ignored(browser_page, folder, address):
+    page = browser_page
+    page.goto((folder / "t.html").as_uri() + address)
+    assert page.locator("#top button").count() > 0 and page.locator("[name=view]:checked").is_enabled()
+    assert page.inner_text("#chosen").split(" · ")[0] in ("The answer O", "Sentence 1") and page.problems == []
+
+
+def saved(page):
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save all as CSV").click()
+    text = open(download.value.path(), encoding="utf-8-sig", newline="").read()
+    return download.value.suggested_filename, list(csv.DictReader(io.StringIO(text)))
+
+
+def test_all_scores_as_a_file(browser_page, folder, traced):
+    page = opened(browser_page, folder)
+    name, rows = saved(page)
+    start, stop = traced.sample.segments.prompt
+    assert name == "trace_answer_words.csv" and [int(row["position"]) for row in rows] == list(range(start, stop))
+    assert [float(row["score"]) for row in rows] == pytest.approx(
+        traced.attribution.scores.tolist(), rel=1e-3, abs=1e-6
+    )
+    ranked = sorted((row for row in rows if row["rank"]), key=lambda row: int(row["rank"]))
+    assert [int(row["position"]) for row in ranked[:5]] == traced.top(5)["position"].tolist()
+    unit(page, "Sentences").check()
+    page.locator(".number").first.click()
+    name, rows = saved(page)
+    first = Trace(traced.sample, traced.targets[0].attribution)
+    expected = {row.start: row for row in first.top(99, by="sentence").itertuples()}
+    assert name == "trace_sentence_1_sentences.csv" and len(rows) == len(expected)
+    for row in rows:
+        assert on_one_line(row["sentence"]) == on_one_line(expected[int(row["position"])].sentence)
+        assert float(row["score"]) == pytest.approx(expected[int(row["position"])].score, rel=1e-3, abs=1e-6)
+    assert page.problems == []
+
+
+def test_hostile_text_in_a_file_is_one_cell(browser_page, folder):
+    page = opened(browser_page, folder, "hostile", by="sentences")
+    _, rows = saved(page)
+    assert all(set(row) == {"rank", "sentence", "position", "score", "part"} for row in rows)
+    assert any('src=x onerror="document.title=1">' in row["sentence"] for row in rows)
+    assert page.problems == []
