@@ -78,7 +78,7 @@ def test_each_record_is_what_a_trace_of_it_alone_is(folder, loaded, capsys):
     entries = summary(out)
     assert [e["line"] for e in entries] == [1, 3, 4] and [e["error"] for e in entries] == [None] * 3
     assert entries[0]["evidence"] == "The secret number is 7261." and entries[0]["share"] == pytest.approx(1)
-    assert entries[1]["prompt"] == "Hi. Is it 7?" and entries[1]["response"].startswith("Hello. It is.")
+    assert entries[1]["prompt"] == "Hi. Is it 7?" and entries[1]["response"] == "Hello. It is."
     assert folder[1] == ["embedded"]
 
 

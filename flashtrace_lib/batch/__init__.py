@@ -16,6 +16,7 @@ from ..attribution import Method
 from ..files import write_text
 from ..fingerprints import fingerprint, model_fingerprint
 from ..methods import FlashTrace
+from ..text.checks import without_end_tokens
 from ..text.locate import Locator
 from ..trace import Trace, trace
 from ..viewer.batch_index import Row, index_page
@@ -214,7 +215,7 @@ def _traced(
     prompt = record.prompt if isinstance(record.prompt, str) else _last_words(record.prompt)
     return Entry(
         record.id, record.line, path, page if pages else None, None, made,
-        _beginning(prompt), _beginning(result.response), _beginning(sentence), share,
+        _beginning(prompt), _beginning(without_end_tokens(result.response)), _beginning(sentence), share,
     )  # fmt: skip
 
 

@@ -12,7 +12,6 @@ from .locate import Locator, find_passage, locate_segments
 # Roles that the chat templates of the installed transformers' families know. Others are spelled wrong more often than
 # they are meant, and a template that does not know a role writes it down without a word.
 ROLES = ("system", "developer", "user", "assistant", "tool", "function", "ipython", "observation", "document")
-_END_TOKENS = re.compile(r"(?:\s*<[^<>\s]+>)*\s*$")  # of the response: `build_sample` counts them as context
 
 
 def check_conversation(messages: Messages) -> None:
@@ -54,8 +53,16 @@ def check_passages(
     if _is_text(input) and input != "auto" and not rendered:
         _first_that_holds(lambda text: find_passage(text, input, "input", (0, len(text))), texts)
     if response is not None:
-        bare = response[: _END_TOKENS.search(response).start()]
-        _first_that_holds(lambda text: _check_response(text, reasoning, output), [response, bare])
+        texts = [response, without_end_tokens(response)]
+        _first_that_holds(lambda text: _check_response(text, reasoning, output), texts)
+
+
+def without_end_tokens(response: str) -> str:
+    """The response without what reads like special tokens, and white space, at its end: `build_sample`'s context."""
+    text = response.rstrip()
+    while text.endswith(">") and "<" in text and not re.search(r"\s", text[(start := text.rindex("<")) :]):
+        text = text[:start].rstrip()
+    return text
 
 
 def _check_response(response: str, reasoning: Locator, output: Locator) -> None:
