@@ -11,7 +11,7 @@ import torch
 
 from flashtrace_lib import FlashTrace, files, load_model
 from flashtrace_lib.__main__ import main
-from flashtrace_lib.kernel.decomposition import decomposition_gaps
+from flashtrace_lib.kernel.decomposition import TOLERANCE, decomposition_gaps
 from flashtrace_lib.model import gguf, qwen, wheels
 from flashtrace_lib.model.generate import generate
 from flashtrace_lib.text import build_sample, render_prompt
@@ -302,7 +302,10 @@ def test_the_real_model_adds_up_answers_and_is_explained_by_the_oracle_s_scores(
     assert max(float(layer.self_attn.v_proj.bias.detach().abs().max()) for layer in model.model.layers) > 0.1
     ids = torch.tensor(tokenizer("The cat sat on the mat.").input_ids)
     assert max(decomposition_gaps(model, ids)) < 1e-4
-    found = trace(model, tokenizer, "What is 3 + 4? Say the number alone.", max_new_tokens=40)
+    scaled = model.model.layers[5].self_attn.register_forward_hook(lambda _, __, out: (out[0] * 1.02, *out[1:]))
+    assert decomposition_gaps(model, ids)[5] > TOLERANCE  # and a gap would be seen
+    scaled.remove()
+    found = trace(model, tokenizer, "What is 3 + 4?", max_new_tokens=40)
     assert found.response.endswith("<|im_end|>") and "7" in found.response
     assert found.response.count("<|im_end|>") == 1
     sample = build_sample(tokenizer, "Tom has 3 apples and buys 4.", "3 + 4. So 7.", reasoning="3 + 4.", output="So 7.")
