@@ -62,7 +62,7 @@ def run(site, tmp_path):
 
     def call(*arguments):
         return subprocess.run(
-            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900
         )
 
     return call
