@@ -58,11 +58,11 @@ def site(wheel, tmp_path_factory):
 def run(site, tmp_path):
     """Run python with arguments in an empty folder, where nothing of the checkout is on the path."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("FLASHTRACE_", "PYTEST_"))}
-    environment = {**own, "PYTHONPATH": str(site), "XDG_CACHE_HOME": str(site.parent / "cache")}
+    environment = {**own, "PYTHONPATH": str(site)}
 
     def call(*arguments):
         return subprocess.run(
-            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900
         )
 
     return call
@@ -111,8 +111,8 @@ for command in (["book"], ["notebooks"], ["audit", "-k", "0"], ["claims"], ["sta
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors):
         assert main(command) == 2, command
-    assert errors.getvalue().count("\\n") == 1 and errors.getvalue().startswith("error: this needs the book "), (
-        command, errors.getvalue())
+    said = [line for line in errors.getvalue().splitlines() if not line.startswith("Matplotlib is building")]
+    assert len(said) == 1 and said[0].startswith("error: this needs the book "), (command, said)
 print("done")
 """
 
