@@ -44,6 +44,34 @@ def weights(folder):
     return (folder / embedded.WEIGHTS).read_bytes()
 
 
+def test_a_training_may_stop_early_and_another_go_on_from_it(tokenizer, build, monkeypatch):
+    monkeypatch.setattr("flashtrace_book.reasoner.trainer.root", lambda: build)
+    whole = TrainingConfig("t", **SMALL)
+    first = train.train(replace(whole, stop=2), tiny(), tokenizer)
+    log = pd.read_csv(first / train.LOG)
+    assert log["step"].max() == 2 and "| steps | 2, the beginning of 6 |" in (first / adapter.CARD).read_text()
+    following = TrainingConfig("u", **{**SMALL, "start": str(first.relative_to(build)), "steps": 3})
+    second = train.train(following, tiny(), tokenizer)
+    assert "went on from" in (second / adapter.CARD).read_text()
+    fresh = train.train(TrainingConfig("v", **{**SMALL, "steps": 3}), tiny(), tokenizer)
+    assert weights(second) != weights(fresh)
+    trainer = Trainer(following, tiny(), tokenizer)
+    saved = load_file(first / embedded.WEIGHTS)
+    state = adapter.adapter_state(trainer.peft_model)
+    assert state.keys() == saved.keys() and all(torch.equal(state[name], saved[name].float()) for name in saved)
+    trainer.release()
+    # More steps of the first run: it goes on from its own checkpoint, as if it had never stopped.
+    again = train.train(whole, tiny(), tokenizer)
+    alone = train.train(replace(whole, name="w"), tiny(), tokenizer)
+    assert weights(again) == weights(alone)
+    with pytest.raises(ValueError, match="no adapter in .*nowhere"):
+        train.train(replace(following, name="x", start="nowhere"), tiny(), tokenizer)
+    with pytest.raises(ValueError, match="give this training its rank"):
+        train.train(replace(following, name="y", rank=2), tiny(), tokenizer)
+    with pytest.raises(ValueError, match="stop must lie between 1 and the 6 steps"):
+        TrainingConfig("z", **SMALL, stop=7)
+
+
 # --- training examples and batches ----------------------------------------------------------------------------
 
 

@@ -162,7 +162,8 @@ def _profile_table(judged: list[dict[str, Any]], profile: str, rule_of: dict[str
         if profile in claim["verdicts"]:
             found, notebook = claim["verdicts"][profile], claim["notebook"]
             verdict = f"**{found['verdict']}** ({rule_of[claim['rule']]})"
-            link = f"[{notebook.split("_")[0]}](../notebooks/{notebook}.ipynb)"
+            chapter = notebook.split("_")[0]
+            link = f"[{chapter}](../notebooks/{notebook}.ipynb)"
             rows.append([number, claim["claim"], verdict, _paper(claim), _ours(found, claim), link])
     return table(["", "claim", "verdict", "paper", "ours", "notebook"], rows)
 

@@ -6,6 +6,7 @@ load it. `flashtrace_lib.model.embedded.merge_adapter` merges it without peft.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import warnings
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from flashtrace_lib.files import atomic_path, write_text
 from flashtrace_lib.model.embedded import CONFIG, WEIGHTS
@@ -95,6 +96,25 @@ def load_adapter_state(peft_model: torch.nn.Module, state: Mapping[str, torch.Te
     result = set_peft_model_state_dict(peft_model, dict(state))
     if result.unexpected_keys:
         raise ValueError(f"the adapter has weights that this model lacks: {', '.join(result.unexpected_keys[:3])}, …")
+
+
+def load_adapter(peft_model: torch.nn.Module, folder: Path | str) -> str:
+    """Set the adapter's weights to those that `save_adapter` wrote to ``folder``; return the file's SHA-256.
+
+    Raises
+    ------
+    ValueError
+        If there is no adapter, or it has other weights or shapes than the model's.
+    """
+    path = Path(folder) / WEIGHTS
+    if not path.is_file():
+        raise ValueError(f"no adapter in {folder}: train the one that this training starts from")
+    state = load_file(path)
+    own = {name: tuple(value.shape) for name, value in adapter_state(peft_model).items()}
+    if own != {name: tuple(value.shape) for name, value in state.items()}:
+        raise ValueError(f"the adapter in {folder} has other weights than this model's: give this training its rank")
+    load_adapter_state(peft_model, {name: value.float() for name, value in state.items()})
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def save_adapter(

@@ -11,7 +11,7 @@ from .curriculum import DEFAULT_WEIGHTS, SHORTEST, TASKS, Curriculum
 
 _FOLDER = Path(__file__).parent.parent / "profiles" / "training"
 # Settings that shape no result, so they may change between a run and its continuation.
-_EXCLUDED_FROM_IDENTITY = ("description", "output", "checkpoint_every", "tokens_per_batch", "threads")
+_EXCLUDED_FROM_IDENTITY = ("description", "output", "stop", "checkpoint_every", "tokens_per_batch", "threads")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,12 @@ class TrainingConfig(Settings):
     output : str, optional
         Folder of the adapter, relative to the checkout. Default: beside the checkpoint, under ``build``.
     steps : int
-        Optimiser steps.
+        Optimiser steps, over which the learning rate rises and falls.
+    stop : int, optional
+        The run ends after this many of them, for another configuration to ``start`` from. Default: after all.
+    start : str, optional
+        Folder of an adapter of the same rank, relative to the checkout, that the training goes on from. Default: a
+        fresh one.
     tokens_per_step : int
         Problems are drawn until their tokens, prompt and response, reach this.
     tokens_per_batch : int
@@ -59,6 +64,8 @@ class TrainingConfig(Settings):
     name: str
     description: str
     steps: int
+    stop: int | None = None
+    start: str | None = None
     model: str = "embedded-base"
     output: str | None = None
     tokens_per_step: int = 4096
@@ -90,10 +97,17 @@ class TrainingConfig(Settings):
         check_folder_name(self.name)
         if self.warmup >= self.steps:
             raise ValueError(f"warmup {self.warmup} must be shorter than the {self.steps} steps")
+        if self.stop is not None and not 0 < self.stop <= self.steps:
+            raise ValueError(f"stop must lie between 1 and the {self.steps} steps, got {self.stop}")
         unknown = [task for task in self.eval_tasks if task not in TASKS]
         if unknown:
             raise ValueError(f"unknown eval_tasks {', '.join(unknown)}: known are {', '.join(TASKS)}")
         self.curriculum()  # checks its share
+
+    @property
+    def last_step(self) -> int:
+        """Steps that are taken."""
+        return self.steps if self.stop is None else self.stop
 
     def curriculum(self) -> Curriculum:
         """The mixture of problems that these settings describe."""

@@ -106,12 +106,12 @@ def _run_steps(trainer: Trainer, checkpoint: Path) -> None:
     config = trainer.config
     held_out = held_out_examples(trainer.tokenizer, config) if config.eval_every else []
     draw = partial(step_examples, trainer.tokenizer, config, config.curriculum())
-    drawn = _drawn_ahead(draw, range(trainer.step, config.steps))
-    with tqdm(drawn, desc=f"train {config.name}", total=config.steps, initial=trainer.step, unit="step") as bar:
+    drawn = _drawn_ahead(draw, range(trainer.step, config.last_step))
+    with tqdm(drawn, desc=f"train {config.name}", total=config.last_step, initial=trainer.step, unit="step") as bar:
         for examples in bar:
             loss, exact = trainer.take_step(examples)
             bar.set_postfix(loss=f"{loss:.3f}", exact=f"{exact:.2f}", refresh=False)
-            is_last = trainer.step == config.steps
+            is_last = trainer.step == config.last_step
             if held_out and (is_last or trainer.step % config.eval_every == 0):
                 trainer.evaluate(held_out)
             if is_last or trainer.step % config.checkpoint_every == 0:
@@ -146,7 +146,8 @@ def _save_adapter(trainer: Trainer) -> Path:
             "data": f"generated problems ({shares}), prompts of up to {config.max_length} tokens",
             "problems": int(trained["n"].sum()),
             "response tokens": int(trained["tokens"].sum()),
-            "steps": trainer.step,
+            "steps": f"{trainer.step}" + (f", the beginning of {config.steps}" if trainer.step < config.steps else ""),
+            **({"went on from": config.start} if config.start else {}),
             "rank, alpha": f"{config.rank}, {config.alpha:g}",
             "learning rate": f"{config.learning_rate:g}, cosine, {config.warmup} steps of warm-up",
             "seed": config.seed,

@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 
+from flashtrace_lib.files import root
 from flashtrace_lib.fingerprints import fingerprint, model_fingerprint
 from flashtrace_lib.metrics.deletion import without_emulation
 
@@ -40,8 +41,11 @@ class Trainer:
         self.config, self.model, self.tokenizer = config, model, tokenizer
         self.attention = model.config._attn_implementation
         # Of the model as it comes: a run continues only under the same settings, on the same weights.
-        self.identity = fingerprint({"config": config.shaping(), "model": model_fingerprint(model)})
+        shaping = {"config": config.shaping(), "model": model_fingerprint(model)}
         self.peft_model = adapter.add_adapter(model, config.rank, config.alpha, config.seed)
+        if config.start is not None:
+            shaping["start"] = adapter.load_adapter(self.peft_model, root() / config.start)
+        self.identity = fingerprint(shaping)
         self.parameters = [p for p in self.peft_model.parameters() if p.requires_grad]
         self.optimiser = torch.optim.AdamW(self.parameters, lr=config.learning_rate, weight_decay=config.weight_decay)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimiser, self._rate)
