@@ -114,20 +114,21 @@ for method, name in ((CANDIDATE, "better_candidate"), (SECOND, "better_second"))
 judged = frame[frame["half"] == better_tables.HELD_OUT]
 parts = (CANDIDATE, SECOND, "propagated", "first_hop", better_plan.BEST)
 table = better_tables.parts_table(judged, parts, (PAPER, "ifr"), (PRIMARY, "recovery"))
-run.table(table, "better_parts", "The candidate's parts on the held-out cells, minus the paper's setting and minus IFR")
-table.round(3)
+run.table(table, "better_parts", "The candidates' parts on the held-out cells, minus the paper's setting and minus IFR")
+better_tables.pivoted(table, ["metric", "minus"])
 
 # %% [markdown]
 # ## By kind of cell
 #
 # Where the reasoning names just the evidence, explaining T ∪ O helps; where it lists more than the evidence, as in chains that
 # run side by side, it spreads the mass over what does not matter.
+# The primary metric:
 
 # %%
 groups = better_tables.differences(judged, by="group")
 groups = groups[groups["method"].isin(parts)]
 run.table(groups, "better_groups", "Settings minus the paper's by kind of held-out cell")
-groups[groups["metric"] == PRIMARY][["group", "label", "difference", "low", "high", "n"]].round(3)
+better_tables.pivoted(groups[groups["metric"] == PRIMARY], ["group"])
 
 # %% [markdown]
 # ## Choices around the candidate

@@ -236,3 +236,16 @@ def test_the_command_says_what_it_costs(capsys):
     assert bf.main(["--profile", "smoke", "--cells", "mq_q2", "--estimate"]) == 0
     assert "core-hours from scratch" in capsys.readouterr().out
     assert bf.main(["--cells", "mq_q3"]) == 2 and "unknown cells" in capsys.readouterr().err
+
+
+def test_differences_stand_side_by_side_as_text():
+    rows = [
+        ("a", "x", "p", 0.1, 0.05, 0.15),
+        ("b", "x", "p", -0.2, float("nan"), float("nan")),
+        ("a", "y", "p", 0, -1, 1),
+    ]
+    table = pd.DataFrame(rows, columns=["label", "metric", "minus", "difference", "low", "high"])
+    wide = bt.pivoted(table, ["metric", "minus"])
+    assert list(wide.index) == ["a", "b"] and list(wide.columns) == ["x minus p", "y minus p"]
+    assert wide.loc["a", "x minus p"] == "+0.100 [+0.050, +0.150]" and wide.loc["b", "y minus p"] == "–"
+    assert "no interval" in wide.loc["b", "x minus p"]
