@@ -156,11 +156,6 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="begin the answer with a list of facts, for a model that answers at once, such as qwen",
     )
-    parser.add_argument(
-        "--step-by-step",
-        action="store_true",
-        help="begin the answer with a list of facts, for a model that answers at once, such as qwen",
-    )
     parser.add_argument("--hops", type=int, metavar="K", help="hops back through the reasoning (default: 1)")
     parser.add_argument(
         "--method", default="flashtrace", choices=list(METHODS), metavar="NAME", help=f"{', '.join(METHODS)}"

@@ -116,7 +116,7 @@ def test_a_record_of_the_wrong_shape_is_named(tmp_path):
 def test_bad_requests_are_refused(tmp_path):
     with pytest.raises(ValueError, match="unknown task 'squad'"):
         task_examples("squad", 1)
-    with pytest.raises(ValueError, match="source must be one of standin, folder, hub"):
+    with pytest.raises(ValueError, match="source must be one of standin, synthetic, folder, hub"):
         task_examples("gsm8k", 1, source="web")
     with pytest.raises(ValueError, match="say how many"):
         task_examples("gsm8k", None)

@@ -54,7 +54,8 @@ def problems(
     tokenizer : transformers.PreTrainedTokenizerBase, optional
         Counts the tokens of RULER's prompts and of ``documents_qa``'s; the other tasks need none.
     length : int
-        Tokens of such a prompt; for RULER ``"eval"`` allows `EVAL_LENGTHS`, ``"train"`` every length away from them.
+        Tokens of such a prompt, of paragraphs at least 300; for RULER ``"eval"`` allows `EVAL_LENGTHS`, ``"train"``
+        every length away from them.
 
     Raises
     ------
@@ -65,7 +66,7 @@ def problems(
     if task in DATA_SETS:
         return synthetic_examples(task, n, seed, split)
     if task in GENERATORS:
-        return GENERATORS[task].examples(n, seed, split, tokenizer, length)
+        return GENERATORS[task].examples(n, seed, split, tokenizer, max(length, _DOCUMENTS[0]))
     if task not in CELLS:
         raise ValueError(f"unknown task {task!r}: choose one of {', '.join(TASKS)}")
     return _ruler_problems(CELLS[task], n, seed, split, tokenizer, length)
