@@ -61,7 +61,7 @@ def build_root() -> Path:
         try:
             root()
         except ValueError:
-            return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flashtrace"
+            return cache_root()
     return path_from_environment("FLASHTRACE_BUILD_DIR", "build")
 
 
