@@ -27,6 +27,7 @@ RAW = (
     "drop_log_probs", "keep_log_probs", "masks", "mask_log_probs", "mask_log_odds",
 )  # fmt: skip
 LIKELIHOODS = ("log_probs", "drop_log_probs", "keep_log_probs", "mask_log_probs", "mask_log_odds")
+RANKED = ("scores", "mask_log_probs", "mask_log_odds")  # of which metrics take the order
 MASKS_SCORED = 6  # of a sample's random masks, by an audit; with all kept and none beside them
 # The column that names the arithmetic of a quantity; of all others it is the model's.
 ARITHMETIC = {
@@ -164,8 +165,9 @@ def _compare(stored: Record, fresh: Record) -> list[Record]:
         a, b = stored.get(name), fresh.get(name)
         if a is not None or b is not None:
             rows.append(_row(name, _mean(a), _mean(b), _gap(name, a, b), _agree(name, stored, fresh)))
-    if _agree("scores", stored, fresh):  # rank by the stored scores, as the curve does
-        fresh = fresh | {"scores": stored["scores"]}
+    # Rank by what is stored where it agrees, as the curve does: two nearly tied scores, or likelihoods of two nearly tied
+    # masks, may change places on another machine.
+    fresh = fresh | {name: stored[name] for name in RANKED if _agree(name, stored, fresh)}
     for name in METRICS:
         a, b = _metric(name, stored), _metric(name, fresh)
         if a is not None or b is not None:

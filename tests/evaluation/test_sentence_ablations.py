@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 import torch
 
-from flashtrace_lib.evaluation import audit, audit_masks, evaluate, frame_from_records
-from flashtrace_lib.evaluation.ablations import MASK_COLUMNS, masks_beside, source_scores
+from flashtrace_lib.evaluation import audit, audit_masks, auditing, evaluate, frame_from_records
+from flashtrace_lib.evaluation.ablations import MASK_COLUMNS, masks_beside, source_scores, with_masks
 from flashtrace_lib.evaluation.recorder import Recorder
 from flashtrace_lib.methods import Perturbation
 from flashtrace_lib.metrics import HIGHER_IS_BETTER, Scorer, lds, sentence_effects
@@ -183,6 +183,23 @@ def test_the_audit_finds_what_was_tampered_with(model, samples, tmp_path, column
     assert column in set(report[~report["agrees"]]["quantity"])
     if owner is not store:
         assert not audit_masks(owner.records().iloc[0].to_dict(), samples[0], model, Scorer(model))["agrees"].all()
+
+
+def test_a_near_tie_of_two_masks_is_no_false_alarm(model, samples, tmp_path):
+    store = Store(tmp_path / "x")
+    run([Embedding()], samples[:1], model, store=store, masks=4)
+    stored = with_masks(store.records().iloc[0].to_dict(), masks_beside(store))
+    stored |= {"scores": [float(i) for i in range(len(stored["scores"]))]}  # later sentences weigh more
+    # Spans of T and O in the columns; the first two masks are nearly tied, all kept and none beside the four.
+    stored["mask_log_probs"] = [[-5.0, -1.0], [-5.0001, -1.0], [-7.0, -1.0], [-9.0, -1.0], [-1.0, -1.0], [-11.0, -1.0]]
+    other_machine = dict(stored)
+    other_machine["mask_log_probs"] = [stored["mask_log_probs"][i] for i in (1, 0, 2, 3, 4, 5)]
+    assert abs(auditing._metric("lds_log_prob", stored) - auditing._metric("lds_log_prob", other_machine)) > 0.1
+    report = pd.DataFrame(auditing._compare(stored, other_machine)).set_index("quantity")
+    assert report["agrees"].all()
+    far = dict(stored, mask_log_probs=[stored["mask_log_probs"][i] for i in (2, 1, 0, 3, 4, 5)])
+    report = pd.DataFrame(auditing._compare(stored, far)).set_index("quantity")
+    assert not report.loc["mask_log_probs", "agrees"] and not report.loc["lds_log_prob", "agrees"]
 
 
 # --- bad input
