@@ -165,8 +165,8 @@ def _compare(stored: Record, fresh: Record) -> list[Record]:
         a, b = stored.get(name), fresh.get(name)
         if a is not None or b is not None:
             rows.append(_row(name, _mean(a), _mean(b), _gap(name, a, b), _agree(name, stored, fresh)))
-    # Rank by what is stored where it agrees, as the curve does: two nearly tied scores, or likelihoods of two nearly tied
-    # masks, may change places on another machine.
+    # Rank by what is stored where it agrees, as the curve does: two nearly tied scores, or likelihoods of two masks,
+    # may change places on another machine.
     fresh = fresh | {name: stored[name] for name in RANKED if _agree(name, stored, fresh)}
     for name in METRICS:
         a, b = _metric(name, stored), _metric(name, fresh)

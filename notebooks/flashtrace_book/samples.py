@@ -11,8 +11,10 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
+from flashtrace_lib import files
 from flashtrace_lib.attribution import Attribution, Hop
 from flashtrace_lib.fingerprints import sample_fingerprint
+from flashtrace_lib.model import embedded
 from flashtrace_lib.sample import Sample, Span
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.example import Example
@@ -71,8 +73,9 @@ def ruler_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Samp
 
 
 def held_out(run: Run) -> Keep | None:
-    """Filter of the parts of problems: for the embedded model, those that its training left out; else None."""
-    return partial(in_split, split="eval") if run.model_name == "embedded" else None
+    """Filter of the parts of problems: for a model of our own training, those that it left out; else None."""
+    is_ours = run.model_name == "embedded" or (files.root() / run.model_name / embedded.CONFIG).is_file()
+    return partial(in_split, split="eval") if is_ours else None
 
 
 def ruler_setting(profile: Profile) -> str:

@@ -50,6 +50,7 @@ from .better_plan import (
 )
 from .better_tables import differences, readable
 from .open_questions import HELD_OUT
+from .reasoning_tasks import grounded, records_from
 from .shared_pass import sharing
 
 _LENGTHS = {"gsm8k": PROBLEM["math"], "morehopqa": PROBLEM["morehopqa"]}  # of I, tokens
@@ -68,15 +69,17 @@ def cell_examples(run: Run, name: str, tokenizer: Any, plan: BetterProfile) -> l
         examples = ruler_examples(cell.source, plan.length, tokenizer, plan.tries, seed=seed, **how)
     elif cell.source == "hotpotqa":
         count, gold = (lambda text: len(tokenise(tokenizer, text)[0])), run.profile.hotpotqa.gold
-        examples, _ = documents_examples(plan.tries, plan.length, count, gold=gold, seed=seed)
+        where = records_from(run, cell.source) | {"seed": seed}
+        examples, _ = documents_examples(plan.tries, plan.length, count, gold=gold, **where)
     else:
-        examples = task_examples(cell.source, plan.tries, seed=seed)
+        examples = task_examples(cell.source, plan.tries, **records_from(run, cell.source) | {"seed": seed})
     return [replace(example, cell=name) for example in examples]
 
 
 def cell_collection(run: Run, name: str, model: torch.nn.Module, tokenizer: Any, plan: BetterProfile) -> Collection:
     """Samples of a cell that the model answers rightly, from a store of this experiment's own where they are there."""
     how = {"max_new_tokens": plan.max_new_tokens, "fallback": plan.fallback}
+    how["grounded"] = grounded(run, CELLS[name].source)
     examples = cell_examples(run, name, tokenizer, plan)
     return collect_stored(run, "better_responses", examples, model, tokenizer, plan.samples, **how)
 

@@ -51,11 +51,11 @@ def task_collection(run: Run, model: torch.nn.Module, tokenizer: Any, kind: str)
         If no sample is left.
     """
     settings = run.profile.reasoning
-    examples = task_examples(kind, settings.max_tries, **_source(run, kind))
+    examples = task_examples(kind, settings.max_tries, **records_from(run, kind))
     if kind == "exercism":  # a solution that differs from the reference can be correct
         examples = [replace(example, scorer="unit_tests") for example in examples]
-    grounded = settings.source == "synthetic" and kind in by_task.GENERATORS
-    options = {"max_new_tokens": settings.max_new_tokens, "fallback": settings.fallback, "grounded": grounded}
+    options = {"max_new_tokens": settings.max_new_tokens, "fallback": settings.fallback}
+    options["grounded"] = grounded(run, kind)
     store = f"{kind}_responses"
     return _checked(collect_stored(run, store, examples, model, tokenizer, settings.samples, **options), kind)
 
@@ -90,7 +90,7 @@ def hotpotqa_collection(
         n_tokens,
         lambda text: len(tokenise(tokenizer, text)[0]),
         gold=settings.gold,
-        **_source(run, "hotpotqa"),
+        **records_from(run, "hotpotqa"),
     )
     if not examples:
         counts = ", ".join(f"{n} {reason}" for reason, n in refused.items())
@@ -98,16 +98,15 @@ def hotpotqa_collection(
     if length is not None:
         examples = [replace(example, cell=f"hotpotqa_{length}") for example in examples]
     n = settings.samples if length is None else settings.long_samples
-    fallback = run.profile.reasoning.fallback
-    grounded = filtered and run.profile.reasoning.source == "synthetic"
-    options = {
-        "max_new_tokens": settings.max_new_tokens,
-        "fallback": fallback,
-        "filtered": filtered,
-        "grounded": grounded,
-    }
+    options = {"max_new_tokens": settings.max_new_tokens, "fallback": run.profile.reasoning.fallback}
+    options |= {"filtered": filtered, "grounded": filtered and grounded(run, "hotpotqa")}
     collection = collect_stored(run, "hotpotqa_responses", examples, model, tokenizer, n, **options)
     return _checked(replace(collection, counts={**collection.counts, **refused}), "HotpotQA")
+
+
+def grounded(run: Run, kind: str) -> bool:
+    """Whether a response must restate its evidence to be kept, as those to the generated problems must."""
+    return run.profile.reasoning.source == "synthetic" and kind in by_task.GENERATORS
 
 
 def task_samples(run: Run, model: torch.nn.Module, tokenizer: Any, kind: str) -> list[Sample]:
@@ -139,8 +138,8 @@ def _checked(collection: Collection, name: str) -> Collection:
     return collection
 
 
-def _source(run: Run, kind: str) -> dict[str, Any]:
-    """Source of the profile's records, as arguments of `datasets.task_examples`."""
+def records_from(run: Run, kind: str) -> dict[str, Any]:
+    """Source of the profile's records of a data set, as arguments of `datasets.task_examples`."""
     source = run.profile.reasoning.source
     if (kind, source) == ("exercism", "hub"):  # no hub holds the exercises
         source = "folder"
