@@ -77,9 +77,10 @@ CASES = [
     (rules.falling(), [g(3), g(2), g(1)], REPRODUCED),
     (rules.falling(), [g(3), g(4), g(1)], PARTLY),
     (rules.falling(), [g(1), g(1)], FAILED),
-    (rules.level(1), [f(1, 0.6, 1.4), f(1.2, 0.9, 1.5)], REPRODUCED),
-    (rules.level(1), [f(1, 0, 2), f(2, 1, 3), f(1.5, 1.2, 1.9)], UNDECIDED),  # overlap shows no level
-    (rules.level(1), [f(1, 0, 2), f(2, 1, 3), f(4, 2.1, 5)], FAILED),
+    (rules.linear(), [f(1, 0.9, 1.1)], REPRODUCED),
+    (rules.linear(), [f(0.6, 0.3, 0.8)], UNDECIDED),  # fixed costs beside those that grow
+    (rules.linear(), [f(1, 0.5, 1.1)], UNDECIDED),
+    (rules.linear(), [f(1.5, 1.2, 1.9)], FAILED),
     (rules.untestable("no"), [], UNTESTABLE),
 ]
 
@@ -97,6 +98,7 @@ OPPOSITES = [
     (rules.within(0.5), lambda x: abs(x) > 0.5),
     (rules.at_least(1), lambda x: x < 1),
     (rules.at_most(1), lambda x: x > 1),
+    (rules.linear(0.5), lambda x: abs(x - 1) > 0.5),
     (rules.at_least_the_papers(), lambda x: x < 1),
     (rules.at_most_the_papers(), lambda x: x > 1),
 ]
@@ -121,8 +123,6 @@ def test_a_series_is_not_reproduced_while_intervals_hold_the_opposite(intervals)
     findings = [f(value, low, high) for low, value, high in intervals]
     if rules.rising().verdict(findings) == REPRODUCED:
         assert all(b[0] > a[2] for a, b in pairwise(intervals))
-    if rules.level(1).verdict(findings) == REPRODUCED:
-        assert max(a[2] - b[0] for a in intervals for b in intervals) <= 1
 
 
 def test_every_rule_has_a_case():

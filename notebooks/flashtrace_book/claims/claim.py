@@ -7,18 +7,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from . import efficiency_numbers, numbers
 from .evidence import Evidence
 from .printed_numbers import PRINTED
+from .robustness import robustness
 from .rules import RULES, Finding, Rule
 
 MEASURED = numbers.MEASURED | efficiency_numbers.MEASURED
 
 _REQUIRED = ("key", "text", "where", "paper", "notebook", "rule")
-_OPTIONAL = ("measured", "printed", "note")
+_FUNCTIONS = ("rule", "measured", "printed", "checks")
+_OPTIONAL = ("measured", "printed", "checks", "note")
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Claim:
         Evidence of a profile -> findings. Raises `rules.Missing` if a result does not exist yet.
     printed : callable, optional
         Nothing -> findings, for a claim that is judged by the paper's own publications, without a profile.
+    checks : callable, optional
+        Evidence of a profile -> `robustness.robustness` of the comparison that the claim makes.
     note : str
         Remark that is printed beside the numbers.
     """
@@ -55,6 +60,7 @@ class Claim:
     rule: Rule
     measured: Callable[[Evidence], list[Finding]] | None = None
     printed: Callable[[], list[Finding]] | None = None
+    checks: Callable[[Evidence], dict[str, Any]] | None = None
     note: str = ""
 
     @property
@@ -104,7 +110,7 @@ def read_claims(path: Path) -> tuple[Claim, ...]:
 
 def _claim(node: yaml.Node) -> Claim:
     fields = _fields(node)
-    texts = {name: _text(name, value) for name, value in fields.items() if name not in ("rule", "measured", "printed")}
+    texts = {name: _text(name, value) for name, value in fields.items() if name not in _FUNCTIONS}
     rule_of = _function(fields["rule"], RULES, "rule")
     try:
         rule = rule_of()
@@ -114,7 +120,8 @@ def _claim(node: yaml.Node) -> Claim:
         raise _mistake(node, "a claim is either measured or printed, and neither if its rule is untestable")
     measured = _function(fields["measured"], MEASURED, "measured", Evidence) if "measured" in fields else None
     printed = _function(fields["printed"], PRINTED, "printed") if "printed" in fields else None
-    return Claim(**texts, rule=rule, measured=measured, printed=printed)
+    checks = _checks(fields["checks"]) if "checks" in fields else None
+    return Claim(**texts, rule=rule, measured=measured, printed=printed, checks=checks)
 
 
 def _fields(node: yaml.Node) -> dict[str, yaml.Node]:
@@ -153,6 +160,16 @@ def _function(node: yaml.Node, functions: Mapping[str, Callable], field: str, *f
     except TypeError as error:
         raise _mistake(node, f"{field} {name}: {error}") from None
     return partial(functions[name], **options)
+
+
+def _checks(node: yaml.Node) -> partial:
+    """`robustness.robustness` with the options that the field ``checks`` gives."""
+    options = yaml.constructor.SafeConstructor().construct_document(node)
+    try:
+        inspect.signature(robustness).bind(Evidence, **options)
+    except TypeError as error:
+        raise _mistake(node, f"checks: {error}") from None
+    return partial(robustness, **options)
 
 
 def _mistake(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:

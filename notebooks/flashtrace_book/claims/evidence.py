@@ -20,6 +20,7 @@ from ..samples import in_groups
 from ..statistics import against
 from .rules import Finding, Missing
 
+BASELINES = ("perturbation", "reagent", "clp", "ifr", "attnlrp")  # of Table 1
 LONG = ("method", "cell", "metric", "mean", "low", "high", "n")
 PAIRED = ("metric", "difference", "low", "high", "n")
 PAIRS = "claims_paired"  # computed from the stored records each time (`paired_with_all`), not read from its file
@@ -116,6 +117,13 @@ class Evidence:
         if name not in self._tables:
             self._tables[name] = self._pairs() if name == PAIRS else read_table(self.profile, name)
         return self._tables[name]
+
+    def store(self, name: str) -> Path:
+        """File of a store of the profile's records; Missing where there is none."""
+        path = paths.results_dir(self.profile) / f"{name}.parquet"
+        if not path.is_file():
+            raise Missing(f"records in {path.name}")
+        return path
 
     def _pairs(self) -> pd.DataFrame:
         table, left_out = paired_with_all(self.profile)

@@ -23,7 +23,8 @@ from ..profiles import load_profile, profile_names
 from ..run import Saved
 from .claim import CLAIMS, Claim
 from .evidence import Evidence
-from .rules import MISSING, VERDICTS, Missing
+from .robustness import depends_on_the_metric, summary
+from .rules import DEPENDS, MISSING, REPRODUCED, VERDICTS, Missing
 
 OWN = "the paper"  # stands for the profile of a claim that is judged by the paper's own publications
 NO_EVIDENCE = ("smoke",)  # profiles that check that the book runs
@@ -51,19 +52,32 @@ def judge(claim: Claim, profile: str = "", evidence: Evidence | None = None) -> 
     -------
     dict
         ``verdict``, ``missing`` (the result that does not exist yet, else ``""``) and ``findings``: each a `Finding` as
-        a dict, with ``counts`` and ``holds``, which is None if the rule is about all of them together.
+        a dict, with ``counts`` and ``holds``, which is None if the rule is about all of them together. Where the claim
+        is a comparison whose records are stored, ``checked``: see `robustness.robustness`.
     """
+    evidence = evidence or Evidence(profile)
     try:
-        findings, missing = claim.findings(evidence or Evidence(profile)), ""
+        findings, missing = claim.findings(evidence), ""
     except Missing as error:
         findings, missing = [], str(error)
     verdict = claim.rule.verdict(findings)
+    checked = _checked(claim, evidence) if findings else None
+    if verdict == REPRODUCED and checked and depends_on_the_metric(checked):
+        verdict = DEPENDS
     one_by_one = claim.rule.holds is not None
     shown = [
         f.to_dict() | {"counts": f.counts, "holds": (f.counts and claim.rule.holds(f)) if one_by_one else None}
         for f in findings
     ]
-    return {"verdict": verdict, "missing": missing, "findings": shown}
+    return {"verdict": verdict, "missing": missing, "findings": shown} | ({"checked": checked} if checked else {})
+
+
+def _checked(claim: Claim, evidence: Evidence) -> dict[str, Any] | None:
+    """The claim's checks; None where it has none, or the profile no records for them."""
+    try:
+        return None if claim.checks is None else claim.checks(evidence)
+    except Missing:
+        return None
 
 
 def judge_all(profiles: Iterable[str] | None = None, claims: Iterable[Claim] = CLAIMS) -> list[dict[str, Any]]:
@@ -150,7 +164,9 @@ def markdown(judged: list[dict[str, Any]]) -> str:
     blocks += ["## Rules", "\n".join(f"* {name}: {text}" for text, name in rule_of.items())]
     blocks.append(
         "Where a rule is about single numbers: all of them, *reproduced*; some, *partly*; none, *not reproduced* if "
-        "the opposite holds of one over its whole interval, else *undecided*."
+        "the opposite holds of one over its whole interval, else *undecided*. A claim that compares methods is checked "
+        "under other metrics, without each cell, and against IFR with the metric's own target; where the rule holds "
+        "and a check has the opposite sign over its whole interval, the verdict is *depends on the metric*."
     )
     return "\n\n".join(blocks) + "\n"
 
@@ -195,6 +211,7 @@ def _ours(found: dict[str, Any], claim: dict[str, Any]) -> str:
     lines = [entry(finding) for finding in found["findings"]]
     if len(lines) > _MANY and found["findings"][0]["holds"] is not None:
         lines = _many(found["findings"])
+    lines += [f"({summary(found['checked'])})"] if found.get("checked") else []
     note = [f"*{claim['note']}*"] if claim["note"] else []
     return "<br>".join(lines + note)
 

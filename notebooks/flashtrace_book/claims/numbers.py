@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from flashtrace_lib.metrics.intervals import rank_correlation_interval
+from scipy.special import stdtrit
+from scipy.stats import linregress
+
+from flashtrace_lib.evaluation.results_table import clusters
+from flashtrace_lib.metrics.intervals import MIN_SAMPLES, rank_correlation_interval
 
 from ..figures.style import method_style
 from ..paper_numbers import NIAH_CELLS, VT_CELLS, paper_value, text_value
 from ..samples import ALL
-from .evidence import PAIRS, Evidence
+from .evidence import BASELINES, PAIRS, Evidence
+from .robustness import comparison_frame
 from .rules import Finding, Missing
-
-BASELINES = ("perturbation", "reagent", "clp", "ifr", "attnlrp")
-
 
 # --- Any table ------------------------------------------------------------------------------------------------
 
@@ -137,6 +139,24 @@ def chains_ratio(evidence: Evidence) -> list[Finding]:
     ]  # fmt: skip
 
 
+def change_with_length(evidence: Evidence, store: str, metric: str, method: str = "flashtrace") -> list[Finding]:
+    """Change of a method's metric over the middle half of |T|: slope of a line through the samples, times the width.
+
+    The interval is Student's t of the slope; samples of one template are averaged first.
+    """
+    frame = comparison_frame(evidence.store(store))
+    rows = frame[(frame["method"] == method) & (frame["metric"] == metric)]
+    points = rows.groupby(clusters(rows))[["n_reasoning", "value"]].mean()
+    name = f"change of {metric.upper()} over the middle half of |T|"
+    if len(points) < MIN_SAMPLES or points["n_reasoning"].nunique() < 3:
+        return [Finding(name, 0.0, n=len(points))]
+    line = linregress(points["n_reasoning"], points["value"])
+    width = float(rows["n_reasoning"].quantile(0.75) - rows["n_reasoning"].quantile(0.25))
+    half = float(stdtrit(len(points) - 2, 0.975) * line.stderr)
+    change = [width * x for x in (line.slope, line.slope - half, line.slope + half)]
+    return [Finding(f"{name} ({width:.0f} tokens)", *change, n=len(points))]
+
+
 def margin_by_length(evidence: Evidence) -> list[Finding]:
     """The best baseline's MAS minus FlashTrace's in each bin of length, with worst-case bounds from their intervals."""
     table = evidence.rows("fig5_by_length", metric="mas")
@@ -155,13 +175,19 @@ def margin_by_length(evidence: Evidence) -> list[Finding]:
 
 
 def rollout_loss(evidence: Evidence) -> list[Finding]:
-    """FlashTrace minus the rollout, beside the paper's own loss (Table 3)."""
+    """FlashTrace's loss to the rollout as a share of the rollout's value, as the paper states its own (Table 3).
+
+    The interval is that of the paired difference; the rollout's mean, by which it is divided, is taken as given.
+    """
     evidence.table("table3_rollout")  # Missing if the profile has not generated it
     findings = []
     for metric in ("rise", "mas"):
         ours, theirs = (paper_value(3, method, "morehopqa", metric) for method in ("flashtrace", "rollout"))
-        where = {"table": "table3_rollout", "cell": "morehopqa", "method": "rollout", "metric": metric}
-        findings.append(evidence.difference(_label(metric, "rollout"), PAIRS, paper=round(ours - theirs, 6), **where))
+        where = {"cell": "morehopqa", "method": "rollout", "metric": metric}
+        found = evidence.difference(_label(metric, "rollout"), PAIRS, table="table3_rollout", **where)
+        base = evidence.number("table3_rollout", "mean", **where)
+        share = [x / base for x in (found.value, found.low, found.high)]
+        findings.append(Finding(f"{found.name}, relative", *share, found.n, paper=round((ours - theirs) / theirs, 6)))
     return findings
 
 
@@ -227,7 +253,7 @@ def causal_effect(evidence: Evidence) -> list[Finding]:
 MEASURED = {
     f.__name__: f
     for f in (
-        against_methods, against_random, differences, all_differences, means_in_order, mass_trend,
+        against_methods, against_random, differences, all_differences, means_in_order, mass_trend, change_with_length,
         recovery_with_reasoning, needles_and_chains, chains_ratio, margin_by_length, rollout_loss, rollout_time_saved,
         first_hop_gain, mass_on_t_minus_i, mass_change, other_readings, causal_effect,
     )

@@ -11,8 +11,9 @@ from typing import Any
 from flashtrace_lib.metrics.intervals import MIN_SAMPLES
 
 REPRODUCED, PARTLY, FAILED = "reproduced", "partly reproduced", "not reproduced"
+DEPENDS = "depends on the metric"  # the rule holds, and a check of `robustness` has the opposite sign
 UNDECIDED, UNTESTABLE, MISSING = "undecided", "not testable at this scale", "not measured"
-VERDICTS = (REPRODUCED, PARTLY, FAILED, UNDECIDED, UNTESTABLE, MISSING)
+VERDICTS = (REPRODUCED, DEPENDS, PARTLY, FAILED, UNDECIDED, UNTESTABLE, MISSING)
 LEVEL = 0.012  # a change that counts as none: the largest that the paper itself calls a match (Table 3)
 
 
@@ -195,10 +196,12 @@ def falling() -> Rule:
     return Rule(text, series=lambda findings: _rising(findings[::-1]))
 
 
-def level(margin: float = LEVEL) -> Rule:
-    """A series stays level: all of its intervals lie close together. That they overlap is not enough."""
-    text = f"all intervals lie within {margin:g} of each other; refuted where two do not overlap"
-    return Rule(text, series=lambda findings: _level(findings, margin))
+def linear(margin: float = 0.15) -> Rule:
+    """An exponent of 1. One below it shows fixed costs beside those that grow, and refutes nothing."""
+    text = f"the exponent, with its whole interval, lies within {margin:g} of 1; refuted only by a larger one"
+    return Rule(
+        text, lambda f: 1 - margin <= f.bounds[0] and f.bounds[1] <= 1 + margin, lambda f: f.bounds[0] > 1 + margin
+    )
 
 
 def untestable(reason: str) -> Rule:
@@ -211,7 +214,7 @@ RULES: dict[str, Callable[..., Rule]] = {
     rule.__name__: rule
     for rule in (
         above_zero, below_zero, at_least, at_most, at_least_the_papers, at_most_the_papers, equals_the_papers, within,
-        rising, falling, level, untestable,
+        rising, falling, linear, untestable,
     )
 }  # fmt: skip
 
@@ -225,15 +228,6 @@ def _rising(findings: Sequence[Finding]) -> str:
     if last[0] > first[1]:
         return PARTLY
     return FAILED if last[1] <= first[0] else UNDECIDED
-
-
-def _level(findings: Sequence[Finding], margin: float) -> str:
-    if len(findings) < 2:
-        return UNTESTABLE
-    lows, highs = zip(*(finding.bounds for finding in findings), strict=True)
-    if max(highs) - min(lows) <= margin:
-        return REPRODUCED
-    return FAILED if max(lows) > min(highs) else UNDECIDED
 
 
 def _from(scale: float) -> str:
