@@ -15,6 +15,7 @@
 # those of paired yes/no answers agree with McNemar's exact test. A verdict reads
 #
 # * **reproduced**: the rule holds of every number of the claim, over the whole of its interval;
+# * **depends on the metric**: the same, but a check of it has the opposite sign;
 # * **partly reproduced**: of some of them;
 # * **not reproduced**: of none, and of one the opposite holds over its whole interval;
 # * **undecided**: the intervals hold both, or end at the bound itself;
@@ -34,7 +35,9 @@ from IPython.display import Markdown
 
 from flashtrace_book import paths
 from flashtrace_book.claims import evidence, judge
+from flashtrace_book.claims.readme import HEADLINES
 from flashtrace_book.figures import tables
+from flashtrace_book.figures.scorecard import scorecard
 from flashtrace_book.run import start
 
 run = start(profile)
@@ -54,11 +57,25 @@ print(len(paired), "differences; left out:", "; ".join(left_out) or "nothing")
 
 # %% [markdown]
 # ## The verdicts
+#
+# A claim that compares FlashTrace with other methods is *checked*: the same comparison under other metrics (R-precision,
+# AUROC, both in the haystack alone, LDS, RISE, MAS, MAS with the mass spread evenly), without each cell in turn, and against IFR
+# with the metric's own target. A check is the paired advantage with its interval, of the method that comes closest. Where the
+# rule of a claim holds and a check has the opposite sign over its whole interval, the verdict is *depends on the metric*.
 
 # %%
 judged = judge.judge_all([run.profile.name])
 counts = judge.count_table(judged)
 tables.styled(counts, "counts", prose=True)
+
+# %%
+headlines = [claim for claim in judged if claim["key"] in HEADLINES]
+fig = scorecard(headlines, run.profile.name, title=f"Claims that readers ask about first, profile {run.profile.name}")
+run.figure(fig, "scorecard", "The paper's claims: its value, ours, the verdict, and checks of the verdict")
+
+# %%
+fig = scorecard(judged, run.profile.name, title=f"All claims, profile {run.profile.name}")
+run.figure(fig, "scorecard_all", "All claims: the paper's value, ours, the verdict, and checks of the verdict")
 
 # %%
 Markdown("\n".join(judge.setting(run.profile.name)))

@@ -11,9 +11,9 @@ from flashtrace_lib import files
 from .. import paths
 from ..run import Saved
 from . import judge
-from .rules import FAILED, PARTLY, REPRODUCED, UNDECIDED
+from .rules import DEPENDS, FAILED, PARTLY, REPRODUCED, UNDECIDED
 
-_SHOWN = (REPRODUCED, PARTLY, FAILED, UNDECIDED)
+_SHOWN = (REPRODUCED, DEPENDS, PARTLY, FAILED, UNDECIDED)
 _LETTER, _PADDING = 6.6, 7  # pixels; the mean width of a letter at 11 px in a sans-serif face
 # White text on the grey and on the blue has a contrast above 6.
 _SVG = (

@@ -153,7 +153,7 @@ def change_with_length(evidence: Evidence, store: str, metric: str, method: str 
     line = linregress(points["n_reasoning"], points["value"])
     width = float(rows["n_reasoning"].quantile(0.75) - rows["n_reasoning"].quantile(0.25))
     half = float(stdtrit(len(points) - 2, 0.975) * line.stderr)
-    change = [width * x for x in (line.slope, line.slope - half, line.slope + half)]
+    change = [float(width * x) for x in (line.slope, line.slope - half, line.slope + half)]
     return [Finding(f"{name} ({width:.0f} tokens)", *change, n=len(points))]
 
 
