@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from flashtrace_book.run import start
 from flashtrace_book.samples import collect_stored, example_sample, ruler_cell_examples
@@ -132,6 +131,8 @@ def slow_scores(model, sample):
 # do:
 
 # %%
+from transformers import LlamaConfig, LlamaForCausalLM
+
 config = LlamaConfig(
     vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
     num_key_value_heads=2, initializer_range=0.2,
