@@ -3,6 +3,8 @@
 import sys
 from importlib import import_module
 
+from .files import CannotWrite
+
 OWN = {
     "trace": "flashtrace_lib.cli",
     "fetch": "flashtrace_lib.model.fetch",
@@ -15,7 +17,7 @@ def main(argv: list[str]) -> int:
     if argv and argv[0] in OWN:
         try:
             return import_module(OWN[argv[0]]).main(argv[1:])
-        except ValueError as error:
+        except (ValueError, CannotWrite) as error:
             print(f"error: {error}", file=sys.stderr)
             return 2
     try:

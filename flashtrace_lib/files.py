@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -13,6 +14,25 @@ from pathlib import Path
 from typing import Any
 
 _MARKER = "flashtrace_lib/__init__.py"  # stands in a checkout beside pyproject.toml, and in no installed copy
+_FREE, _ELSEWHERE = "free some space", (
+    "make its folder writable, or name another by FLASHTRACE_RESULTS_DIR, FLASHTRACE_FIGURES_DIR, FLASHTRACE_BUILD_DIR "
+    "or FLASHTRACE_CACHE"
+)
+_REMEDIES = {
+    errno.ENOSPC: _FREE,
+    errno.EDQUOT: _FREE,
+    errno.EFBIG: "allow larger files (ulimit -f)",
+    errno.EROFS: _ELSEWHERE,
+    errno.EACCES: _ELSEWHERE,
+    errno.EPERM: _ELSEWHERE,
+}
+
+
+class CannotWrite(OSError):
+    """The system refuses to have a file written; the message names it and says what to do."""
+
+    def __str__(self) -> str:
+        return f"cannot write {self.filename}: {self.strerror}"
 
 
 def root() -> Path:
@@ -83,9 +103,26 @@ def cache_root() -> Path:
 
 
 @contextmanager
+def writing(path: Path | str) -> Iterator[None]:
+    """Where a full disk, a read-only folder or a limit on files stops the block, raise `CannotWrite` in its place."""
+    try:
+        yield
+    except CannotWrite:
+        raise
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno)
+        if remedy is None:
+            raise
+        why = f"{os.strerror(error.errno)}. What is stored is kept: {remedy}, then run the same again to go on from it"
+        raise CannotWrite(error.errno, why, str(path)) from error
+
+
+@contextmanager
 def locked(path: Path | str, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
     """Hold the lock of a file, which is made where it is missing; the kernel drops it when its holder dies."""
-    with open(path, "w") as file:
+    with writing(path):
+        file = open(path, "w")
+    with file:
         fcntl.flock(file, kind)
         yield
 
@@ -95,18 +132,24 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that takes its place when the block ends without an error.
 
     A reader sees the old file or the new one, never half of one, even after ``kill -9``.
+
+    Raises
+    ------
+    CannotWrite
+        If the disk is full, the folder is read-only or the file too large for the process; the old file stays.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     # The suffix stays last: matplotlib and pandas choose the format by it.
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp{path.suffix}")
-    try:
-        yield temporary
-        _flush(temporary)  # the content first, or a crash could leave the new name on an empty file
-        os.replace(temporary, path)
-        _flush(path.parent)  # then the rename itself
-    finally:
-        temporary.unlink(missing_ok=True)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield temporary
+            _flush(temporary)  # the content first, or a crash could leave the new name on an empty file
+            os.replace(temporary, path)
+            _flush(path.parent)  # then the rename itself
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def _flush(path: Path) -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from .files import atomic_path, locked
+from .files import atomic_path, locked, writing
 from .fingerprints import fingerprint
 
 _SCHEMA_KEY = b"flashtrace.columns"  # files from before it was written are read without that check
@@ -70,13 +70,16 @@ class Store:
             records that are there (whole numbers and floats go together, and so does anything with None).
         StoreError
             If the store lies in the folder that ``FLASHTRACE_FROZEN_DIR`` names.
+        CannotWrite
+            If the disk is full or the folder read-only (`files.writing`).
         """
         if not KEY_PATTERN.fullmatch(key):
             raise ValueError(f"key {key!r} cannot be a file name: use letters, digits, '.', '_', '-' (fingerprint())")
         self._check_not_frozen(key)
         table = pa.Table.from_pydict({name: _column(name, value) for name, value in {**record, "key": key}.items()})
         self._check_types(table.schema)
-        self.parts.mkdir(parents=True, exist_ok=True)
+        with writing(self.parts):
+            self.parts.mkdir(parents=True, exist_ok=True)
         with self._lock(fcntl.LOCK_SH):
             _write_atomic(table, self.parts / f"{key}.parquet")
         self.note_use(key)
@@ -115,7 +118,8 @@ class Store:
     def drop(self, keys: Iterable[str]) -> None:
         """Remove records; parts are merged on the way. Those that are not there are passed over."""
         gone = set(keys)
-        self.parts.mkdir(parents=True, exist_ok=True)
+        with writing(self.parts):
+            self.parts.mkdir(parents=True, exist_ok=True)
         with self._lock(fcntl.LOCK_EX):
             read = self._read_parts()
             table = self._merge(read)

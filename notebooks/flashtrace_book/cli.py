@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from flashtrace_lib._version import __version__
+from flashtrace_lib.files import CannotWrite
 
 from .profiles import profile_names
 
@@ -25,7 +26,7 @@ FORWARDED = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one subcommand; exit code 1 where a notebook failed or an audit disagrees, 2 for bad input."""
+    """Run one subcommand; exit code 1 where a notebook failed or an audit disagrees, 2 for bad input or a full disk."""
     parser = _parser()
     arguments, rest = parser.parse_known_args(argv)
     if rest and arguments.command not in FORWARDED:
@@ -34,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.command in FORWARDED:
             return import_module(FORWARDED[arguments.command]).main(rest) or 0
         return arguments.run(arguments)
-    except ValueError as error:
+    except (ValueError, CannotWrite) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 

@@ -7,6 +7,8 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,6 @@ def write_manifest(
         Parameters given on top of the profile.
     """
     path = paths.results_dir(profile.name) / "manifest.json"
-    earlier = files.read_json(path).get("notebooks", {}) if path.is_file() else {}
     manifest = {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "profile": profile.to_dict(),
@@ -56,11 +57,25 @@ def write_manifest(
         "git": git_state(),
         "models": read_models(profile.name),
         "data": data_hashes(profile),
-        "notebooks": {name: entry for name, entry in sorted({**earlier, **records}.items()) if name in book},
+        "notebooks": {},
         "outputs": files.hash_tree(paths.figures_dir(profile.name)),
     }
-    files.write_text(path, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    with only_writer(profile.name):  # another run may add its own entries meanwhile
+        earlier = files.read_json(path).get("notebooks", {}) if path.is_file() else {}
+        entries = sorted({**earlier, **records}.items())
+        manifest["notebooks"] = {name: entry for name, entry in entries if name in book}
+        files.write_text(path, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
     return path
+
+
+@contextmanager
+def only_writer(profile: str) -> Iterator[None]:
+    """Keep other processes from changing the files beside a profile's stores, which are read, extended and written."""
+    folder = paths.results_dir(profile)
+    with files.writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with files.locked(folder / ".lock"):
+        yield
 
 
 def versions() -> dict[str, str | None]:
@@ -117,9 +132,10 @@ def record_model(profile: str, name: str, facts: dict[str, Any]) -> None:
     facts : dict
         JSON-ready: class, dtype, device, parameter count, fingerprint.
     """
-    models = read_models(profile)
-    if models.get(name) != facts:
-        text = json.dumps({**models, name: facts}, indent=2, sort_keys=True) + "\n"
+    if read_models(profile).get(name) == facts:
+        return  # nothing has to be written, and maybe nothing can be
+    with only_writer(profile):
+        text = json.dumps({**read_models(profile), name: facts}, indent=2, sort_keys=True) + "\n"
         files.write_text(paths.results_dir(profile) / "models.json", text)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from flashtrace_lib import files
+from flashtrace_lib.arguments import check_folder
 
 from . import paths, stale
 from .efficiency.core_hours import forecast
@@ -78,8 +79,8 @@ def run_book(
     Raises
     ------
     ValueError
-        If the profile or a notebook is unknown, a notebook does not declare a parameter, or ``fresh`` is asked for
-        a part of the book. No notebook has been run then.
+        If the profile or a notebook is unknown, a notebook does not declare a parameter, ``fresh`` is asked for a part
+        of the book, or a folder that it writes is read-only. No notebook has been run then.
     """
     if fresh and notebooks:
         raise ValueError("a fresh run replaces all stored results, so it takes the whole book: name no notebooks")
@@ -94,6 +95,8 @@ def run_book(
     parameters = {"profile": str(Path(profile).resolve() if is_file else profile), **(parameters or {})}
     for path in selected:
         check_parameters(path, parameters)
+    _check_folders(loaded.name)
+    restore(paths.results_dir(loaded.name))
     for line in forecast(loaded, [path.stem for path in selected]):
         print(line, flush=True)
 
@@ -120,16 +123,57 @@ def check_parameters(notebook: Path, parameters: dict[str, Any]) -> None:
         )
 
 
+def _check_folders(profile: str) -> None:
+    """ValueError where a folder that the book writes takes no file: a chapter would find out at its end."""
+    folders = {
+        "FLASHTRACE_RESULTS_DIR": paths.results_dir(profile),
+        "FLASHTRACE_FIGURES_DIR": paths.figures_dir(profile),
+        "FLASHTRACE_BUILD_DIR": paths.executed_dir(profile),
+    }
+    for variable, folder in folders.items():
+        try:
+            check_folder(folder)
+        except ValueError as error:
+            raise ValueError(f"{error}: make it writable, or let {variable} name another folder") from error
+
+
 def promote(new: Path, old: Path) -> Path:
-    """Replace folder ``old`` by folder ``new`` and return ``old``; its content is deleted after the replacement."""
-    aside = old.with_name(f".{old.name}.replaced")
-    shutil.rmtree(aside, ignore_errors=True)
-    old.parent.mkdir(parents=True, exist_ok=True)
+    """Replace folder ``old`` by folder ``new`` and return ``old``; what it held is deleted after the replacement.
+
+    Until ``old`` is replaced ``new`` stays as it is, so that an interrupted call is made good by another; only between
+    two renames ``old`` is missing, see `restore`.
+
+    Raises
+    ------
+    ValueError
+        If ``new`` cannot be copied beside ``old``.
+    """
+    restore(old)
+    copy, aside = old.with_name(f".{old.name}.new"), _aside(old)
+    for left in (copy, aside):
+        shutil.rmtree(left, ignore_errors=True)
+    try:
+        shutil.copytree(new, copy)  # on the same disk, where a rename does the rest at once
+    except shutil.Error as error:
+        shutil.rmtree(copy, ignore_errors=True)
+        _, _, why = error.args[0][0]
+        raise ValueError(f"{new} cannot be copied to {old} ({why}): mend that, and run the same again") from error
     if old.exists():
         old.rename(aside)
-    shutil.move(new, old)
-    shutil.rmtree(aside, ignore_errors=True)
+    copy.rename(old)
+    for left in (new, aside):
+        shutil.rmtree(left, ignore_errors=True)
     return old
+
+
+def restore(old: Path) -> None:
+    """Put a folder back that a `promote` which was killed had moved aside."""
+    if not old.exists() and _aside(old).exists():
+        _aside(old).rename(old)
+
+
+def _aside(old: Path) -> Path:
+    return old.with_name(f".{old.name}.replaced")
 
 
 def _run_all(profile: Profile, notebooks: list[Path], parameters: dict[str, Any], book: list[str]) -> BookResult:

@@ -17,6 +17,7 @@ from flashtrace_lib import files
 from flashtrace_lib.store import USED_LOG, Store
 
 from . import paths
+from .manifest import only_writer
 from .notebooks import find_notebooks, kernel_environment, notebook_dir
 from .profiles import Profile
 
@@ -46,10 +47,11 @@ def noting_use(profile: str, notebook: str, book: list[str]) -> Iterator[list[bo
         with kernel_environment(**{USED_LOG: str(log)}):
             yield succeeded
         if succeeded and all(succeeded):
-            used = {name: keys for name, keys in used_keys(profile).items() if name in book}
-            used[notebook] = _of_profile(profile, log.read_text(encoding="utf-8"))
-            text = json.dumps(dict(sorted(used.items())), indent=1) + "\n"
-            files.write_text(paths.results_dir(profile) / USED, text)
+            with only_writer(profile):
+                used = {name: keys for name, keys in used_keys(profile).items() if name in book}
+                used[notebook] = _of_profile(profile, log.read_text(encoding="utf-8"))
+                text = json.dumps(dict(sorted(used.items())), indent=1) + "\n"
+                files.write_text(paths.results_dir(profile) / USED, text)
 
 
 def _of_profile(profile: str, log: str) -> Keys:

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.evaluation.draws import mean_over_draws
+from flashtrace_lib.files import CannotWrite
 from flashtrace_lib.metrics import TOP_COUNTS
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
@@ -233,7 +234,7 @@ def _attribution_passes(run: Run, names: Sequence[str], n_input: int, n_response
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point of ``python -m flashtrace_book.experiments.better_flashtrace``."""
+    """Entry point of ``python -m flashtrace_book.experiments.better_flashtrace``; 2 for bad input or a full disk."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--profile", default="laptop", help="name or .yaml file (default: laptop)")
     parser.add_argument("--cells", nargs="+", metavar="CELL", help="default: the profile's")
@@ -242,14 +243,18 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--estimate", action="store_true", help="say what it costs, and stop")
     arguments = parser.parse_args(argv)
     try:
-        run = start(arguments.profile)
-        plan = run.profile.better_flashtrace
-        given = {"samples": arguments.samples, "mask_samples": arguments.mask_samples}
-        plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
-        cells = planned_cells(plan) if arguments.cells is None else check_cells(arguments.cells)
-    except ValueError as error:
+        return _measure_and_print(arguments)
+    except (ValueError, CannotWrite) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def _measure_and_print(arguments: argparse.Namespace) -> int:
+    run = start(arguments.profile)
+    plan = run.profile.better_flashtrace
+    given = {"samples": arguments.samples, "mask_samples": arguments.mask_samples}
+    plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
+    cells = planned_cells(plan) if arguments.cells is None else check_cells(arguments.cells)
     cost = cost_table(run, plan, cells, measured_rate())
     print(cost.round(2).to_string(index=False))
     print(

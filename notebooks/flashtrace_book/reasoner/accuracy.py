@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
-from flashtrace_lib.files import write_text
+from flashtrace_lib.files import CannotWrite, write_text
 from flashtrace_lib.fingerprints import model_fingerprint
 from flashtrace_lib.load import DTYPES, load_model
 from flashtrace_lib.metrics.intervals import mean_interval, share_interval
@@ -176,7 +176,7 @@ def _row(example: Example, record: Record) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Evaluate an adapter, and write the result into its folder and its card; exit code 2 for bad input."""
+    """Evaluate an adapter, and write the result into its folder and its card; 2 for bad input or a full disk."""
     program = "python -m flashtrace_book.reasoner.accuracy"
     parser = argparse.ArgumentParser(prog=program, description=__doc__.splitlines()[0])
     parser.add_argument("adapter", type=Path, help="folder of the adapter")
@@ -199,12 +199,12 @@ def main(argv: list[str] | None = None) -> int:
             evaluate_reasoner(model, tokenizer, *problem_set, **options, store=store)
         store.compact()
         frame = stored_answers(model, tokenizer, store)  # earlier calls' answers as well
-    except ValueError as error:
+        table = accuracy_table(frame).assign(dtype=arguments.dtype)
+        write_text(arguments.adapter / "accuracy.csv", table.round(4).to_csv(index=False))
+        adapter.write_accuracy(arguments.adapter, table)
+    except (ValueError, CannotWrite) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    table = accuracy_table(frame).assign(dtype=arguments.dtype)
-    write_text(arguments.adapter / "accuracy.csv", table.round(4).to_csv(index=False))
-    adapter.write_accuracy(arguments.adapter, table)
     print(table.round(3).to_string(index=False))
     return 0
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import pandas as pd
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as serialised
 
 from flashtrace_lib.files import atomic_path, write_text
 from flashtrace_lib.model.embedded import CONFIG, WEIGHTS
@@ -155,7 +156,7 @@ def save_adapter(
         "inference_mode": True,
     }
     with atomic_path(folder / WEIGHTS) as temporary:
-        save_file(state, temporary, metadata={"format": "pt"})
+        temporary.write_bytes(serialised(state, metadata={"format": "pt"}))
     write_text(folder / CONFIG, json.dumps(config, indent=1) + "\n")
     return folder
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from flashtrace_lib.files import build_root, in_checkout, write_text
+from flashtrace_lib.files import CannotWrite, build_root, in_checkout, write_text
 from flashtrace_lib.load import load_model
 from flashtrace_lib.methods.at2 import probe, read_weights
 from flashtrace_lib.metrics import Scorer
@@ -221,7 +221,7 @@ def _section(model: str, weights: list[list[float]], facts: dict[str, Any]) -> s
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Learn from the command line; exit code 2 for bad input."""
+    """Learn from the command line; exit code 2 for bad input or a full disk."""
     program = "python -m flashtrace_book.reasoner.at2"
     parser = argparse.ArgumentParser(prog=program, description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="embedded", help="a name, a hub id or a folder (default: embedded)")
@@ -234,11 +234,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         out = in_checkout(arguments.out or f"data/at2/{Path(arguments.model).name}.json")
         found = learn(arguments.model, arguments.examples, arguments.masks, arguments.seed, arguments.responses)
-    except ValueError as error:
+        write_text(out, json.dumps(found, indent=1) + "\n")
+        write_text(out.with_name("README.md"), card(read_weights(path) for path in sorted(out.parent.glob("*.json"))))
+    except (ValueError, CannotWrite) as error:
         print(f"{program}: {error}", file=sys.stderr)
         return 2
-    write_text(out, json.dumps(found, indent=1) + "\n")
-    write_text(out.with_name("README.md"), card(read_weights(path) for path in sorted(out.parent.glob("*.json"))))
     print(f"{out}: {found['card']}")
     return 0
 

@@ -7,6 +7,8 @@ that is killed continues from its last checkpoint and, on one machine, ends with
 from __future__ import annotations
 
 import argparse
+import io
+import pickle
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +20,7 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
-from flashtrace_lib.files import atomic_path, build_root, root
+from flashtrace_lib.files import CannotWrite, atomic_path, build_root, root
 from flashtrace_lib.load import HUB_ID, load_model
 from flashtrace_lib.model.embedded import use_reasoner_template
 
@@ -54,7 +56,8 @@ def train(
     Raises
     ------
     ValueError
-        If there is a checkpoint of a run with other settings or another model, or the loss is not finite.
+        If there is a checkpoint of a run with other settings or another model, or a damaged one, or the loss is not
+        finite.
     """
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -87,18 +90,22 @@ def _resume(trainer: Trainer, checkpoint: Path) -> None:
     """Load the checkpoint, if there is one."""
     if not checkpoint.exists():
         return
-    state = torch.load(checkpoint, map_location="cpu", weights_only=True)
-    if state["identity"] != trainer.identity:
-        raise ValueError(
-            f"{checkpoint} belongs to a run with other settings or another model: "
-            "give this run another name, or start it anew (fresh=True, --fresh)"
-        )
-    trainer.load_state_dict(state)
+    anew = "give this run another name, or start it anew (fresh=True, --fresh)"
+    try:
+        state = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        if state["identity"] != trainer.identity:
+            raise ValueError(f"{checkpoint} belongs to a run with other settings or another model: {anew}")
+        trainer.load_state_dict(state)
+    except (RuntimeError, EOFError, KeyError, TypeError, AttributeError, pickle.UnpicklingError) as error:
+        why = f"damaged, or of an earlier version of the trainer ({type(error).__name__})"  # its words may fill pages
+        raise ValueError(f"{checkpoint} is {why}: {anew}") from error
 
 
 def _save_checkpoint(trainer: Trainer, checkpoint: Path) -> None:
+    held = io.BytesIO()  # torch's own writer hides from its caller that a disk is full
+    torch.save(trainer.state_dict(), held)
     with atomic_path(checkpoint) as temporary:
-        torch.save(trainer.state_dict(), temporary)
+        temporary.write_bytes(held.getbuffer())
 
 
 def _run_steps(trainer: Trainer, checkpoint: Path) -> None:
@@ -158,7 +165,7 @@ def _save_adapter(trainer: Trainer) -> Path:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Train from the command line; exit code 2 for bad input."""
+    """Train from the command line; exit code 2 for bad input or a full disk."""
     program = "python -m flashtrace_book.reasoner.train"
     parser = argparse.ArgumentParser(prog=program, description=__doc__.splitlines()[0])
     parser.add_argument("config", help=f"{', '.join(training_names())}, or a .yaml file")
@@ -170,7 +177,7 @@ def main(argv: list[str] | None = None) -> int:
     changes = {name: value for name, value in changes.items() if value is not None}
     try:
         print(train(load_training_config(arguments.config, **changes), fresh=arguments.fresh))
-    except ValueError as error:
+    except (ValueError, CannotWrite) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
