@@ -9,9 +9,22 @@
 # %% [markdown]
 # # Recursion: through the reasoning, back to the input
 #
+# > **Question.** Does a second hop, which explains the reasoning, bring the attribution back to the evidence in the
+# > input?
+# >
+# > **Answer.** Partly (profile laptop). Hop 1 has more mass on the input than hop 0 in 20 of 20 samples, and recovery
+# > gains 0.030 with one hop and 0.043 with three. But the mass on the reasoning does not fall, as the paper says it
+# > does: hop 1 has less of it than hop 0 in 0 of 20.
+# >
+# > **n.** One written example, then 20 samples of RULER; below each table stands what it was computed on.
+# >
+# > **Figure.** `fig3_mass_by_segment`: where the mass of each hop lies.
+#
 # Section 4.3 of the paper. A reasoning model answers from what it has just written, so the reasoning $\mathbf T$ absorbs
 # the attribution and little reaches the input $\mathbf I$. FlashTrace explains the answer first (hop 0), then takes the
-# scores that fell on $\mathbf T$ as weights of the next target, and so on for $K$ hops.
+# scores that fell on $\mathbf T$ as weights of the next target, and so on for $K$ hops. Figures in the paper count
+# panels from 1: its "Hop 1" is hop 0 of the formulas, its "Hop 2" is hop 1. Text and tables here count as the formulas
+# do.
 
 # %% tags=["parameters"]
 profile = "laptop"
@@ -51,8 +64,8 @@ style.use_style()
 # %% [markdown]
 # ## A real response, errors included
 #
-# The model is asked for a total of two numbers that stand in a short text, greedily. What it writes between the thinking
-# marks is the reasoning $\mathbf T$; the answer behind them is the output $\mathbf O$.
+# The model is asked, greedily, for the total of two numbers that stand in a short text. Its text between the think tags
+# is the reasoning $\mathbf T$; the answer that follows is the output $\mathbf O$.
 
 # %%
 text = """The library of Larkford opens at nine. On Monday it lent 14 books to the school. The baker brought bread at \
@@ -64,8 +77,8 @@ response = respond([problem], model, tokenizer, 160, Store(run.store("example_re
 print(tokenizer.decode(response, skip_special_tokens=True))
 
 # %% [markdown]
-# The text says 37. An attribution explains what the model said, not what is true: it should lead back to the numbers
-# that the model copied, and where a number was made up, show that it came from nowhere in the input.
+# The text says 37. An attribution explains the answer that the model gave, not the true one. It should lead back to the
+# numbers that the model copied, and where a number was made up, show that it came from nowhere in the input.
 
 # %%
 settings = prompt_settings(tokenizer, problem)
@@ -76,10 +89,12 @@ print("tokens:", lengths)
 # %% [markdown]
 # ## Hops
 #
-# Hop 0 gives a distribution $\mathbf w^{(0)}$ over the whole context. The share $\rho_0 = \sum_{t\in\mathbf T} w_t^{(0)}$
-# on the reasoning is explained further: hop $k$ targets
+# Hop 0 gives a distribution $\mathbf w^{(0)}$ over the whole context, with the states $\mathbf y_o$ of $\mathbf O$ as
+# its target, $\mathbf Y^{(0)} = \sum_{o \in \mathbf O} \mathbf y_o$. The share $\rho_0$ on the reasoning is explained
+# further: hop $k$ targets
 #
-# $$\mathbf Y^{(k)} = \sum_{t \in \mathbf T} w^{(k-1)}_t\, \mathbf y_t .$$
+# $$\mathbf Y^{(k)} = \sum_{t \in \mathbf T} w^{(k-1)}_t\, \mathbf y_t, \qquad
+# \rho_k = \sum_{t\in\mathbf T} w_t^{(k)} .$$
 
 # %%
 att = FlashTrace(hops=3).attribute(model, sample)
@@ -88,11 +103,11 @@ shares["flow ρ"] = att.flow
 shares.round(2)
 
 # %% [markdown]
-# The result adds up what reaches the input, each hop discounted by the mass that was passed on to it:
+# The result adds up the mass that reaches the input, each hop discounted by the mass that was passed on to it:
 #
 # $$\mathbf w_{final} = \mathbf w_{\mathbf I}^{(0)} + \sum_{k=1}^{K} \Big(\prod_{j<k} \rho_j\Big)\, \mathbf w_{\mathbf I}^{(k)} .$$
 #
-# What is missing to 1 stayed on the output, on the template around the text, or is still on its way in $\mathbf T$ after
+# The remainder to 1 stayed on the output, on the template around the text, or is still on its way in $\mathbf T$ after
 # the last hop.
 
 # %%
@@ -102,8 +117,8 @@ print(f"mass that reaches the input: {reached:.2f} with hop 0 alone, {float(att.
 # %% [markdown]
 # ## The heatmap (Figure 3)
 #
-# The paper numbers its panels from 1: its "Hop 1" is hop 0 here, its "Hop 2" our hop 1. In the difference, teal tokens
-# gain and brown ones lose.
+# The panels are numbered as in the paper: "Hop 1" explains $\mathbf O$, "Hop 2" explains $\mathbf T$. In the difference,
+# teal tokens gain and brown ones lose.
 
 # %%
 fig = figure.hops_figure(sample, att)
@@ -120,8 +135,10 @@ print("highest input tokens after three hops:", [sample.tokens[start + int(i)] f
 # %% [markdown]
 # ## Over many samples
 #
-# The same on every RULER sample, each with the reasoning that the model wrote before a correct answer. A cell in which
-# it fails has the reference reasoning instead, teacher-forced; the table counts what was tried, kept and dropped.
+# The same on every RULER sample, each with the reasoning that the model wrote before a correct answer. A cell is one
+# setting of the task, such as four hops and one chain (`h4_c1`). A cell in which the model fails has the reference
+# reasoning instead, teacher-forced: the model reads it as if it had written it. The table counts the samples that were
+# tried, kept and dropped.
 
 # %%
 collections = ruler_collections(run, model, tokenizer)
@@ -153,8 +170,9 @@ by_hop = masses.pivot_table(index="hop", columns="segment", values="mass", aggfu
 by_hop
 
 # %% [markdown]
-# And whether recursion finds more of the evidence. The first $K$ hops of one run are exactly the run with $K$ hops, so
-# all four come from the same attributions; the difference is paired with hop 0 on the same samples.
+# Does recursion find more of the evidence? Recovery is the share of the evidence tokens among the highest tenth of the
+# input (`05_ruler`). The first $K$ hops of one run are exactly the run with $K$ hops, so all four come from the same
+# attributions; the difference is paired with hop 0 on the same samples.
 
 # %%
 recovered = recursion.recovery_by_hops(samples, attributions)
@@ -164,10 +182,11 @@ recovered.round(3)
 # %% [markdown]
 # ## What an intervention says
 #
-# Hops read the flow of one forward pass. *Attention suppression* intervenes (Bogdan et al. 2025): no position may attend to one
-# sentence $u$, in any layer, and what each later sentence $g$ loses is the Kullback-Leibler divergence of its predictions,
-# $M_{gu} = \frac{1}{|g|}\sum_{t \in g} D_{KL}\big(p_t \,\|\, p_t^{(-u)}\big)$. It takes a pass for every sentence of $\mathbf I$
-# and $\mathbf T$. Where the reasoning quotes the input line by line, each line should depend on the line that it quotes.
+# Hops read the flow of one forward pass. *Attention suppression* intervenes (Bogdan et al. 2025): no position may attend
+# to one sentence $u$, in any layer. The effect on a later sentence $g$ is the Kullback-Leibler divergence of its
+# predictions, $M_{gu} = \frac{1}{|g|}\sum_{t \in g} D_{KL}\big(p_t \,\|\, p_t^{(-u)}\big)$. It takes a pass for every
+# sentence of $\mathbf I$ and $\mathbf T$. Where the reasoning quotes the input line by line, each line should depend on
+# the line that it quotes.
 
 # %%
 tracked = next((s for s in samples if cell_group(cell_of(s)) == "chains"), samples[0])
@@ -191,10 +210,14 @@ for row in recovered[recovered["K"] > 0].itertuples():
     print(f"K = {row.K}: recovery {row.gain:+.3f} against K = 0, 95 % interval {interval_text(row.gain_low, row.gain_high)}, n = {row.n}")
 
 # %% [markdown]
+# The shift to the input and to earlier reasoning is there. Two findings differ: in most samples hop 0 puts no more mass
+# on the reasoning than on the input, and hop 1 raises the reasoning's mass. Hop 0 also has $\mathbf O$ itself to land
+# on, which hop 1 has not.
+#
 # Two things set these samples apart from the paper's. The model was taught to quote the evidence word by word, so that
-# hop 1 has something exact to follow; and its reasoning is short. With a long and wandering chain of thought hop 0 has
-# more to absorb. Where the evidence is more than a tenth of the input (the gold share above), the recovery of every
-# $K$ is capped alike.
+# hop 1 has something exact to follow; and its reasoning is short. With a long and exploratory chain of thought hop 0 has
+# more to absorb. Where the evidence is more than a tenth of the input (the gold share above), the recovery of every $K$
+# has the same cap.
 
 # %% [markdown]
 # ## Audit

@@ -9,15 +9,27 @@
 # %% [markdown]
 # # RULER: does the attribution find the evidence?
 #
+# > **Question.** Do attributions rank the evidence first, and does FlashTrace find more of it than IFR, as the paper
+# > says?
+# >
+# > **Answer.** It depends on the metric (profile laptop, all cells). FlashTrace minus IFR is +0.047 in recovery and
+# > −0.040 in MAS, both for FlashTrace, but −0.037 in R-precision, for IFR; in RISE, −0.006, the two cannot be
+# > distinguished. IFR, AttnLRP and GIM are not shown to beat a random ranking in recovery: at these lengths the evidence
+# > is longer than a tenth of most inputs, which caps that metric.
+# >
+# > **n.** 22 samples in 11 cells, two per cell; n = 21 independent ones pooled. Read the pooled columns.
+# >
+# > **Figure.** `ruler_metrics`: every metric, all cells together.
+#
 # Section 5 and Table 1 of the paper. RULER hides *needles* (a fact such as "One of the special magic numbers for
 # big-cat is: 1234567.") or *variable assignments* in a long text, so that the evidence is known to the token. A good
-# attribution ranks these tokens first, and masking what it ranks first destroys the answer fastest.
+# attribution ranks these tokens first, and masking the tokens that it ranks first destroys the answer fastest.
 #
-# Six cells ask for needles (`mq q2 … q8`: several keys with one value each; `mv v2 … v8`: one key with several
-# values), four for chains of assignments (`h4 c1`: four hops, one chain; `h2 c3`: two hops, three chains). The last cell is
-# HotpotQA in RULER's form: a question over two paragraphs that stand among others, as many as the length allows. Its
-# evidence is the sentences that support the answer; the profile `paper` takes their whole paragraphs, which is the paper's
-# definition (appendix E.1). In profiles without real records its records are synthetic.
+# A *cell* is one setting of the task. Six cells ask for needles (`mq q2 … q8`: several keys with one value each;
+# `mv v2 … v8`: one key with several values), four for chains of assignments (`h4 c1`: four hops, one chain; `h2 c3`: two
+# hops, three chains). The last cell is HotpotQA in RULER's form: a question over two paragraphs among others, as many as
+# the length allows. Its evidence is the sentences that support the answer; the profile `paper` takes their whole
+# paragraphs, which is the paper's definition (appendix E.1). In profiles without real records its records are synthetic.
 #
 # The benchmark puts a solved example of about 500 tokens in front of each chain of assignments. At the lengths of the
 # profiles `smoke`, `laptop` and `full` it would leave little or no room for the haystack, so they go without it
@@ -62,9 +74,10 @@ style.use_style()
 #
 # The model answers every prompt itself, greedily. A sample is kept when the response came to its end and holds every
 # value asked for (appendix E.4). Where the model fails a cell — none right among the first ten, or fewer than half of
-# the samples wanted among all that were tried — the reference reasoning and answer are teacher-forced
-# (*teacher-forced*). These cells are marked ‡ wherever they appear: there the attribution explains why the model
-# would give an answer that it did not find by itself. On real records the model's own responses stand in, right or wrong (§).
+# the samples wanted among all that were tried — the reference reasoning and answer are *teacher-forced*: the model reads
+# them as if it had written them. These cells are marked ‡ wherever they appear: there the attribution explains why the
+# model would give an answer that it did not find by itself. On real records the model's own responses are used, right or
+# wrong (§).
 
 # %%
 cells = ruler_collections(run, model, tokenizer)
@@ -77,7 +90,7 @@ print(setting)
 counts
 
 # %% [markdown]
-# The beginning of one prompt with a chain of assignments, and the evidence marked in it:
+# The beginning of one prompt with a chain of assignments, and its evidence, one line per assignment:
 
 # %%
 first = next((sample for sample in samples if cell_group(sample.metadata["cell"]) == "chains"), samples[0])
@@ -88,31 +101,59 @@ print(f"{prompt[:240].strip()} …\n\nevidence:", *(passage.strip() for passage 
 # %% [markdown]
 # ## The methods and the metrics
 #
+# **FlashTrace** explains $\mathbf O$ (hop 0), then the mass $\rho_0$ that hop 0 left on the reasoning (hop 1):
+# $\mathbf s = \mathbf w^{(0)}_{\mathbf I} + \rho_0 \mathbf w^{(1)}_{\mathbf I}$ (`03_recursion`). **IFR** averages the
+# single-token rows of $\mathbf O$; **AttnLRP** is the relevance
+# $\langle \mathbf e_j, \partial\,\text{logit} / \partial \mathbf e_j \rangle$ by a backward pass with modified rules
+# (`01_pilot_study`), and **GIM** is relevance with other rules, above all with the slope of the softmax taken at
+# temperature 2. **AT2** is attention, weighted by head $h$ and layer $l$ with weights $\theta$ that were fitted once for
+# this model, $a_j = \sum_{l,h} \theta_{lh}\, \text{mean}_i\, \alpha^{lh}_{ij}$, with the mean over the positions $i$ that
+# predict a token of $\mathbf T \cup \mathbf O$.
+#
 # **Recovery rate** (appendix F.1) is the share of the evidence tokens among the tenth of the input that is ranked
 # highest:
 #
 # $$\text{Recovery} = \frac{|S_{top} \cap S_{gt}|}{|S_{gt}|},\qquad |S_{top}| = \lfloor 0.1\,|\mathbf I| \rfloor .$$
 #
-# Where the evidence is longer than a tenth of the input no ranking reaches 1; the *cap* says what is reachable, and
-# **R-precision** (the top $|S_{gt}|$ tokens) has no cap.
+# Where the evidence is longer than a tenth of the input no ranking reaches 1; the *cap* is the highest value that can be
+# reached. **R-precision** (the top $|S_{gt}|$ tokens) has no cap.
 #
-# **RISE** and **MAS** (appendix F.2) mask the input in twenty steps, most important tokens first, and follow the
-# log-probability $s_k$ of the whole response, $r_k = \min_{j \le k} \mathrm{clip}\big((s_j - s_{20})/(s_0 - s_{20}),
-# 0, 1\big)$. RISE is the area under $r$; MAS adds the gap to the attribution mass that is still unmasked. Lower is
-# better. A sample whose likelihood masking does not lower is *flagged* and gets the worst value, 1, from every method.
-# Where all scores of a method are equal they rank nothing: the sample is flagged for this method, and gets the value of a random
-# ranking (of recovery and R-precision the expected one).
+# **RISE** and **MAS** (appendix F.2) mask the input in $K = 20$ steps, most important tokens first, and follow the
+# log-probability $s_k$ of the whole response:
 #
-# None of these three says whether the *order* of the evidence is right beyond one cut, and a tenth of a short input is mostly
-# question. So more stand beside them. Without a forward pass: **AUROC** and average precision (**AP**) of the evidence tokens,
-# **MRR** (one over the rank of the first sentence with evidence), the share of evidence sentences on top (**sentence hit**),
-# and whether the very first token is evidence (**pointing**); each also over the haystack alone, the question and the
-# instructions left out. With forward passes that all methods share: **LDS**, the rank correlation, over 64 random ablations of
-# half of the sentences, between the sum of the scores of the sentences that stay and the logit-scaled probability of the response
-# (Park et al. 2023; Cohen-Wang et al. 2024). With a few of its own: the **top-k drop**, the log-probability (nats) that the
-# response loses without the $k$ highest sentences, and **keep-k**, what the $k$ highest alone give back. The random baselines
-# are means over draws, of tokens and of whole sentences, and **calibrated RISE** puts 0 at the random ranking's RISE and 1 at the
-# least that the grid allows. What needs forward passes of its own gets fewer draws; with one draw, the 0 is one ranking's.
+# $$r_k = \min_{j \le k} \mathrm{clip}\Big(\frac{s_j - s_K}{s_0 - s_K}, 0, 1\Big), \qquad
+# \text{RISE} = \int r, \qquad \text{MAS} = \int \operatorname{minmax}\big(\mathrm{clip}(r + |r - d|, 0, 1)\big),$$
+#
+# where $d_k$ is the attribution mass that is still unmasked. RISE is the area under the response; MAS adds its gap to
+# the mass. Lower is better. A sample whose likelihood masking does not lower is *flagged* and gets the worst value, 1,
+# from every method. Where all scores of a method are equal they rank nothing: the sample is flagged for this method, and
+# gets the value of a random ranking (of recovery and R-precision the expected one).
+#
+# None of these says whether the *order* of the evidence is right beyond one cut, and a tenth of a short input is mostly
+# question. So more stand beside them. Without a forward pass, with $a$ the scores, $G$ the gold tokens and $N$ the
+# others:
+#
+# $$\text{AUROC} = \frac{1}{|G|\,|N|} \sum_{g \in G} \sum_{n \in N} \big(\mathbb 1[a_g > a_n] + \tfrac12 \mathbb 1[a_g = a_n]\big),$$
+#
+# $$\text{AP} = \frac{1}{|G|} \sum_{g \in G} \text{precision down to } g, \qquad
+# \text{MRR} = \frac{1}{\text{rank of the first gold sentence}},$$
+#
+# the share of evidence sentences on top (**sentence hit**), and whether the highest token is evidence (**pointing**);
+# each also over the haystack alone, the question and the instructions left out. With forward passes that all methods
+# share: **LDS**, the rank correlation over 64 random ablations of half of the sentences (Park et al. 2023; Cohen-Wang et
+# al. 2024),
+#
+# $$\text{LDS} = \text{Spearman}_m\Big(\sum_u m_u a_u,\; f(m)\Big), \qquad m_u \in \{0, 1\},$$
+#
+# where $m_u = 1$ keeps sentence $u$, $a_u$ is its score and $f(m)$ the logit-scaled probability of the response. With a
+# few passes of each method's own: the **top-k drop** $f(\text{all}) - f(\text{all but the } k \text{ highest})$ and
+# **keep-k** $f(\text{the } k \text{ highest}) - f(\text{none})$, here with $f$ the log-probability in nats. The random
+# baselines are means over draws, of tokens and of whole sentences, and **calibrated RISE** is
+#
+# $$\frac{\text{RISE}_{\text{random}} - \text{RISE}}{\text{RISE}_{\text{random}} - 1/2K} :$$
+#
+# 0 at a random ranking, 1 at the least that the grid allows. Metrics with forward passes of their own get fewer draws;
+# with one draw, the 0 is one ranking's.
 
 # %%
 methods = profile_methods(run, tokenizer=tokenizer)
@@ -126,21 +167,21 @@ print(f"random baselines: {drawn.draws} draws, {drawn.curve_draws} for deletion 
 print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["sample"].nunique(), "samples")
 
 # %% [markdown]
-# The profile says which methods are compared. Those that take a pass a unit need minutes for a sample of this length: profile
-# `laptop` compares them in `06_math` and `07_morehopqa` alone, `smoke`, `full` and `paper` here as well.
-# Perturbation, ReAGent and CLP change a sentence at a time, and each of its tokens gets the sentence's score (appendix D.2);
-# where the input has fewer than 200 tokens they change a token at a time (the limit is ours). Perturbation and CLP take a pass
-# for every unit. ReAGent takes two passes for every step: it replaces a random 30 % of the units by other tokens, drawn from the
-# causal model, where its authors ask a masked language model. Under every table and figure that holds it stands how many
-# steps the profile gives it. Everything else takes one or two passes.
+# The profile says which methods are compared. Those that take a pass per unit need minutes for a sample of this length:
+# profile `laptop` compares them in `06_math` and `07_morehopqa` alone, `smoke`, `full` and `paper` here as well.
+# Perturbation, ReAGent and CLP change a sentence at a time, and each of its tokens gets the sentence's score (appendix
+# D.2); where the input has fewer than 200 tokens they change a token at a time (the limit is ours). Perturbation and CLP
+# take a pass for every unit. ReAGent takes two passes for every step: it replaces a random 30 % of the units by other
+# tokens, drawn from the causal model, where its authors ask a masked language model. Every table and figure that holds
+# it says how many steps the profile gives it. Everything else takes one or two passes. `06_math` has their formulas.
 #
 # ## Table 1
 #
 # Mean, 95 % interval (Student's t), and in round brackets the number that the paper prints for Qwen3-8B at 1024 tokens.
-# Bold only where the intervals of the best and the second best method do not overlap. Fewer than six samples get no interval,
-# and so no bold and no winner; the last columns take the needle cells, the chain cells and all cells together, and are what to
-# read. Cells are fixed and their samples drawn apart, so that what the cells differ in makes a pooled interval wider, not
-# narrower; a record that stands in two cells counts as one.
+# Bold only where the intervals of the best and the second best method do not overlap. Fewer than six samples get no
+# interval, and so no bold and no winner: read the last columns, which pool the needle cells, the chain cells and all
+# cells. Cells are fixed and their samples drawn apart, so differences between cells make a pooled interval wider, not
+# narrower. A record that stands in two cells counts as one.
 
 # %%
 deletion = frame[frame["metric"].isin(["recovery", *CURVE])]
@@ -167,9 +208,9 @@ run.figure(fig, "table1_mas", "MAS by RULER cell", n=frame["sample"].nunique())
 # %% [markdown]
 # ## Every metric, all cells together
 #
-# The darker, the better within a row. Where rows disagree about the order of the methods, a verdict depends on the metric. RISE
-# scores $\mathbf T \cup \mathbf O$: *IFR on T ∪ O* has that target, the paper's FlashTrace and IFR begin at $\mathbf O$ alone. AT2
-# was fitted on sentence ablations of this very model, which is what LDS measures.
+# The darker, the better within a row. Where rows disagree about the order of the methods, a verdict depends on the
+# metric. RISE scores $\mathbf T \cup \mathbf O$: *IFR on T ∪ O* has that target, the paper's FlashTrace and IFR begin at
+# $\mathbf O$ alone. AT2 was fitted on sentence ablations of this very model, which is also what LDS measures.
 
 # %%
 overview = summarise(frame[frame["metric"] != "recovery_cap"].assign(cell=ALL))
@@ -180,9 +221,9 @@ run.figure(fig, "ruler_metrics", "Every metric on RULER, all cells together", n=
 # %% [markdown]
 # ## Better than chance?
 #
-# *Random* ranks the tokens at random, *position* by how late they stand; neither looks at the model. A method that does not
-# beat them on the same samples has told nothing. *Last token* and *mean pooling* are FlashTrace with a simpler target
-# (appendix M.1).
+# *Random* ranks the tokens at random, *position* by position (later first); neither looks at the model. A method that
+# does not beat them on the same samples is uninformative there. *Last token* and *mean pooling* are FlashTrace with a
+# simpler target (appendix M.1; formulas in `10_ablations`).
 
 # %%
 control = statistics.against(deletion, "random")
@@ -190,7 +231,7 @@ run.table(control, "ruler_against_random", "Every method minus the random rankin
 print(*statistics.not_better(control, "a random ranking"), sep="\n")
 
 # %% [markdown]
-# How much of the recovery is out of reach, and what R-precision says instead:
+# How much of the recovery cannot be reached (the cap), and the same samples by R-precision:
 
 # %%
 caps = summarise(frame[frame["metric"].isin(["recovery_cap", "r_precision"])])
@@ -231,16 +272,20 @@ flags = summary[summary["metric"] == "rise"].groupby("method")["flagged"].sum()
 print("flagged samples:", flags.to_dict(), "of", frame["sample"].nunique())
 
 # %% [markdown]
+# The lead in recovery is not a lead in R-precision, where IFR is ahead on the same samples. At these lengths a tenth of
+# the input is a few dozen tokens, many of them the question's, and the question alone can fill it.
+#
 # Reasons why these numbers need not agree with the paper's, in the order in which we think they matter:
 #
 # * **The model.** 135 million parameters instead of eight billion, taught to quote the evidence line by line before it
-#   answers (`14_embedded_reasoner`). Its reasoning is short and names every fact; the paper's wanders.
-# * **Shorter contexts.** The prompts of the default profile have 256 or 384 tokens, the paper's 1024. There the evidence is
-#   more than a tenth of the input in most cells, so that the recovery rate is capped (see the caps above); R-precision is
-#   not. A tenth of the input is only a few sentences.
-# * **Few samples.** The intervals say what they show, and below six there is none. The profile `full` has a hundred a cell.
-# * **AttnLRP on Qwen3.** Its authors warn that there it is "skewed toward first token" (README of their library, LXT, August
-#   2026). The paper's numbers are of Qwen3-8B; here the model is of the Llama family.
+#   answers (`14_embedded_reasoner`). Its reasoning is short and names every fact; the paper's is long and exploratory.
+# * **Shorter contexts.** The prompts of the default profile have 256 or 384 tokens, the paper's 1024. There the evidence
+#   is more than a tenth of the input in most cells, so that the recovery rate is capped (see the caps above);
+#   R-precision is not. A tenth of the input is only a few sentences.
+# * **Few samples.** The intervals say what they show, and below six there is none. The profile `full` has a hundred per
+#   cell.
+# * **AttnLRP on Qwen3.** Its authors warn that there it is "skewed toward first token" (README of their library, LXT,
+#   August 2026). The paper's numbers are of Qwen3-8B; here the model is of the Llama family.
 # * **One metric for all.** The paper scores FlashTrace with a masking rule that spares punctuation and the baselines
 #   without it. Here every method is scored on the same tokens.
 

@@ -9,15 +9,28 @@
 # %% [markdown]
 # # Mathematics: attribution through a calculation
 #
-# Section 5.1 of the paper: Table 2 (MATH), Figure 5 and Figure 6. The model solves a word problem step by step; what in
-# the problem does the final answer rest on? No ground truth says so, hence only RISE and MAS are reported by the paper.
+# > **Question.** Is FlashTrace the most faithful method on word problems, and does its MAS stay level as the reasoning
+# > grows?
+# >
+# > **Answer.** Not shown (profile laptop). On `math500` FlashTrace and IFR cannot be distinguished: −0.023 in RISE and
+# > −0.028 in MAS, both intervals with zero. On `gsm8k` there are too few templates for an interval. No method is shown
+# > to beat a random ranking; IFR and AttnLRP are worse than it in RISE.
+# >
+# > **n.** 10 problems per set; n = 5 templates of `gsm8k` and n = 7 of `math500`, n = 12 together.
+# >
+# > **Figure.** `table2_math_rise`: every method beside the random ranking.
+#
+# Section 5.1 of the paper: Table 2 (MATH), Figure 5 and Figure 6. The model solves a word problem step by step. To which
+# words of the problem is the final answer attributed? No ground truth says so, hence the paper reports only RISE and
+# MAS.
 #
 # **Which data set?** The paper's text says MATH. The traces published with it are 100 problems of GSM8K, and the RISE
 # and MAS computed from them are the numbers of its MATH row. So its numbers stand beside GSM8K here, and MATH-500 is
-# reported as well. Both in this profile's source: records of the published sets, or synthetic ones in the same
-# schema (integer arithmetic); in the word problems the sentences that the calculation needs are known.
+# reported as well. Both come from this profile's source: records of the published sets, or synthetic ones in the same
+# schema (integer arithmetic). In the word problems the sentences that the calculation needs are known.
 #
-# $\mathbf I$ is the problem alone (appendix E.2). The words behind it that ask for a box are context, as the template is.
+# $\mathbf I$ is the problem alone (appendix E.2). The words behind it that ask for a box are context, as the template
+# is.
 
 # %% tags=["parameters"]
 profile = "laptop"
@@ -47,8 +60,9 @@ style.use_style()
 # %% [markdown]
 # ## The samples
 #
-# The model answers by itself, greedily; only right answers are kept (appendix E.4). Where it is right too rarely, ‡ marks
-# teacher-forced reference reasoning, § its own responses, right or wrong.
+# The model answers by itself, greedily; only right answers are kept (appendix E.4). Where it is right too rarely, ‡
+# marks teacher-forced reference reasoning (the model reads it as if it had written it), § its own responses, right or
+# wrong.
 
 # %%
 cells = {kind: reasoning_tasks.task_collection(run, model, tokenizer, kind) for kind in ("gsm8k", "math500")}
@@ -60,9 +74,24 @@ counts
 # %% [markdown]
 # ## Methods and metrics
 #
-# RISE and MAS mask the problem in steps, most important tokens first, and follow the log-probability of the whole
-# response (`05_ruler`, appendix F.2). The problems are short, so a step is a token or a few;
-# and Perturbation, CLP and ReAGent change a token at a time where a problem has fewer than 200, not a sentence.
+# FlashTrace and IFR are as in `05_ruler`; hop 0 explains $\mathbf O$, hop 1 the mass $\rho_0$ that hop 0 left on
+# $\mathbf T$. Three methods change units $u$ of the input, each with a few forward passes:
+#
+# $$a_u^{\text{Perturbation}} = \tfrac{1}{|\mathbf O|} \big(\log p(\mathbf O) - \log p(\mathbf O \mid u \text{ masked})\big), \qquad
+# a_u^{\text{CLP}} = m(c - 1) - m(c), \quad m(c) = -\tfrac{1}{|\mathbf O|} \log p(\mathbf O \mid \text{the last } c \text{ units}),$$
+#
+# with $u$ the $c$-th unit from the end. ReAGent replaces a random share of the units at each step and adds
+# $\text{logit}\big((1 + \Delta)/2\big)$ to the importance of the replaced ones, $\Delta$ being the loss of probability
+# of $\mathbf O$.
+#
+# RISE and MAS mask the problem in steps, most important tokens first, and follow the log-probability $s_k$ of the whole
+# response ($\mathbf T$ and $\mathbf O$; `05_ruler`, appendix F.2):
+#
+# $$r_k = \min_{j \le k} \mathrm{clip}\Big(\frac{s_j - s_K}{s_0 - s_K}, 0, 1\Big), \qquad
+# \text{RISE} = \int r, \qquad \text{MAS} = \int \operatorname{minmax}\big(\mathrm{clip}(r + |r - d|, 0, 1)\big),$$
+#
+# with $d$ the attribution mass that is still unmasked; lower is better. The problems are short: each step masks one or
+# two tokens. Perturbation, CLP and ReAGent change a token at a time where a problem has fewer than 200, not a sentence.
 
 # %%
 methods = reasoning_tasks.reasoning_methods(run, tokenizer)
@@ -109,8 +138,8 @@ print(*statistics.not_better(control, "a random ranking"), sep="\n")
 # %% [markdown]
 # ## Where the rankings look
 #
-# The last sentences of a problem ask the question. How much of each method's mass on $\mathbf I$ lies there, beside the share
-# of $\mathbf I$'s tokens that stand there, which is what a random ranking gives?
+# The last sentences of a problem ask the question. How much of each method's mass on $\mathbf I$ lies there? Beside it
+# stands the question's share of $\mathbf I$'s tokens, the value of a random ranking.
 
 # %%
 asked = reasoning_tasks.question_share(store, samples, dict.fromkeys(frame["method"]))
@@ -141,8 +170,8 @@ run.figure(fig, "fig5_mas_by_length", "MAS by length of the reasoning", n=frame[
 # %% [markdown]
 # ## A heatmap (Figure 6)
 #
-# The shortest of the samples. The paper's "Hop 1" is hop 0 here: it explains $\mathbf O$; "Hop 2" explains what hop 0 left
-# on $\mathbf T$.
+# The shortest of the samples. The paper's "Hop 1" is hop 0 here: it explains $\mathbf O$. "Hop 2" explains the mass that
+# hop 0 left on $\mathbf T$.
 
 # %%
 sample = min(samples, key=len)
@@ -172,11 +201,14 @@ flags = summarise(deletion)
 print("flagged samples:", int(flags[flags["metric"] == "rise"].groupby("cell")["flagged"].max().sum()), "of", len(samples))
 
 # %% [markdown]
-# What differs: the model has 135 million parameters and was taught to write one line a step, so that its reasoning repeats
-# every number it needs (lengths in the table of samples; the paper's traces have a median of 188 tokens of reasoning); in
-# the profiles without real records the problems are synthetic, of some thirty tokens, most of which the calculation needs, so
-# that a step of masking is a token or two and there is little to tell apart; and the paper's reasoning was written by a larger
-# model than the one that is explained.
+# No method is shown to beat a random ranking here, so a difference between two methods is one between rankings that say
+# little.
+#
+# Differences from the paper: the model has 135 million parameters and was taught to write one line per step, so that
+# its reasoning repeats every number it needs (lengths in the table of samples; the paper's traces have a median of 188
+# tokens of reasoning). In the profiles without real records the problems are synthetic, of some thirty tokens, most of
+# which the calculation needs, so that a step masks one or two tokens and rankings can hardly be distinguished. And the
+# paper's reasoning was written by a larger model than the one that is explained.
 
 # %% [markdown]
 # ## Audit

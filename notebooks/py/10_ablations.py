@@ -9,9 +9,26 @@
 # %% [markdown]
 # # Ablations
 #
-# What the results of the other notebooks depend on: **the number of hops** (appendix H, Table 7, Figure 7), **longer contexts
-# and no filter** (appendix K, Table 8), **how the target is made of a span** (appendix M, Table 10), and **when it fails**
-# (appendix N). The samples are those of `05_ruler` and `07_morehopqa`.
+# > **Question.** Do the results depend on the number of hops, on the length and the filter of the samples, and on the
+# > way a span becomes a target? And when does the method fail?
+# >
+# > **Answer.** (Profile laptop.) *Hops:* on RULER one hop recovers 0.027 more than none and three 0.039 more; on
+# > MoreHopQA there are too few templates to say. *Length:* too few samples to say. *Target:* the last token alone is far
+# > worse (−0.114 in recovery); mean pooling has the higher R-precision (+0.065), the sum the higher recovery and the
+# > lower MAS. *Failures:* where little evidence is found, the question takes its place (40% of the top tenth in the
+# > worst samples).
+# >
+# > **n.** Each table has its own: 22 samples of RULER and HotpotQA for the hops, n = 21 independent ones for the
+# > targets, n = 32 for the failures; n = 3 templates of MoreHopQA.
+# >
+# > **Figure.** `fig7_mass_shift` for the hops, `appendix_m_r_precision` for the targets, `appendix_n_places` for the
+# > failures.
+#
+# The results of the other notebooks depend on **the number of hops** (appendix H, Table 7, Figure 7), on **longer
+# contexts and the filter** (appendix K, Table 8), and on **the target that is made of a span** (appendix M, Table 10).
+# The last part asks **when the method fails** (appendix N). The samples are those of `05_ruler` and `07_morehopqa`.
+# Metrics are defined in `05_ruler`: recovery and R-precision are better higher; RISE, the area under the deletion curve
+# of the whole response, and MAS, RISE with the misalignment of the scores, are better lower.
 
 # %% tags=["parameters"]
 profile = "laptop"
@@ -52,8 +69,12 @@ scorer = Scorer(model, precision="auto")
 # %% [markdown]
 # ## How many hops (Table 7)
 #
-# $K = 0$ explains the answer alone; each further hop explains the reasoning with the scores of the hop before. The paper
-# compares $K = 0 \dots 3$ on MoreHopQA by RISE and MAS. The recovery rate is an addition.
+# $K = 0$ explains the answer alone; each further hop explains the reasoning with the scores of the hop before:
+#
+# $$\mathbf w_{final} = \mathbf w_{\mathbf I}^{(0)} + \sum_{k=1}^{K} \Big(\prod_{j<k} \rho_j\Big)\, \mathbf w_{\mathbf I}^{(k)}, \qquad
+# \rho_j = \sum_{t \in \mathbf T} w^{(j)}_t .$$
+#
+# The paper compares $K = 0 \dots 3$ on MoreHopQA by RISE and MAS. The recovery rate is an addition.
 
 # %%
 questions = reasoning_tasks.task_collection(run, model, tokenizer, "morehopqa")
@@ -103,7 +124,8 @@ recursed.round(3)
 # %% [markdown]
 # ## The mass shift (Figure 7)
 #
-# Where the mass of each hop lies, on MoreHopQA as in the paper:
+# Where the mass of each hop lies, on MoreHopQA as in the paper. The *place* of mass within $\mathbf T$ is 0 at its first
+# token and 1 at its last:
 
 # %%
 evaluate(deep, asked, model, store=hop_store, metrics=("recovery",), **settings)
@@ -146,22 +168,24 @@ for row in first_step.itertuples():
           f"n = {row.n}")
 
 # %% [markdown]
-# A change whose interval holds zero shows no shift, and one without an interval has too few samples to show any. In the default
-# profile the input gains and, within the reasoning, mass
-# moves to earlier tokens, as the paper says; but **the reasoning's share rises** from hop 0 to hop 1, which it does not
-# say. Hop 0 can rest on $\mathbf O$ itself, hop 1 cannot, and most of what it loses there goes to the reasoning's own tokens.
-# **On MoreHopQA no depth can be distinguished from another**; on RULER each further hop recovers a little more, the first one most. What
-# differs from the paper: the reasoning is short and quotes what it
-# uses, so that there is little between the quotation and its source for a second or third hop to cross; and on MoreHopQA most
-# methods do not beat a random ranking here (`07_morehopqa`), so that a difference between depths is one between rankings that
-# say little. RULER, where hop 0 finds part of the evidence, is the better test of depth in this profile.
+# A change whose interval holds zero shows no shift, and one without an interval has too few samples to show any. In the
+# default profile the input gains and, within the reasoning, mass moves to earlier tokens, as the paper says. But **the
+# reasoning's share rises** from hop 0 to hop 1, which it does not say. Hop 0 can land on $\mathbf O$ itself, hop 1
+# cannot, and most of the mass that leaves $\mathbf O$ goes to the reasoning's own tokens. **On MoreHopQA no depth can be
+# distinguished from another**; on RULER each further hop recovers a little more, the first one most.
+#
+# Differences from the paper: the reasoning is short and quotes the lines that it uses, so that a second or third hop
+# has little to cross between the quotation and its source. On MoreHopQA no method is shown to beat a random ranking here
+# (`07_morehopqa`), so that a difference between depths is one between rankings that say little. RULER, where hop 0 finds
+# part of the evidence, is the better test of depth in this profile.
 
 # %% [markdown]
 # ## Longer contexts, right answers or wrong (Table 8)
 #
-# The other tables keep only right answers (appendix E.4). Does that filter favour a method? And does faithfulness last as
-# the context grows? HotpotQA again, filled with distracting paragraphs up to each length, with the model's first finished
-# responses, right or wrong (§). Recovery has no meaning where the model did not use the evidence, so RISE and MAS alone.
+# The other tables keep only right answers (appendix E.4). Does that filter favour a method? And does faithfulness last
+# as the context grows? HotpotQA again, filled with distracting paragraphs up to each length, with the model's first
+# finished responses, right or wrong (§). Recovery has no meaning where the model did not use the evidence, so RISE and
+# MAS alone.
 
 # %%
 lengths = run.profile.hotpotqa.long_lengths
@@ -191,7 +215,8 @@ fig = plots.metric_bars(table8, "rise", title="RISE on HotpotQA without a filter
 run.figure(fig, "table8_rise", "RISE on HotpotQA without a filter", n=len(long_samples))
 
 # %% [markdown]
-# Seconds of one attribution on the machine that stored them (median and quartiles of three samples a length, methods in turn):
+# Seconds of one attribution on the machine that stored them (median and quartiles of three samples per length, methods
+# in turn):
 
 # %%
 timed = {method.name: method for method in methods if method.name != "random"}
@@ -204,9 +229,9 @@ seconds.pivot_table(index="method", columns="cell", values="median", sort=False)
 # %% [markdown]
 # ### What the paper found, what we found, why they differ
 #
-# The paper prints RISE and MAS at 2048 and 4096 tokens, the lowest for FlashTrace at both: RISE 0.036 and 0.025, against 0.059
-# and 0.040 for IFR. A grid of twenty steps cannot give less than $1/2K = 0.025$ (`11_metric_audit`), so its last number says
-# only that the first step already took everything. Computed here:
+# The paper prints RISE and MAS at 2048 and 4096 tokens, the lowest for FlashTrace at both: RISE 0.036 and 0.025, against
+# 0.059 and 0.040 for IFR. A grid of twenty steps cannot give less than $1/2K = 0.025$ (`11_metric_audit`), so its last
+# number says only that the first step already took everything. Computed here:
 
 # %%
 paired = statistics.paired_difference(frame, "flashtrace", "ifr", by=("metric", "cell"))
@@ -219,16 +244,17 @@ for method in means.index:
     print(f"RISE of {method} from the shortest to the longest context:", [round(x, 2) for x in means.loc[method]])
 
 # %% [markdown]
-# What differs: the model is small and seldom right here (the table of samples says how often), its responses quote the
-# documents before they answer, and in the default profile the contexts are shorter than the paper's and the documents are
-# synthetic problems.
+# Differences from the paper: the model is small and seldom right here (the table of samples says how often), its responses quote the
+# documents before they answer, and in the default profile the contexts are shorter than the paper's and the documents
+# are synthetic problems.
 
 # %% [markdown]
 # ## The last token, or the whole span (Table 10)
 #
-# Appendix M.1: what if hop 0 explains only the last token of $\mathbf O$? The paper compares the two on HotpotQA; its
-# "attribution coverage" has the value of its recovery rate in Table 1, and that is what stands here. The groups of cells take
-# the samples of Table 1 together: HotpotQA alone has few in the default profile.
+# Appendix M.1: what if hop 0 explains only the last token of $\mathbf O$, $\mathbf Y^{(0)} = \mathbf y_{|\mathbf O|}$,
+# instead of $\mathbf Y^{(0)} = \sum_i \mathbf y_i$? The paper compares the two on HotpotQA; its "attribution coverage"
+# has the value of its recovery rate in Table 1, so that is used here. The groups of cells take the samples of Table 1
+# together: HotpotQA alone has few in the default profile.
 
 # %%
 targets = ablations.target_methods(run)
@@ -244,13 +270,21 @@ tables.styled(wide10, "table10")
 # %% [markdown]
 # ## Other ways to make one target of a span (appendix M)
 #
-# The paper discusses these and measures one. All of them here, each a change of one thing:
+# The paper discusses these and measures one. All of them here, each a change of one thing. With $\mathbf w(\cdot)$ the
+# distribution of a state over its sources, hop 0 is
 #
-# * *mean pooling* averages the distributions of single tokens instead of summing the states first;
+# $$\text{sum (the paper): } \mathbf w\Big(\sum_i \mathbf y_i\Big), \qquad
+# \text{mean pooling: } \frac{1}{|\mathbf O|} \sum_i \mathbf w(\mathbf y_i), \qquad
+# \text{last token: } \mathbf w(\mathbf y_{|\mathbf O|}), \qquad
+# \text{weights: } \mathbf w\Big(\sum_i w_i\, \mathbf y_i\Big) .$$
+#
+# * *mean pooling* averages the distributions of single tokens, in every hop, instead of summing the states first;
 # * *last token*, as above;
-# * *rising* and *falling* weights: $w_i = i$ or $w_i = |\mathbf O| + 1 - i$ for the $i$-th token of $\mathbf O$ in hop 0. The
-#   paper leaves positional weights to future work, since nothing says in general which tokens matter;
-# * *sentence* spans: every hop's mass is shared equally within each sentence.
+# * *rising* and *falling* weights: $w_i = i$ or $w_i = |\mathbf O| + 1 - i$ for the $i$-th token of $\mathbf O$ in
+#   hop 0. The paper leaves positional weights to future work, since nothing says in general which tokens matter;
+# * *sentence* spans: every hop's mass is shared equally within each sentence $g$ of the context,
+#   $w_j \leftarrow \frac{1}{|g|} \sum_{i \in g} w_i$ for $j \in g$. Appendix M.2 builds the *target* from sentences;
+#   sharing the *source* mass is our reading of it.
 #
 # Recovery on all samples; RISE and MAS, which cost a deletion curve each, on the first of each cell.
 
@@ -280,13 +314,13 @@ against.round(3)
 # %% [markdown]
 # ### Does the sum cancel?
 #
-# Appendix M names a caveat: states of opposite meaning could cancel before the proximity is taken. How much of the states is
-# left of the sum,
+# Appendix M names a caveat: states of opposite meaning could cancel before the proximity is taken. The share of the
+# states that is left in the sum,
 #
 # $$c = \frac{\big\|\sum_i w_i\, \mathbf y_i\big\|_1}{\sum_i w_i \|\mathbf y_i\|_1},$$
 #
-# is 1 where all states point the same way. States of independent directions leave about $1/\sqrt m$ of $m$ tokens. Per layer,
-# for the two sums that FlashTrace takes:
+# is 1 where all states point the same way. States of independent directions leave about $1/\sqrt m$ of $m$ tokens. Per
+# layer, for the two sums that FlashTrace takes:
 
 # %%
 everything = [*samples, *asked]
@@ -300,9 +334,9 @@ run.table(summary, "appendix_m_cancellation", "Share of the states that the sum 
 summary.groupby("hop")["kept"].agg(["min", "mean", "max"]).round(2)
 
 # %% [markdown]
-# If cancellation did harm, faithfulness would fall where less is kept, and mean pooling, which sums nothing before the
-# proximity, would gain there. Rank correlations over the samples of Table 1, with the length of $\mathbf O$ beside, on which
-# $c$ itself depends:
+# If cancellation did harm, faithfulness would fall where $c$ is low, and mean pooling, which sums nothing before the
+# proximity, would gain there. Rank correlations over the samples of Table 1, with the length of $\mathbf O$ beside, on
+# which $c$ itself depends:
 
 # %%
 summed = {name: targets[name] for name in ("flashtrace", "mean_pooling")}
@@ -319,9 +353,9 @@ cancelled.round(2)
 # %% [markdown]
 # ### What the paper found, what we found, why they differ
 #
-# The paper finds that the last token alone recovers less than half as much (0.161 against 0.384) with far worse RISE and MAS,
-# that mean pooling recovers less than the sum, expects sentences to be at least as good as tokens, and sees no harm from
-# cancellation. Computed here:
+# The paper finds that the last token alone recovers less than half as much (0.161 against 0.384) with far worse RISE and
+# MAS, and that mean pooling recovers less than the sum. It expects sentences to be at least as good as tokens, and sees
+# no harm from cancellation. Computed here:
 
 # %%
 for row in against.itertuples():
@@ -340,23 +374,24 @@ for row in clear.itertuples():
     print(f"  {row.property} with {row.outcome}: {row.rho:+.2f} {interval_text(row.low, row.high, '+.2f')}, n = {row.n}")
 
 # %% [markdown]
-# In the default profile the last token does far worse, as in the paper. The rest does not follow it: **mean pooling has the
-# higher R-precision** (the sum the higher recovery rate and the lower MAS), **sentences are worse than tokens** in all four
-# metrics, and weights that rise towards the end of $\mathbf O$ recover more than the even sum at some cost in MAS. Nothing
-# here comes from cancellation: the sum keeps more than half of the states, and what it keeps goes with no outcome.
+# In the default profile the last token does far worse, as in the paper. The rest does not follow it: **mean pooling has
+# the higher R-precision** (the sum the higher recovery rate and the lower MAS), **sentences are worse than tokens** in
+# recovery, RISE and MAS, and weights that rise towards the end of $\mathbf O$ recover more than the even sum without
+# being shown to differ in the other metrics. Nothing here comes from cancellation: the sum keeps more than half of the
+# states, and $c$ correlates with no outcome.
 #
-# The last token of a chat model's answer is often a full stop or a closing word, which is why it explains little. Mean pooling
-# here is FlashTrace with its hops, the paper's is IFR without them, so that the paper's comparison mixes two changes.
-# A sentence that holds the evidence gets all its tokens into the top tenth at once, or none of them: with few sentences the
-# recovery rate jumps. A correlation over cells of different tasks is no cause; the length of the answer, which differs from
-# cell to cell, stands beside it for that reason.
+# The last token of a chat model's answer is often a full stop or a closing word, which is why it explains little. Mean
+# pooling here is FlashTrace with its hops, the paper's is IFR without them, so that the paper's comparison mixes two
+# changes. A sentence that holds the evidence gets all its tokens into the top tenth at once, or none of them: with few
+# sentences the recovery rate jumps. A correlation over cells of different tasks is no cause; the length of the answer,
+# which differs from cell to cell, stands beside it for that reason.
 
 # %% [markdown]
 # ## When it fails (appendix N)
 #
-# The paper names two failures: *diffuse evidence*, over which the mass is spread thinly, and *structural tokens* that take
-# more mass than they mean. Here failures are searched, not picked. First, how much mass structure takes, over all samples of
-# Table 1 and of MoreHopQA, beside the share of the tokens that are of the kind:
+# The paper names two failures: *diffuse evidence*, over which the mass is spread thinly, and *structural tokens* that
+# take more mass than they mean. Here we search for failures systematically. First, the share of the mass on structural
+# tokens, over all samples of Table 1 and of MoreHopQA, beside the share of the tokens that are of the kind:
 
 # %%
 found = [*stored_attributions(store, samples, "flashtrace"),
@@ -366,8 +401,10 @@ run.table(structure, "appendix_n_structure", "Share of each hop's whole mass on 
 structure.round(3)
 
 # %% [markdown]
-# Then the samples in which the least of the reachable evidence is found (recovery over its cap; ties by R-precision and by the
-# mass on the evidence):
+# Then the samples in which the least of the reachable evidence is found (recovery over its cap; ties by R-precision and
+# by the mass on the evidence). In the columns, *reached* is that ratio, *gold share* and *gold mass* are the evidence's
+# share of the tokens and of the mass, *question* is the question's share of the mass, and *spread* says how evenly the
+# mass lies:
 
 # %%
 table = failures.sample_properties(everything, found)
@@ -376,7 +413,7 @@ run.table(worst, "appendix_n_worst", "The samples of the lowest recovery", n=len
 worst[["sample", "cell", "reached", "r_precision", "gold_share", "gold_mass", "question", "spread", "first_token"]].round(2)
 
 # %% [markdown]
-# What they share, against all others:
+# Properties that the worst samples share, against all others:
 
 # %%
 shared = failures.contrast(table, worst["sample"])
@@ -384,7 +421,7 @@ run.table(shared, "appendix_n_contrast", "Properties of the worst samples and of
 shared.round(2)
 
 # %% [markdown]
-# Who takes the places of the evidence in the top tenth of the input:
+# Which tokens displace the evidence in the top tenth of the input:
 
 # %%
 places = failures.top_places(everything, found)
@@ -398,8 +435,8 @@ run.table(taken, "appendix_n_places", "Share of the top tenth of I, and of I, by
 taken.round(2)
 
 # %% [markdown]
-# And what goes with recovery over all samples, and within the samples of Table 1 alone, since tasks differ in more than one
-# thing:
+# Correlates of evidence recovery, over all samples and within the samples of Table 1 alone, since tasks differ in more
+# than one thing:
 
 # %%
 inside = table[table["sample"].isin([sample.id for sample in samples])]
@@ -440,12 +477,13 @@ for label, names in kinds.items():
         print(f"  {row.property} ({row.samples}): {row.rho:+.2f} {interval_text(row.low, row.high, '+.2f')}, n = {row.n}")
 
 # %% [markdown]
-# The paper's two failures are descriptions; a clear negative correlation above supports one, and where there is none this book
-# does not see it. A third can be seen in who takes the places: the mass on $\mathbf I$ goes to the question, which stands last
-# and is read by every token of the answer (`07_morehopqa` measures it), and within the samples of Table 1 it is what goes with
-# little evidence found. Over all samples the properties of a task go together (where the worst samples are of one
-# task, as above, what they share may be the task), so a correlation that is seen over all and not within Table 1 proves
-# little; and few samples leave wide intervals.
+# The paper's two failures are descriptions; a clear negative correlation above supports one, and where there is none
+# this book does not see it. A third shows in the tokens that displace the evidence: the mass on $\mathbf I$ goes to the
+# question, which stands last and is read by every token of the answer (`07_morehopqa` measures it), and within the
+# samples of Table 1 it is the question's share that correlates with little evidence found. Over all samples the
+# properties of a task go together (where the worst samples are of one task, as above, their common properties may be the
+# task's), so a correlation that is seen over all and not within Table 1 proves little; and few samples leave wide
+# intervals.
 
 # %% [markdown]
 # ## Audit

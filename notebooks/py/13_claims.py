@@ -9,21 +9,35 @@
 # %% [markdown]
 # # Claims: what holds, and what does not
 #
-# The chapters before this one measure; here the paper's claims, from the abstract to the appendix, stand beside what was
-# measured, one row each. A verdict is not an opinion: every claim has a *rule*, such as "the 95 % interval of the paired
-# difference lies below 0", and the verdict follows from the stored tables by that rule. Intervals of means are Student's t,
-# those of paired yes/no answers agree with McNemar's exact test. A verdict reads
+# > **Question.** Which claims of the paper hold for this model, at these lengths and with these samples?
+# >
+# > **Answer.** The table of counts under "The verdicts" says how many are reproduced, partly reproduced, not reproduced,
+# > undecided and not testable (profile laptop). The claims that are not reproduced are named at the end, under the last
+# > printed table.
+# >
+# > **n.** One row per claim; each verdict gives the n of its numbers, and fewer than six samples decide nothing.
+# >
+# > **Figure.** The table of claims under "The verdicts".
+#
+# The chapters before this one measure. Here the paper's claims, from the abstract to the appendix, stand beside the
+# measurements, one row each. A verdict is not an opinion: every claim has a *rule*, such as "the 95 % interval of the
+# paired difference lies below 0", and the verdict follows from the stored tables by that rule. Intervals of means are
+# Student's t,
+#
+# $$\bar x \pm t_{0.975,\, n-1}\, \frac{s}{\sqrt n},$$
+#
+# and those of paired yes/no answers agree with McNemar's exact test. A verdict reads
 #
 # * **reproduced**: the rule holds of every number of the claim, over the whole of its interval;
 # * **depends on the metric**: the same, but a check of it has the opposite sign;
 # * **partly reproduced**: of some of them;
 # * **not reproduced**: of none, and of one the opposite holds over its whole interval;
-# * **undecided**: the intervals hold both, or end at the bound itself;
+# * **undecided**: the interval is compatible with both, or ends at the bound itself;
 # * **not testable at this scale**: fewer than six samples, shorter contexts than the claim speaks of, other hardware;
-# * **not measured**: what it needs has not been generated under this profile.
+# * **not measured**: the results that it needs have not been generated under this profile.
 #
 # "Not reproduced" says what was found with this model, these lengths and these samples. It refutes the paper for
-# Qwen3-8B only where the numbers are the paper's own (the last section).
+# Qwen3-8B only where the numbers are the paper's own ("Where the paper disagrees with itself").
 
 # %% tags=["parameters"]
 profile = "laptop"
@@ -46,8 +60,9 @@ run.versions()
 # %% [markdown]
 # ## Against every method
 #
-# The chapters compare FlashTrace with IFR and with chance. Claims are about every baseline; so FlashTrace minus every other
-# method, on the same samples, from the stored records. A cell counts only where its records give the printed means.
+# The chapters compare FlashTrace with IFR and with the random baseline. Claims are about every baseline; so FlashTrace
+# minus every other method, on the same samples, from the stored records. A cell counts only where its records give the
+# printed means.
 
 # %%
 paired, left_out = evidence.paired_with_all(run.profile.name)
@@ -87,9 +102,10 @@ tables.styled(shown, "claims", prose=True)
 # %% [markdown]
 # ## Where the paper disagrees with itself
 #
-# Some claims can be held against the paper's own numbers, or against the code and the traces that its authors published; no
-# model is needed. The floor of MAS as appendix F prints it follows in one line: with the cumulative share $c_k \ge k / K$ of
-# scores in descending order, $f_k + |f_k - c_k| \ge c_k$, so that its mean is at least $(K + 1) / 2K = 0.525$ for $K = 20$.
+# Some claims can be tested against the paper's own numbers, or against the code and the traces that its authors
+# published; no model is needed. The floor of MAS as appendix F prints it follows in one line: with the cumulative share
+# $c_k \ge k / K$ of scores in descending order and $f_k \ge 0$ the response, $f_k + |f_k - c_k| \ge c_k$, so that its
+# mean is at least $(K + 1) / 2K = 0.525$ for $K = 20$.
 
 # %%
 tables.styled(judge.verdict_table(judged, judge.OWN), "paper", prose=True)
@@ -112,10 +128,17 @@ for row in shown[shown["verdict"] == "not reproduced"].itertuples():
     print(f"{row.claim} ({row.paper.partition(':')[0]}; {row.notebook})")
 
 # %% [markdown]
+# ## What the paper found, what we found, why they differ
+#
+# The chapter named in each row has the reasons. Most are differences of scale: 135 million parameters against eight
+# billion, two CPU cores against five A800, inputs of a few hundred tokens, and a few samples where the paper has a
+# hundred. So "not testable at this scale" is a frequent verdict, and "not reproduced" is one about this setting. The
+# claims that the paper's own numbers contradict do not depend on any of this.
+#
 # ## Audit
 #
-# The verdicts once more, from the files as they are on disk, and the differences once more from the stored records; and the
-# page that has been written says the same.
+# The verdicts once more, from the files as they are on disk, and the differences once more from the stored records; and
+# the page that has been written says the same.
 
 # %% tags=["audit"]
 again = judge.judge_all([run.profile.name])

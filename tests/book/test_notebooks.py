@@ -4,6 +4,7 @@ That their stored outputs are still what the code gives is checked by nbval, in 
 """
 
 import json
+import re
 from pathlib import Path
 
 import nbformat
@@ -21,6 +22,13 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
+PRIVATE_WORDS = (  # the field has a standard term for each
+    "by lot", "into its mouth", "rests? on", "told from", "told apart", "stand-?ins?", "hand-made", "made by hand",
+    "turned round", "from nothing", "thinking marks", "walks? back", "contestants?", "sweepers?", "goes with",
+    "pass a (?:hop|unit|token)", "step a token", "(?:samples|runs|steps) a (?:cell|point|bin|token)",
+)  # fmt: skip
+
+
 def outline(notebook):
     """What a reader edits: (type, source, tags) of each cell."""
     return [(cell.cell_type, cell.source, cell.metadata.get("tags", [])) for cell in notebook.cells]
@@ -28,6 +36,12 @@ def outline(notebook):
 
 def read(path):
     return nbformat.read(path, as_version=4)
+
+
+def text_of(output):
+    """Everything that an output prints, tags of HTML left out."""
+    shown = [text for kind, text in output.get("data", {}).items() if kind.startswith("text/")]
+    return " ".join(re.sub(r"<[^>]+>", " ", text) for text in [output.get("text", ""), *shown])
 
 
 def tagged(notebook, tag):
@@ -56,6 +70,25 @@ def test_notebook_is_in_the_shape_of_the_book(path):
     audits = tagged(notebook, "audit")
     assert audits and audits[-1] is notebook.cells[-1], "a notebook ends with its audit"
     assert all(cell.cell_type == "code" for cell in audits)
+
+
+@each_notebook
+def test_notebook_opens_with_a_box_whose_numbers_and_figures_are_its_own(path):
+    notebook = read(path)
+    lines = [line[2:] for line in notebook.cells[0].source.splitlines() if line.startswith(">")]
+    box = dict(re.findall(r"\*\*(\w+)\.\*\* (.*?)(?= \*\*\w+\.\*\* |$)", " ".join(lines)))
+    assert list(box) == ["Question", "Answer", "n", "Figure"], "first cell: title, then the box"
+    printed = " ".join(text_of(out) for cell in notebook.cells for out in cell.get("outputs", ()))
+    text = re.sub(r"`[^`]*`", "", box["Answer"] + box["n"])  # names hold numbers, too
+    stale = [n for n in re.findall(r"\d+\.\d+|n = \d+|\d+ of \d+|\d+%", text) if n not in printed]
+    assert not stale, f"no output holds {stale}: write the box again from the outputs"
+    assert not [name for name in re.findall(r"`(\w+)`", box["Figure"]) if f"{name}.png" not in printed]
+
+
+@each_notebook
+def test_prose_of_a_notebook_has_no_private_words(path):
+    prose = "\n".join(cell.source for cell in read(path).cells if cell.cell_type == "markdown")
+    assert not re.findall(rf"\b(?:{'|'.join(PRIVATE_WORDS)})\b", prose, re.I)
 
 
 @each_notebook
