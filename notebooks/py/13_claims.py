@@ -11,13 +11,13 @@
 #
 # > **Question.** Which claims of the paper hold for this model, at these lengths and with these samples?
 # >
-# > **Answer.** The table of counts under "The verdicts" says how many are reproduced, partly reproduced, not reproduced,
-# > undecided and not testable (profile laptop). The claims that are not reproduced are named at the end, under the last
+# > **Answer.** The table of counts under "The verdicts" says how many are reproduced, depend on the metric, are partly
+# > reproduced, not reproduced, undecided and not testable (profile laptop). The claims that are not reproduced are named at the end, under the last
 # > printed table.
 # >
 # > **n.** One row per claim; each verdict gives the n of its numbers, and fewer than six samples decide nothing.
 # >
-# > **Figure.** The table of claims under "The verdicts".
+# > **Figure.** `scorecard`: a strip for each claim, with the paper's value, ours, the verdict and its checks.
 #
 # The chapters before this one measure. Here the paper's claims, from the abstract to the appendix, stand beside the
 # measurements, one row each. A verdict is not an opinion: every claim has a *rule*, such as "the 95 % interval of the

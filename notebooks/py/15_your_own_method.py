@@ -9,6 +9,16 @@
 # %% [markdown]
 # # Write your own method
 #
+# > **Question.** What does it take to add a method of your own, and to know that it is right?
+# >
+# > **Answer.** One class with one function, a slow loop that it must equal, and an identity that it must keep. Here that is
+# > attention weighted by the length of the value: its AUROC is 0.78 (profile laptop), as FlashTrace's, its recovery 0.05
+# > where FlashTrace has 0.14.
+# >
+# > **n.** 4 samples, to show the steps; too few to compare methods.
+# >
+# > **Figure.** The two heatmaps of one prompt.
+#
 # From an equation to a row in a table, in about a minute: define a method, check it against a slow loop, run it beside
 # FlashTrace, look at it, hand it in. [CONTRIBUTING](../CONTRIBUTING.md) has the same steps as a recipe.
 #
