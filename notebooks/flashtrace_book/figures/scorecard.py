@@ -52,6 +52,7 @@ def scorecard(judged: Sequence[dict[str, Any]], profile: str, title: str = "") -
     if not rows:
         raise ValueError(f"no claim has a verdict under profile {profile!r}: run `python -m flashtrace_lib claims`")
     fig, ax = plt.subplots(figsize=(14, _ROW * (len(rows) + 3)))
+    ax.set_position((0, 0, 1, 1 - _ROW / fig.get_figheight()))
     ax.set(xlim=(0, 1), ylim=(len(rows) + 1.2, -1.6))
     ax.axis("off")
     if title:
