@@ -80,8 +80,7 @@ print(len(paired), "differences; left out:", "; ".join(left_out) or "nothing")
 
 # %%
 judged = judge.judge_all([run.profile.name])
-counts = judge.count_table(judged)
-tables.styled(counts, "counts", prose=True)
+tables.styled(judge.counts_by_verdict(judged), "counts", prose=True)
 
 # %%
 headlines = [claim for claim in judged if claim["key"] in HEADLINES]

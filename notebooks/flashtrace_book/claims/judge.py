@@ -116,6 +116,11 @@ def count_table(judged: list[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame([{"profile": p, **{v: c[v] for v in VERDICTS}} for p, c in counts.items()])
 
 
+def counts_by_verdict(judged: list[dict[str, Any]]) -> pd.DataFrame:
+    """`count_table` for readers: a row per verdict, a column per profile."""
+    return count_table(judged).set_index("profile").T.rename_axis("verdict").rename_axis(columns=None).reset_index()
+
+
 def verdict_table(judged: list[dict[str, Any]], profile: str) -> pd.DataFrame:
     """The verdicts of one profile for readers: ``claim, verdict, paper, ours, notebook``."""
     rows = []
@@ -147,7 +152,7 @@ def write(judged: list[dict[str, Any]] | None = None) -> Saved:
 
 def markdown(judged: list[dict[str, Any]]) -> str:
     """The verdicts as a page: counts, a table per profile, the rules."""
-    counts = count_table(judged)
+    counts, shown = count_table(judged), counts_by_verdict(judged)
     rule_of = {text: f"R{i}" for i, text in enumerate(dict.fromkeys(c["rule"] for c in judged), 1)}
     blocks = [
         "# Claims of the paper, and what was found",
@@ -156,7 +161,7 @@ def markdown(judged: list[dict[str, Any]]) -> str:
         f"are better when lower. Means of fewer than {MIN_SAMPLES} samples are shown and not judged. Seconds and "
         "memory are medians of a few runs on one machine, without an interval. A verdict is about this model, these "
         "lengths and these samples; it speaks against the paper on Qwen3-8B only where the numbers are its own.",
-        table(counts.columns, counts.itertuples(index=False)),
+        table(shown.columns, shown.itertuples(index=False)),
     ]
     for profile in counts["profile"]:
         title = "The paper and its published code" if profile == OWN else f"Profile {profile}"

@@ -28,9 +28,9 @@ def summary(judged: list[dict[str, Any]]) -> str:
     judged : list of dict
         From `judge.judge_all`, of all claims.
     """
-    counts = judge.count_table(judged)
+    counts = judge.counts_by_verdict(judged)
     by_key = {claim["key"]: claim for claim in judged}
-    profiles = [name for name in counts["profile"] if name != judge.OWN]
+    profiles = [name for name in list(counts)[1:] if name != judge.OWN]
     rows = []
     for claim in (by_key[key] for key in HEADLINES):
         verdicts = claim["verdicts"]
