@@ -45,6 +45,13 @@ def data_dir(named: str | None = None) -> Path | None:
     return None if named is None else in_checkout(named)
 
 
+def is_adapter(model: str) -> bool:
+    """Whether a model's name is a folder of the checkout that holds an adapter of the embedded model."""
+    from flashtrace_lib.model.embedded import CONFIG  # the paths alone load no torch
+
+    return (in_checkout(model) / CONFIG).is_file()
+
+
 def python_path() -> str:
     """``PYTHONPATH`` with which a process imports this checkout, installed or not; it ends with the present one."""
     own = [str(Path(file).resolve().parents[1]) for file in (flashtrace_lib.__file__, __file__)]

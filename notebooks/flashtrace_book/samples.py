@@ -11,10 +11,8 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
-from flashtrace_lib import files
 from flashtrace_lib.attribution import Attribution, Hop
 from flashtrace_lib.fingerprints import sample_fingerprint
-from flashtrace_lib.model import embedded
 from flashtrace_lib.sample import Sample, Span
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.example import Example
@@ -23,6 +21,7 @@ from flashtrace_lib.tasks.ruler import ruler_examples
 from flashtrace_lib.tasks.ruler_problems import Keep
 from flashtrace_lib.tasks.synthetic.splits import in_split
 
+from . import paths
 from .profiles import Profile
 from .run import Run
 
@@ -74,7 +73,7 @@ def ruler_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Samp
 
 def held_out(run: Run) -> Keep | None:
     """Filter of the parts of problems: for a model of our own training, those that it left out; else None."""
-    is_ours = run.model_name == "embedded" or (files.root() / run.model_name / embedded.CONFIG).is_file()
+    is_ours = run.model_name == "embedded" or paths.is_adapter(run.model_name)
     return partial(in_split, split="eval") if is_ours else None
 
 

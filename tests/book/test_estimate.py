@@ -76,6 +76,7 @@ def test_a_chapter_of_another_model_counts_its_size():
 def test_parameters_by_name():
     assert hours.parameters_of("embedded") == 134.5e6 and hours.parameters_of("Qwen/Qwen3-8B") == 8e9
     assert hours.parameters_of("SmolLM2-135M-Instruct") == 135e6 and hours.parameters_of("some/folder") is None
+    assert hours.parameters_of("data/adapter") == 134.5e6
 
 
 def test_forecast_has_a_line_a_chapter_and_their_sum(monkeypatch):

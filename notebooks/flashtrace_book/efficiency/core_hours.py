@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from .. import paths
 from ..profiles import Profile
 from .estimate import estimate
 
@@ -31,6 +32,8 @@ def parameters_of(model: str) -> float | None:
     """
     if model in PARAMETERS:
         return PARAMETERS[model]
+    if paths.is_adapter(model):
+        return PARAMETERS["embedded"]
     found = _IN_NAME.search(model)
     return float(found[1]) * {"B": 1e9, "M": 1e6}[found[2]] if found else None
 
