@@ -27,7 +27,7 @@ include_patterns = [
 
 # Notebooks show what is stored in them; warnings of their text are errors like all others.
 nb_execution_mode = "off"
-myst_enable_extensions = ["amsmath", "dollarmath"]
+myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 
 # One self-contained file of a pinned package, so that formulas need no network.

@@ -123,7 +123,7 @@ def _count(text: str) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m flashtrace_lib trace",
-        description="Explain which words of a prompt a model's answer rests on.",
+        description="Explain which words of a prompt a model's answer is attributed to.",
     )
     parser.add_argument(
         "--model", default="embedded", help="embedded, embedded-base, qwen, a hub id or a folder (default: embedded)"

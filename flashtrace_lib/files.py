@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 _MARKER = "flashtrace_lib/__init__.py"  # stands in a checkout beside pyproject.toml, and in no installed copy
-_FREE, _ELSEWHERE = "free some space", (
-    "make its folder writable, or name another by FLASHTRACE_RESULTS_DIR, FLASHTRACE_FIGURES_DIR, FLASHTRACE_BUILD_DIR "
-    "or FLASHTRACE_CACHE"
+_FREE, _ELSEWHERE = (
+    "free some space",
+    (
+        "make its folder writable, or name another by FLASHTRACE_RESULTS_DIR, FLASHTRACE_FIGURES_DIR, "
+        "FLASHTRACE_BUILD_DIR or FLASHTRACE_CACHE"
+    ),
 )
 _REMEDIES = {
     errno.ENOSPC: _FREE,

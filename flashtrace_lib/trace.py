@@ -153,7 +153,7 @@ class Trace:
         """The page of `to_html` inside a notebook: a cell that ends with it shows the page, ``height`` pixels high."""
         from .viewer.page import EmbeddedPage
 
-        return EmbeddedPage(self._page_html(), f"What the answer rests on: {self.answer[:60]}", height)
+        return EmbeddedPage(self._page_html(), f"What the answer is attributed to: {self.answer[:60]}", height)
 
     def _page_html(self) -> str:
         from .viewer.page import PageTarget, trace_page  # here: a trace that nobody looks at needs no matplotlib
@@ -171,13 +171,13 @@ class Trace:
             self.sample.tokens,
             message_shares.importance(self.sample, self.attribution),
             labels=message_shares.labels(self.sample),
-            title=f"{self.attribution.method}: what the answer rests on",
+            title=f"{self.attribution.method}: what the answer is attributed to",
             diverging=bool((self.attribution.scores < 0).any()),
         )
 
     def __repr__(self) -> str:
         top = ", ".join(repr(token) for token in self.top(5)["token"])
-        return f"Trace({self.attribution.method}: {self.answer[:60]!r} rests on {top})"
+        return f"Trace({self.attribution.method}: {self.answer[:60]!r} is attributed to {top})"
 
 
 def trace(

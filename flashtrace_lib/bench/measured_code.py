@@ -19,8 +19,9 @@ def code_of(*objects: type | object) -> str:
     """Hash of the definitions that ``objects`` reach by name within this library, theirs included.
 
     Followed are the names of functions, classes and module constants, also through imports; the methods of a class
-    belong to it. Comments, docstrings, annotations of functions, imports, file names and the places of definitions do
-    not count, nor does code that is not reached: a change there leaves a time what it was. Other packages are not
+    belong to it, but for its alternative constructors, which have run before a clock starts. Comments, docstrings,
+    annotations of functions, imports, file names and the places of definitions do not count, nor does code that is not
+    reached: a change there leaves a time what it was. Other packages are not
     followed; their versions are noted in the manifest.
 
     Parameters
@@ -117,16 +118,28 @@ class _Module:
 
 
 class _Bare(ast.NodeTransformer):
-    """Take docstrings and the annotations of functions off: they shape nothing that is run."""
+    """Take off what shapes nothing that is timed: docstrings, annotations of functions, alternative constructors."""
 
     def visit(self, node: ast.AST) -> ast.AST:
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:]
+        if isinstance(node, ast.ClassDef):
+            node.body = [part for part in node.body if not _constructs(part, node.name)] or [ast.Pass()]
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node.returns = None
         if isinstance(node, ast.arg):
             node.annotation = None
         return super().visit(node)
+
+
+def _constructs(node: ast.stmt, name: str) -> bool:
+    """Whether this is a classmethod that is annotated to return an object of its own class."""
+    return (
+        isinstance(node, ast.FunctionDef)
+        and any(isinstance(mark, ast.Name) and mark.id == "classmethod" for mark in node.decorator_list)
+        and isinstance(node.returns, ast.Name)
+        and node.returns.id == name
+    )
 
 
 class _WithoutImports(ast.NodeTransformer):

@@ -105,20 +105,19 @@ class FlashTrace(Method):
 
     @classmethod
     def best(cls, tokenizer: Any = None, **options: Any) -> FlashTrace:
-        """The setting that did best on samples set aside for tuning; the paper's own is ``FlashTrace()``.
+        """The setting that found most evidence on samples that did not choose it; the paper's is ``FlashTrace()``.
 
-        Hop 0 on T ∪ O, proximity of the sum over heads, no mass on the context's first token. It was chosen on the
-        tuning half of profile laptop's RULER samples; a test decides it again from the stored results, and
-        `12_open_questions` reports it on the other half.
+        The residual's share goes on to the layer below, and final scores are shared among five neighbours. The
+        equations stand in ``docs/better_flashtrace.md``; `12b_better_flashtrace` judges it and shows where it loses.
 
         Parameters
         ----------
         tokenizer : transformers.PreTrainedTokenizerBase, optional
-            Of the model. This setting needs none; one that skips punctuation would.
+            Of the model. This setting needs none.
         **options
             Further options, such as ``hops``.
         """
-        return cls(**{"first_hop": "generation", "heads": "sum", "sink": "removed", **options})
+        return cls(**{"residual": "propagated", "smoothing": 5, **options})
 
     def __post_init__(self) -> None:
         if type(self.hops) is not int or self.hops < 0:

@@ -139,6 +139,11 @@ class Scorer:
         """Whether `choose_dtype` may still choose another arithmetic."""
         return self.precision == "auto" and self.dtype is None
 
+    @property
+    def network(self) -> nn.Module:
+        """The model in the arithmetic of the curves."""
+        return self._network
+
     def curve(self, sample: Sample, scores, steps: int = 20) -> DeletionCurve:
         """Deletion curve of ``scores`` on ``sample``; see `deletion_curve`."""
         order = self._check(sample, scores)

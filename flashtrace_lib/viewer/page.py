@@ -26,7 +26,8 @@ from .message_shares import Part
 from .tokens import visible
 
 # One after the other, as one script.
-SCRIPTS = ("trace_scores.js", "trace_units.js", "trace_page.js", "trace_export.js", "trace_events.js")
+SCRIPTS = ("trace_scores.js", "trace_units.js", "trace_page.js", "trace_export.js", "trace_picture.js",
+           "trace_events.js")  # fmt: skip
 STEPS, DECADES = 2**17 - 1, 6  # of the quantised scores
 _ALPHABET = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"))
 

@@ -101,6 +101,8 @@ function listen() {
   byId("previous").addEventListener("click", () => go(-1));
   byId("copy").addEventListener("click", copy);
   byId("save").addEventListener("click", save);
+  byId("picture").addEventListener("click", savePicture);
+  byId("show-code").addEventListener("click", showCode);
   window.addEventListener("hashchange", readState);
 }
 

@@ -30,9 +30,13 @@ function asCsv() {
 }
 
 function save() {
+  download(new Blob(["\ufeff", asCsv()], { type: "text/csv" }), "csv"); // the mark: Excel reads UTF-8
+}
+
+function download(blob, suffix) {
   const link = element("a");
-  link.href = URL.createObjectURL(new Blob(["\ufeff", asCsv()], { type: "text/csv" })); // the mark: Excel reads UTF-8
-  link.download = `trace_${state.target ? `sentence_${state.target}` : "answer"}_${state.unit}.csv`;
+  link.href = URL.createObjectURL(blob);
+  link.download = `trace_${state.target ? `sentence_${state.target}` : "answer"}_${state.unit}.${suffix}`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }

@@ -104,6 +104,7 @@ function colour() {
     span.classList.toggle("loss", value < 0);
     span.classList.toggle("top", value !== 0 && marked.has(leaderOf(i)));
   });
+  byId("code").textContent = asCode();
   drawLegend(limit, signed);
   drawTop();
   drawShares(values);

@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     notebooks.add_argument("names", nargs="*", metavar="NOTEBOOK", help="name or number, such as 05; default: all")
     notebooks.set_defaults(run=_notebooks)
 
-    commands.add_parser("trace", add_help=False, help="explain what a model's answer to your text rests on")
+    commands.add_parser("trace", add_help=False, help="explain what a model's answer to your text is attributed to")
 
     commands.add_parser("fetch", add_help=False, help="get a model that is an extra, such as qwen")
 

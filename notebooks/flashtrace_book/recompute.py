@@ -27,7 +27,15 @@ from flashtrace_lib.store import Store
 
 from .efficiency import audit as efficiency_audit
 from .efficiency import sweep, timing
-from .experiments import better_flashtrace, cancellation, causal_masking, counterfactual, pilot, reasoning_tasks
+from .experiments import (
+    better_flashtrace,
+    cancellation,
+    causal_masking,
+    counterfactual,
+    pilot,
+    reasoning_tasks,
+    rise_anatomy,
+)
 from .experiments.code_targets import OnCode
 from .manifest import read_models
 from .methods import build_method
@@ -271,6 +279,7 @@ RECOMPUTE: dict[str, Audited] = {
     "cancellation": Audited(partial(check_samples, experiment=cancellation), (RULER, HOTPOTQA, MOREHOPQA)),
     "open_questions_answers": Audited(partial(check_samples, experiment=causal_masking), (RULER,)),
     "ruler_swaps": Audited(partial(check_samples, experiment=counterfactual), (RULER,)),
+    "rise_anatomy": Audited(partial(check_samples, experiment=rise_anatomy), (RULER, GSM8K)),
     # times
     "span_cost": Audited(check_seconds),
     "pilot_cost": Audited(check_seconds),

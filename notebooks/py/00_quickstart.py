@@ -65,7 +65,28 @@ print(t.response)
 t
 
 # %% [markdown]
-# The same in numbers: the highest scores, then each speaker's share. The columns `hop 1` and `hop 2` hold the whole mass
+# A heatmap of words is for looking closely. For reading, sentences are better: their scores are the sums of their tokens'.
+# The question is usually first, since every answer draws on it; what matters is the sentence behind it.
+
+# %%
+t.top(3, by="sentence").round(3)
+
+# %% [markdown]
+# `FlashTrace.best()` is a setting that found more of the evidence in `12b_better_flashtrace`; the default is the paper's:
+
+# %%
+better = trace(model, tokenizer, text, response=t.response, method=FlashTrace.best())
+better.top(3, by="sentence").round(3)
+
+# %% [markdown]
+# The same as a page to click through: choose a sentence of the response, switch between words and sentences, save the
+# scores. It runs in this frame and needs no network.
+
+# %%
+better.page()
+
+# %% [markdown]
+# The first heatmap in numbers: the highest scores, then each speaker's share. The columns `hop 1` and `hop 2` hold the whole mass
 # of $\mathbf w^{(0)}$ and $\mathbf w^{(1)}$, template included; `share` is the input's alone. A token that looks empty
 # is a space or a line break.
 
@@ -80,6 +101,21 @@ t.shares().round(2)
 
 # %%
 print(*t.cautions() or ["nothing stands out"], sep="\n")
+
+# %% [markdown]
+# ## One that goes wrong
+#
+# A heatmap of a wrong answer is as clear as one of a right answer. It says where the answer came from, and that is how
+# the mistake is found:
+
+# %%
+codes = """The door code of the office is 5821. The door code of the cellar is 9034. The door code of the garage is 7716.
+Deliveries are left at the back gate before noon.
+
+What is the door code of the cellar?"""
+wrong = trace(model, tokenizer, codes, method=FlashTrace.best())
+print(wrong.response)
+wrong.top(3, by="sentence").round(3)
 
 # %% [markdown]
 # ## Take it with you

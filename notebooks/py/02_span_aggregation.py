@@ -160,7 +160,7 @@ print(f"share of the input's mass on the evidence: {gold_share:.2f}, of the inpu
 # %%
 scores = att.hops[0].scores
 labels = segments.labels(len(sample))
-fig = figure.heatmap_figure(sample.tokens, scores, labels=labels, title="Hop 0: what the answer rests on")
+fig = figure.heatmap_figure(sample.tokens, scores, labels=labels, title="Hop 0: what the answer is attributed to")
 run.figure(fig, "fig2_heatmap", "Attribution of a two-number answer, one pass", n=1)
 
 # %% [markdown]
@@ -211,7 +211,7 @@ print("from 4 to 64 target tokens IFR grows more than FlashTrace:", bool(growth[
 # hardly grows. `04_efficiency` measures longer spans.
 #
 # The summation can lose contributions that cancel between target tokens. That is a separate question, measured in
-# `10_ablations`.
+# `10c_targets`.
 
 # %% [markdown]
 # ## Audit

@@ -111,14 +111,14 @@ run.figure(fig, "fig4b_time_by_generation", "Time of one attribution by the leng
 
 # %%
 fig = efficiency_plots.cost_by_length(frame, "input", "peak_gib", title=f"Memory by input, {held[0]}")
-run.figure(fig, "fig4c_memory_by_input", "Peak memory of one attribution by the length of the input", n="one run a point")
+run.figure(fig, "fig4c_memory_by_input", "Peak memory of one attribution by the length of the input", n="one run per point")
 
 # %% [markdown]
 # ## (d) Memory by the length of the generation
 
 # %%
 fig = efficiency_plots.cost_by_length(frame, "generation", "peak_gib", title=f"Memory by generation, {held[1]}")
-run.figure(fig, "fig4d_memory_by_generation", "Peak memory of one attribution by the length of the generation", n="one run a point")
+run.figure(fig, "fig4d_memory_by_generation", "Peak memory of one attribution by the length of the generation", n="one run per point")
 
 # %% [markdown]
 # ## The same on a GPU

@@ -223,7 +223,7 @@ run.figure(fig, "ruler_metrics", "Every metric on RULER, all cells together", n=
 #
 # *Random* ranks the tokens at random, *position* by position (later first); neither looks at the model. A method that
 # does not beat them on the same samples is uninformative there. *Last token* and *mean pooling* are FlashTrace with a
-# simpler target (appendix M.1; formulas in `10_ablations`).
+# simpler target (appendix M.1; formulas in `10c_targets`).
 
 # %%
 control = statistics.against(deletion, "random")

@@ -240,7 +240,7 @@ for name, attribution in attributions.items():
 # 3. Move the loop into a test of its own, and break the method once to see it fail.
 # 4. Add its name to `methods` of a profile. Tables, figures and claims pick it up when the book runs:
 #    `python -m flashtrace_lib book --profile smoke` is the quick check, `laptop` the one that is committed.
-# 5. Add a line to `docs/api.rst`, to the README's table of methods and to `CHANGELOG.md`.
+# 5. Add a line to `docs/api.rst`, to the table of `docs/methods.md` and to `CHANGELOG.md`.
 #
 # ## Audit
 #

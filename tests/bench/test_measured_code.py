@@ -99,6 +99,21 @@ def test_what_is_not_reached_or_not_run_does_not_count(hashed):
     assert hashed(other="def f(): return 1\n") == key
 
 
+@pytest.mark.parametrize(("returns", "counts"), [("Fast", False), ("int", True)])
+def test_a_constructor_of_its_own_class_does_not_count(hashed, returns, counts):
+    text = METHOD.replace(
+        "    size: int = 3\n",
+        f"""    size: int = 3
+
+    @classmethod
+    def small(cls) -> {returns}:
+        return cls(1)
+""",
+    )
+    assert text != METHOD
+    assert (hashed(text) != hashed()) == counts
+
+
 def test_a_definition_that_moves_keeps_the_hash(hashed):
     key = hashed()
     moved = KERNEL.replace("def helper(x):\n    return x + LIMIT  # why\n\nLIMIT = 2\n", "from .low import helper\n")

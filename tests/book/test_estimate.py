@@ -35,7 +35,7 @@ def test_each_row_names_a_notebook_and_counts_its_samples():
 def test_hours_by_hand():
     section = dataclasses.replace(PAPER.hotpotqa, long_lengths=(700,), long_methods=("random",), long_samples=3)
     row = estimate(dataclasses.replace(PAPER, hotpotqa=section), 1e9, 1e12).iloc[-1]
-    assert row["notebook"] == "10_ablations, 700 tokens" and row["tokens"] == 1000 and row["passes"] == 21
+    assert row["notebook"] == "10b_longer_contexts, 700 tokens" and row["tokens"] == 1000 and row["passes"] == 21
     assert row["hours"] == pytest.approx(3 * 21 * 1000 * 2e9 / 1e12 / 3600)
 
 

@@ -201,3 +201,30 @@ def test_search_quotes_what_it_found(served, browser_page):  # noqa: F811
 def test_search_for_a_word_of_no_page_finds_none(book, browser_page):  # noqa: F811
     open_page(browser_page, book / "index.html")
     assert search(browser_page, "zyzzyva").count() == 0
+
+
+def test_figures_and_tables_name_their_files(book):
+    page = (book / "notebooks" / "05_ruler.html").read_text(encoding="utf-8")
+    found = re.search(r'<div class="sources docutils container">\s*<p>(.*?)</p>', page, re.S)[1]
+    assert "made by the cell above" in found and "sha256" in found and "commit" in found
+    links = re.findall(r'href="([^"]+)"', found)
+    assert links and all((book / "notebooks" / link).resolve().is_file() for link in links)
+
+
+def test_what_a_cell_writes_is_read_from_its_code(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from figure_sources import add_sources, made_by
+
+    source = 'run.figure(fig, "one", "A title")\nother.figure(fig, "two", "")\nrun.table(frame,\n  "three", "T")\n'
+    assert list(made_by(source)) == [("figure", "one"), ("table", "three")]
+    for name in ("one.png", "three.csv"):
+        (tmp_path / name).touch()
+    manifest = {"outputs": {"one.png": "ab" * 32}, "git": {"commit": "1234567890"}}
+    cells = [
+        {"cell_type": "code", "id": "a", "source": [source]},
+        {"cell_type": "code", "id": "b", "source": ["run.go()"]},
+    ]
+    first, said, last = add_sources({"cells": cells}, tmp_path, manifest)["cells"]
+    assert first == cells[0] and last == cells[1] and said["cell_type"] == "markdown"
+    assert "[PNG]" in said["source"] and "abababababab" in said["source"] and "1234567`" in said["source"]
+    assert "[CSV]" in said["source"] and "not in the manifest" in said["source"] and "PDF" not in said["source"]

@@ -12,9 +12,9 @@ import torch
 from flashtrace_book.claims.claim import CLAIMS
 from flashtrace_book.claims.judge import judge
 from flashtrace_book.claims.rules import FAILED, REPRODUCED, UNDECIDED
-from flashtrace_book.experiments import causal_masking, value_bias
+from flashtrace_book.experiments import better_plan, causal_masking, value_bias
 from flashtrace_book.experiments import open_questions as oq
-from flashtrace_book.experiments.choices import BEST, CHOICES, choice_options, punctuation_tokens
+from flashtrace_book.experiments.choices import CHOICES, CHOSEN, choice_options, punctuation_tokens
 from flashtrace_book.figures.question_plots import changed_answers, effect_forest
 from flashtrace_book.profiles import load_profile
 from flashtrace_book.run import Run
@@ -81,9 +81,10 @@ def test_choices_that_do_not_fit_are_refused():
         choice_options(["sink", "punctuation"])
 
 
-def test_best_is_the_named_setting_and_takes_options(tokenizer):
+def test_best_is_what_the_chapter_on_it_judges_and_takes_options(tokenizer):
     best = FlashTrace.best(tokenizer, hops=2)
-    assert best == oq.setting(BEST, tokenizer, hops=2) and best.name == "flashtrace"
+    assert best.options() == FlashTrace(**better_plan.settings()[better_plan.SECOND]).options() | {"hops": 2}
+    assert best.name == "flashtrace"
 
 
 # --- halves ---------------------------------------------------------------------------------------------------
@@ -162,19 +163,19 @@ def test_the_best_candidate_is_chosen_on_the_tuning_half_alone():
 
 
 def test_the_held_out_table_sees_the_held_out_half_alone():
-    table = oq.held_out_table(made_frame({}, {oq.BEST_LABEL: 0.1})).set_index("metric")
+    table = oq.held_out_table(made_frame({}, {oq.CHOSEN_LABEL: 0.1})).set_index("metric")
     assert table.loc["recovery", "difference"] == pytest.approx(-0.1) and table.loc["recovery", "n"] == 8
     assert table.loc["recovery", "better"] == oq.DEFAULT
 
 
 def test_best_is_what_the_stored_tuning_results_say():
-    """``FlashTrace.best()`` is decided by code from the stored results of profile laptop; this decides it again."""
+    """The chosen combination is decided by code from the stored results of profile laptop; this decides it again."""
     store = Store(STORED / "open_questions")
     if not store.path.exists():
-        assert BEST == ()  # without results there is no other setting than the paper's
+        assert CHOSEN == ()  # without results there is no other setting than the paper's
         return
     frame = frame_from_records(store.records(), (*oq.RECOVERY, *oq.DELETION))
-    assert oq.chosen(oq.with_half(frame)) == BEST and oq.setting(BEST, None) == FlashTrace.best()
+    assert oq.chosen(oq.with_half(frame)) == CHOSEN
 
 
 def test_measure_gives_recovery_everywhere_and_curves_where_the_profile_asks(tmp_path, tokenizer):

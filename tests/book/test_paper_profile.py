@@ -14,7 +14,15 @@ from flashtrace_lib.tasks.responses import can_think
 from tests.oracles.tiny_reasoner import load_tokenizer
 from tests.support.record_folders import write_records
 
-DRY = ["05_ruler", "06_math", "07_morehopqa", "08_aider", "10_ablations"]  # those whose records depend on the profile
+# Those whose records depend on the profile.
+DRY = ["05_ruler", "06_math", "07_morehopqa", "08_aider", "10_hops", "10b_longer_contexts"]
+    "05_ruler",
+    "06_math",
+    "07_morehopqa",
+    "08_aider",
+    "10_hops",
+    "10b_longer_contexts",
+]  # those whose records depend on the profile
 
 
 @pytest.mark.parametrize("name", profile_names())

@@ -52,7 +52,7 @@ def test_a_reader_uses_the_page_within_the_notebook(notebook, browser_page, trac
     assert frame.locator("#found").inner_text() == "1 of 3"
     box = browser_page.locator("iframe").bounding_box()
     assert box["height"] == 720 and box["width"] > 1300  # of a window of 1400
-    assert browser_page.get_by_title("What the answer rests on").count() == 1
+    assert browser_page.get_by_title("What the answer is attributed to").count() == 1
     assert browser_page.title() == "book" and browser_page.problems == []
     browser_page.set_viewport_size({"width": 400, "height": 900})
     assert browser_page.evaluate("document.documentElement.scrollWidth") <= 400

@@ -59,7 +59,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "fig7_mass_shift": ("data", "quantity", "hop", "mean", "low", "high", "change", "change_low", "change_high", "n"),
     "appendix_m_paired": ("method", *PAIRED),  # other ways to aggregate the target minus the sum
     "questions_ranked": ("choice", *PAIRED),  # the other reading of an open choice minus the paper's
-    "questions_best": PAIRED,  # FlashTrace.best() minus the paper's setting, on samples that did not choose it
+    "questions_best": PAIRED,  # the chosen combination minus the paper's setting, on samples that did not choose it
     "better_candidate": PAIRED,  # the candidate minus the paper's setting, on cells that it was not picked on
     "better_second": PAIRED,  # the same of the second candidate
     "questions_causal": ("masked", "more", "more_low", "more_high", "n"),

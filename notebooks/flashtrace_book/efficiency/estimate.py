@@ -102,12 +102,13 @@ def _ablations(profile: Profile) -> list[Row]:
     ablations, hotpotqa, steps = profile.ablations, profile.hotpotqa, profile.steps
     by_hops, targets = ("flashtrace",) * (ablations.hops + 1), ("flashtrace",) * _TARGETS
     few = ablations.curve_samples * len(profile.ruler.cells)
+    long_methods = hotpotqa.long_methods
     asked = min(ablations.hop_samples, profile.reasoning.samples)
     return [
-        Row("10_ablations, hops", asked, PROBLEM["morehopqa"], RESPONSE["reasoning"], by_hops, steps),
-        Row("10_ablations, targets", few, profile.ruler.length, RESPONSE["ruler"], targets, steps),
+        Row("10_hops", asked, PROBLEM["morehopqa"], RESPONSE["reasoning"], by_hops, steps),
+        Row("10c_targets", few, profile.ruler.length, RESPONSE["ruler"], targets, steps),
         *(
-            Row(f"10_ablations, {n} tokens", hotpotqa.long_samples, n, RESPONSE["ruler"], hotpotqa.long_methods, steps)
+            Row(f"10b_longer_contexts, {n} tokens", hotpotqa.long_samples, n, RESPONSE["ruler"], long_methods, steps)
             for n in hotpotqa.long_lengths
         ),
     ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from flashtrace_lib.attribution import Attribution, Method
 from flashtrace_lib.methods import FlashTrace, LastToken, MeanPooling, Positional
@@ -14,7 +16,9 @@ from flashtrace_lib.tasks.responses import Collection
 
 from ..figures.mass import mass_frame
 from ..run import Run
+from ..samples import ruler_collections
 from ..statistics import mean_row
+from . import reasoning_tasks
 
 
 def hop_methods(run: Run) -> dict[str, Method]:
@@ -33,6 +37,18 @@ def target_methods(run: Run) -> dict[str, Method]:
         "falling": Positional(hops=hops, weighting="falling"),
         "sentence": FlashTrace(hops=hops, granularity="sentence"),
     }
+
+
+def table1_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
+    """The samples of Table 1: every RULER cell of the profile, and HotpotQA."""
+    hotpotqa = reasoning_tasks.hotpotqa_collection(run, model, tokenizer)
+    return ruler_collections(run, model, tokenizer) | {"hotpotqa": hotpotqa}
+
+
+def asked_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sample]:
+    """The first samples of MoreHopQA, those of Table 7."""
+    questions = reasoning_tasks.task_collection(run, model, tokenizer, "morehopqa")
+    return questions.samples[: run.profile.ablations.hop_samples]
 
 
 def first_of_each(collections: Mapping[str, Collection], n: int) -> list[Sample]:

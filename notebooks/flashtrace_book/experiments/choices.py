@@ -40,8 +40,8 @@ CHOICES: dict[str, Choice] = {
     "value_bias": Choice("values with their bias, or without", {"value_bias": "left_out"}),
     "sink": Choice("the first token counts, or is removed", {"sink": "removed"}),
 }
-# What `open_questions.chosen` takes from the stored results of profile laptop: the options of `FlashTrace.best`.
-BEST: tuple[str, ...] = ("first_hop", "heads_summed", "sink")
+# What `open_questions.chosen` takes from the stored results of profile laptop.
+CHOSEN: tuple[str, ...] = ("first_hop", "heads_summed", "sink")
 
 
 def choice_options(names: Iterable[str], tokenizer: Any = None) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from ..run import Run
 from ..statistics import TOO_FEW, against, paired_difference
 from .choices import CHOICES, choice_options
 
-DEFAULT, BEST_LABEL = "flashtrace", "flashtrace_best"
+DEFAULT, CHOSEN_LABEL = "flashtrace", "flashtrace_chosen"
 TUNING, HELD_OUT = "tuning", "held-out"
 RECOVERY, DELETION = ("recovery", "r_precision"), ("rise", "mas")
 EXACT, EXACT_PARTNER = "residual_by_token", "by_token"  # the exact rollout; without propagation of the residual
@@ -225,4 +225,4 @@ def _tuning_recovery(frame: pd.DataFrame) -> pd.DataFrame:
 
 def held_out_table(frame: pd.DataFrame) -> pd.DataFrame:
     """The best setting minus the paper's on the held-out half, by metric; as `statistics.paired_difference`."""
-    return paired_difference(frame[frame["half"] == HELD_OUT], BEST_LABEL, DEFAULT)
+    return paired_difference(frame[frame["half"] == HELD_OUT], CHOSEN_LABEL, DEFAULT)

@@ -86,7 +86,7 @@ def places_by_kind(frame: pd.DataFrame, *, title: str = "Who takes the top tenth
         label = f"{group} (n = {part['sample'].nunique()})"
         x = grouped_bars(axes, mean, spread, series=i, n_series=len(groups), label=label, **style)
         expected = [rows["tokens"].mean() for rows in of_kind]
-        label = "by lot" if i == len(groups) - 1 else None  # once in the legend
+        label = "expected by chance" if i == len(groups) - 1 else None  # once in the legend
         axes.plot(x, expected, ls="", marker="D", ms=4, mfc="none", mec=DARK, label=label)
     name_groups(axes, kinds)
     axes.set_ylim(bottom=0)

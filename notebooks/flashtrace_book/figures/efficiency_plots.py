@@ -61,7 +61,7 @@ def cost_by_length(frame: pd.DataFrame, axis: str, cost: str, *, title: str = ""
     _name_limits(axes, part)
     _set_ticks(axes, sorted(part["length"].unique()))
     legend_beside(axes)
-    runs = f"median of {n_range(ran['n'], to=' to ')} runs a point" if cost == "seconds" else "one run a point"
+    runs = f"median of {n_range(ran['n'], to=' to ')} runs per point" if cost == "seconds" else "one run per point"
     note(axes, f"{runs}; {', '.join(sorted(set(part['hardware'])))}")
     return figure
 

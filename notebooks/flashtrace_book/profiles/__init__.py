@@ -12,6 +12,7 @@ from typing import Any
 from ..settings import Settings, check_folder_name, file_names, load
 from .experiments import (
     AblationsProfile,
+    AnatomyProfile,
     BetterProfile,
     EfficiencyProfile,
     GeneralisationProfile,
@@ -57,7 +58,7 @@ class Profile(Settings):
         Options by method, such as ``{reagent: {runs: 1}}``. Other options have the methods' own defaults, except
         ``hops``, which is the profile's.
     ruler, evaluation, pilot, reasoning, hotpotqa, efficiency, ablations, generalisation, open_questions
-        And ``better_flashtrace``: sections, each with a class of its own.
+        And ``better_flashtrace``, ``rise_anatomy``: sections, each with a class of its own.
     training : str
         Training configuration that the notebook of the embedded reasoner runs from scratch.
     dtype : {"float32", "bfloat16", "float16"}
@@ -90,6 +91,7 @@ class Profile(Settings):
     generalisation: GeneralisationProfile = field(default_factory=GeneralisationProfile)
     open_questions: OpenQuestionsProfile = field(default_factory=OpenQuestionsProfile)
     better_flashtrace: BetterProfile = field(default_factory=BetterProfile)
+    rise_anatomy: AnatomyProfile = field(default_factory=AnatomyProfile)
     method_options: dict[str, dict[str, Any]] = field(default_factory=dict)
     training: str = "smoke"
     dtype: str = field(default="float32", metadata={"choices": ("float32", "bfloat16", "float16")})

@@ -203,6 +203,31 @@ class OpenQuestionsProfile(Settings, section="open_questions"):
 
 
 @dataclass(frozen=True)
+class AnatomyProfile(Settings, section="rise_anatomy"):
+    """Settings of the chapter on what RISE measures.
+
+    Parameters
+    ----------
+    cells : tuple of str
+        RULER cells of the profile.
+    samples : int
+        First samples of each of them.
+    word_problems : int
+        First samples of the word problems.
+    draws : int
+        Random rankings of tokens, and of sentences.
+    steps : int
+        Steps of the deletion curve.
+    """
+
+    cells: tuple[str, ...] = ("mq_q2", "mq_q4", "mv_v2", "h2_c3", "h4_c1", "h6_c1")
+    samples: int = 5
+    word_problems: int = 20
+    draws: int = 3
+    steps: int = 20
+
+
+@dataclass(frozen=True)
 class BetterProfile(Settings, section="better_flashtrace"):
     """How much of `experiments.better_plan` is measured; the defaults are the whole plan.
 
