@@ -20,7 +20,7 @@
 # > **n.** Up to three runs per time, one per peak of memory; the column `n` of `fig4_measurements` has them all. The
 # > line under the first measurements says how many times are of earlier code.
 # >
-# > **Figure.** `fig4b_time_by_generation`: time against the length of the generation.
+# > **Figure.** `fig4_cost_by_length`: time and memory against both lengths.
 #
 # Section 5.1, Figure 4, Tables 6 and 9, and appendices B, C and L of the paper. How do the time and the memory of an
 # attribution grow with the length of the input $\mathbf I$, and with the length of the generation, $\mathbf T$ and
@@ -91,34 +91,15 @@ print(f"limits: {settings.time_limit} s a run, {settings.memory_limit} GiB over 
 frame.groupby(["method", "outcome"], sort=False).size().unstack(fill_value=0)
 
 # %% [markdown]
-# ## (a) Time by the length of the input
+# ## Time and memory (Fig. 4 a to d)
+#
+# Left against the length of the input, right against that of the generation; above seconds, below memory.
 
 # %%
 runs = f"up to {settings.runs} runs"
-held = f"{settings.fixed_generation} tokens generated", f"{settings.fixed_input} tokens of input"
-fig = efficiency_plots.cost_by_length(frame, "input", "seconds", title=f"Time by input, {held[0]}")
-run.figure(fig, "fig4a_time_by_input", "Time of one attribution by the length of the input", n=runs)
-
-# %% [markdown]
-# ## (b) Time by the length of the generation
-
-# %%
-fig = efficiency_plots.cost_by_length(frame, "generation", "seconds", title=f"Time by generation, {held[1]}")
-run.figure(fig, "fig4b_time_by_generation", "Time of one attribution by the length of the generation", n=runs)
-
-# %% [markdown]
-# ## (c) Memory by the length of the input
-
-# %%
-fig = efficiency_plots.cost_by_length(frame, "input", "peak_gib", title=f"Memory by input, {held[0]}")
-run.figure(fig, "fig4c_memory_by_input", "Peak memory of one attribution by the length of the input", n="one run per point")
-
-# %% [markdown]
-# ## (d) Memory by the length of the generation
-
-# %%
-fig = efficiency_plots.cost_by_length(frame, "generation", "peak_gib", title=f"Memory by generation, {held[1]}")
-run.figure(fig, "fig4d_memory_by_generation", "Peak memory of one attribution by the length of the generation", n="one run per point")
+held = f"{settings.fixed_generation} tokens generated (left), {settings.fixed_input} tokens of input (right)"
+fig = efficiency_plots.cost_by_length(frame, title=f"Cost of one attribution: {held}")
+run.figure(fig, "fig4_cost_by_length", "Time and peak memory of one attribution by length", n=runs)
 
 # %% [markdown]
 # ## The same on a GPU
@@ -134,11 +115,9 @@ if elsewhere.empty:
     print("no results of a GPU are stored")
 
 # %%
-panels = [("fig4a_time_by_input", "input", "seconds"), ("fig4b_time_by_generation", "generation", "seconds"),
-          ("fig4c_memory_by_input", "input", "peak_gib"), ("fig4d_memory_by_generation", "generation", "peak_gib")]
-for name, axis, cost in panels if len(elsewhere) else []:
-    fig = efficiency_plots.cost_by_length(elsewhere, axis, cost, title=f"On a GPU, by the length of the {axis}")
-    display(run.figure(fig, f"{name}_gpu", f"As {name}, on a GPU", n="runs as noted"))
+if len(elsewhere):
+    fig = efficiency_plots.cost_by_length(elsewhere, title="Cost of one attribution on a GPU")
+    display(run.figure(fig, "fig4_cost_by_length_gpu", "Time and peak memory of one attribution, on a GPU", n="runs as noted"))
 
 # %% [markdown]
 # ## How it grows (Table 6)

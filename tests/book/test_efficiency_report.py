@@ -121,9 +121,9 @@ def test_the_marks_of_limits_are_no_methods():
     assert not swept & {marker for marker, _, _ in efficiency_plots._LIMITS.values()}
 
 
-def markers(figure, marker):
+def markers(axes, marker):
     """Points (x, y) drawn with a marker; legend proxies have none."""
-    lines = [line for line in figure.axes[0].lines if line.get_marker() == marker and len(line.get_xdata())]
+    lines = [line for line in axes.lines if line.get_marker() == marker and len(line.get_xdata())]
     return [(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in lines]
 
 
@@ -131,24 +131,26 @@ def test_limits_are_drawn_where_they_are_and_named():
     cost = {"ig": lambda n: n / 10, "clp": lambda n: n / 5, "flashtrace": lambda n: 1.0}
     ends = {("ig", 40): OUT_OF_MEMORY, ("ig", 80): SKIPPED, ("clp", 80): TIME_OUT}
     frame = sweep_frame(cost, ends=ends)
-    time = efficiency_plots.cost_by_length(frame, "generation", "seconds")
+    figure = efficiency_plots.cost_by_length(frame)
+    time, memory = (
+        next(axes for axes in figure.axes if axes.get_ylabel().startswith(what)) for what in ("time", "peak")
+    )
     assert markers(time, "x") == [(80, 20.0)]  # at the limit
     assert markers(time, OOM) == [(40, 2.0)]  # no place on this axis: at the height of the last size that ran
-    memory = efficiency_plots.cost_by_length(frame, "generation", "peak_gib")
     assert markers(memory, OOM) == [(40, 2.0)] and markers(memory, "x") == [(80, pytest.approx(0.4))]
-    for figure in (time, memory):
-        names = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-        assert {"time-out (20 s)", "out of memory (2 GiB)", "forward pass"} <= set(names)
-        assert [figure.axes[0].get_xscale(), figure.axes[0].get_yscale()] == ["log", "log"]
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert {"time-out (20 s)", "out of memory (2 GiB)", "forward pass"} <= set(names) and len(names) == len(set(names))
+    for axes in (time, memory):
+        assert [axes.get_xscale(), axes.get_yscale()] == ["log", "log"]
 
 
 def test_a_sweep_without_limits_names_none_and_one_of_nothing_is_refused():
     frame = sweep_frame({"flashtrace": lambda n: 1.0})
-    figure = efficiency_plots.cost_by_length(frame, "generation", "seconds")
-    names = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    figure = efficiency_plots.cost_by_length(frame)
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["forward pass", "FlashTrace"]
     with pytest.raises(ValueError, match="nothing ran"):
-        efficiency_plots.cost_by_length(frame.assign(outcome=TIME_OUT), "generation", "seconds")
+        efficiency_plots.cost_by_length(frame.assign(outcome=TIME_OUT))
 
 
 def in_this_process(command, on_message, limits):

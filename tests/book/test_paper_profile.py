@@ -16,13 +16,6 @@ from tests.support.record_folders import write_records
 
 # Those whose records depend on the profile.
 DRY = ["05_ruler", "06_math", "07_morehopqa", "08_aider", "10_hops", "10b_longer_contexts"]
-    "05_ruler",
-    "06_math",
-    "07_morehopqa",
-    "08_aider",
-    "10_hops",
-    "10b_longer_contexts",
-]  # those whose records depend on the profile
 
 
 @pytest.mark.parametrize("name", profile_names())

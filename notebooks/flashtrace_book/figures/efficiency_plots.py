@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 from flashtrace_lib.viewer.colours import INK
 
 from ..efficiency.supervised_process import OK, OUT_OF_MEMORY, TIME_OUT
-from .axes import INTERVAL, dense_ticks, legend_beside, n_range, new_axes, note
+from .axes import INTERVAL, dense_ticks, legend_beside, n_range, new_axes, new_panels, note
 from .checks import require
 from .marks import whiskers
 from .palette import DASHED, LIGHT
@@ -27,8 +28,8 @@ _LEAST = {"seconds": 0, "peak_gib": 1e-3}  # less resident memory cannot be dist
 
 
 @styled
-def cost_by_length(frame: pd.DataFrame, axis: str, cost: str, *, title: str = "") -> Figure:
-    """Cost of every method against a length, on logarithmic axes (Fig. 4 a to d).
+def cost_by_length(frame: pd.DataFrame, *, title: str = "") -> Figure:
+    """Time and memory of every method against both lengths, on logarithmic axes: Fig. 4 a to d in one.
 
     Where a method reached a limit, a dashed line leads to a cross: at the limit, if it is the one of this cost, else at
     the height of the last size that ran. A plain forward pass of the same tokens is drawn in grey.
@@ -37,33 +38,41 @@ def cost_by_length(frame: pd.DataFrame, axis: str, cost: str, *, title: str = ""
     ----------
     frame : DataFrame
         From `sweep.sweep`, of one machine.
-    axis : {"input", "generation"}
-        The length that varies.
-    cost : {"seconds", "peak_gib"}
-        The cost that is drawn.
 
     Raises
     ------
     ValueError
         If a column is missing or nothing ran.
     """
-    part = frame[frame["axis"] == axis]
-    require(part, "method", "length", "outcome", cost, _FORWARD[cost], "n", "hardware")
-    ran = part[part["outcome"] == OK]
+    require(frame, "axis", "method", "length", "outcome", *_COSTS, *_FORWARD.values(), "n", "hardware")
+    ran = frame[frame["outcome"] == OK]
     if ran.empty:
-        raise ValueError(f"nothing ran along the {axis}: the outcomes are {sorted(set(part['outcome']))}")
-    figure, axes = new_axes(title, _LENGTHS[axis], _COSTS[cost], height=3.6)
-    axes.set(xscale="log", yscale="log")
+        raise ValueError(f"nothing ran: the outcomes are {sorted(set(frame['outcome']))}")
+    lengths = [axis for axis in _LENGTHS if axis in set(ran["axis"])]
+    figure, grid = new_panels(title, len(_COSTS), len(lengths), height=6.4)
+    for place, (axes, (cost, axis)) in enumerate(zip(grid.flat, product(_COSTS, lengths), strict=True)):
+        _draw_panel(axes, frame[frame["axis"] == axis], axis, cost)
+        axes.set_title(f"({'abcd'[place]})", loc="left", fontsize=8)
+    entries = {}
+    for axes in grid.flat:
+        handles, labels = axes.get_legend_handles_labels()
+        entries |= dict(zip(labels, handles, strict=True))
+    runs = f"time: median of {n_range(ran['n'], to=' to ')} runs per point, memory: one run per point"
+    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=4,
+                  title=f"{runs}; {', '.join(sorted(set(frame['hardware'])))}", title_fontsize=6.5)  # fmt: skip
+    return figure
+
+
+def _draw_panel(axes: Axes, part: pd.DataFrame, axis: str, cost: str) -> None:
+    """One cost against one length."""
+    ran = part[part["outcome"] == OK]
+    axes.set(xscale="log", yscale="log", xlabel=_LENGTHS[axis], ylabel=_COSTS[cost])
     forward = ran.groupby("length")[_FORWARD[cost]].median().clip(lower=_LEAST[cost])
     axes.plot(forward.index, forward, color=LIGHT, lw=3, alpha=0.7, label="forward pass", zorder=1)
     for method in method_order(list(part["method"])):
         _draw_method(axes, part[part["method"] == method].sort_values("length"), method, cost)
     _name_limits(axes, part)
     _set_ticks(axes, sorted(part["length"].unique()))
-    legend_beside(axes)
-    runs = f"median of {n_range(ran['n'], to=' to ')} runs per point" if cost == "seconds" else "one run per point"
-    note(axes, f"{runs}; {', '.join(sorted(set(part['hardware'])))}")
-    return figure
 
 
 def _draw_method(axes: Axes, part: pd.DataFrame, method: str, cost: str) -> None:
