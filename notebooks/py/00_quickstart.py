@@ -12,14 +12,14 @@
 # > **Question.** To which words of a prompt is the model's answer attributed, directly and through its reasoning?
 # >
 # > **Answer.** A heatmap and a table say so for any text. In the example (profile laptop) the highest score, 0.029, is
-# > on a word of the question, and 37% of the input's score lies on punctuation and white space. So read the cautions,
-# > too.
+# > on a word of the question, and 37% of the input's score lies on punctuation and white space. Summed by sentence, and
+# > under `FlashTrace.best()`, the sentence that holds the answer comes right behind the question. Read the cautions, too.
 # >
 # > **n.** One prompt. The lines about the task chapters, under "When not to trust it", print their own n.
 # >
 # > **Figure.** The heatmap under its formula, a few cells down.
 #
-# Five code cells lead from a model to a heatmap of your own text; six more say how far to trust it. The embedded model
+# Five code cells lead from a model to a heatmap of your own text; the others read it, and say how far to trust it. The embedded model
 # needs no network and no GPU. Any other model that transformers can load takes its place:
 # `load_model("Qwen/Qwen3-8B", device_map="auto")`.
 

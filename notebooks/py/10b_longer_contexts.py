@@ -124,6 +124,6 @@ for method in means.index:
 # %% tags=["audit"]
 shortest = min(long_samples, key=len)
 cheap = {name: method for name, method in timed.items() if name in ("flashtrace", "ifr")}
-checked = audit(cheap, [shortest], model, long_store, k=1, seed=run.profile.seed, metrics=("rise", "mas"), **settings)
+checked = audit(cheap, [shortest], model, long_store, k=1, seed=run.profile.seed, **settings)
 assert checked["agrees"].all(), checked[~checked["agrees"]]
 print("all agree:", bool(checked["agrees"].all()))

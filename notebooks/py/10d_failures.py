@@ -160,6 +160,6 @@ for label, names in kinds.items():
 
 # %% tags=["audit"]
 shortest = min(samples, key=len)
-checked = audit(default, [shortest], model, store, k=1, seed=run.profile.seed, metrics=("recovery",), **settings)
+checked = audit(default, [shortest], model, store, k=1, seed=run.profile.seed, **settings)
 assert checked["agrees"].all(), checked[~checked["agrees"]]
 print("all agree:", bool(checked["agrees"].all()))

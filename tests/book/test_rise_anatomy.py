@@ -97,7 +97,7 @@ def test_rankings_hold_each_target_shape_and_control(model, sample):
     gold = sample.gold_in_prompt
     assert found[anatomy.EVIDENCE][gold].min() > found[anatomy.EVIDENCE][~gold].max()
     curves = anatomy.plan(list(found))
-    assert len(curves) == len(set(curves)) == len(found) + 5 * (len(anatomy.MASKS) - 1) + 5
+    assert len(curves) == len(set(curves)) == len(found) + 4 * (len(anatomy.MASKS) - 1) + 4
 
 
 def test_half_a_curve_stops_at_half():

@@ -11,7 +11,7 @@ from ..statistics import TOO_FEW, mean_row, paired_difference, rank_correlation
 from .rise_anatomy import EVIDENCE, MASKS, SCORED
 
 SHAPES = ("tokens", "3 tokens", "7 tokens", "sentences")
-MAIN = ("flashtrace", "ifr", EVIDENCE, "random", "random_sentences")
+MAIN = ("flashtrace", EVIDENCE, "random", "random_sentences")
 
 
 def without_draws(frame: pd.DataFrame) -> pd.DataFrame:

@@ -112,8 +112,8 @@ def _by_sentence(sample: Sample, scores: Scores) -> Scores:
 
 
 def plan(names: Sequence[str]) -> list[Curve]:
-    """Every ranking with the padding token; the main ones under each mask, and with the question kept."""
-    main = [name for name in names if name in ("flashtrace", "ifr", EVIDENCE, "random 0", "random_sentences 0")]
+    """Every ranking with the padding token; four of them under each mask, and with the question kept."""
+    main = [name for name in names if name in ("flashtrace", EVIDENCE, "random 0", "random_sentences 0")]
     return [
         *(Curve(name) for name in names),
         *(Curve(name, mask) for mask in MASKS if mask != "pad" for name in main),
