@@ -53,7 +53,7 @@ def rise_by(table: pd.DataFrame, column: str, names: Mapping[str, str], *, title
         note(axes, f"n = {n_range(part['n'])} samples; 95 % interval, {FEW}", beside=4.2 if len(groups) > 1 else 1)
     grid[0, 0].set_ylabel(metric_name("rise"))
     handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    figure.legend(handles, labels, loc="outside center right")
     return figure
 
 

@@ -57,9 +57,10 @@ def cost_by_length(frame: pd.DataFrame, *, title: str = "") -> Figure:
     for axes in grid.flat:
         handles, labels = axes.get_legend_handles_labels()
         entries |= dict(zip(labels, handles, strict=True))
-    runs = f"time: median of {n_range(ran['n'], to=' to ')} runs per point, memory: one run per point"
-    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=4,
-                  title=f"{runs}; {', '.join(sorted(set(frame['hardware'])))}", title_fontsize=6.5)  # fmt: skip
+    runs = f"time: median of {n_range(ran['n'], to=' to ')} runs per point; memory: one run per point"
+    note(grid[0, 0], runs, beside=4.6)
+    note(grid[0, -1], ", ".join(sorted(set(frame["hardware"]))), beside=4.6)
+    figure.legend(entries.values(), entries.keys(), loc="outside center right")
     return figure
 
 
