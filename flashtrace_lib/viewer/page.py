@@ -70,11 +70,17 @@ class EmbeddedPage:
         style = f"box-sizing:border-box;width:100%;height:{self.height}px;border:1px solid #8c8c8c;border-radius:6px"
         return (
             f'<iframe title="{escape(title)}" sandbox="allow-scripts allow-forms allow-downloads" '
-            f'allow="clipboard-write" style="{style}" srcdoc="{escape(self.html)}"></iframe>'
+            f'allow="clipboard-write" style="{style}" srcdoc="{_ascii(escape(self.html))}"></iframe>'
         )
 
     def __repr__(self) -> str:
         return f"EmbeddedPage({self.title!r})"
+
+
+def _ascii(text: str) -> str:
+    """References for all that is not ASCII: a host page read in another encoding would change the script, whose hash
+    the page's policy holds, and the frame would stay empty."""
+    return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
 def trace_page(sample: Sample, parts: Sequence[Part], targets: Sequence[PageTarget], model_name: str) -> str:
