@@ -213,7 +213,7 @@ class _Canvas:
         """Title on the left, colour scale on the right."""
         self._write(panel.title, 0, 0.95 * self.leading, INK, "bold", "DejaVu Sans", self.size + 2)
         shares = (-1, -0.5, 0, 0.5, 1) if panel.diverging else (0, 0.25, 0.5, 0.75, 1)
-        scale = f"0 … {panel.limit:.1e}" if not panel.diverging else f"−{panel.limit:.1e} … {panel.limit:.1e}"
+        scale = f"0 … {panel.limit:.2g}" if not panel.diverging else f"−{panel.limit:.2g} … {panel.limit:.2g}"
         side = 0.7 * self.leading
         left = width - side * len(shares)
         for i, share in enumerate(shares):

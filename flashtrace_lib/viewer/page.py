@@ -79,7 +79,8 @@ class EmbeddedPage:
 
 def _ascii(text: str) -> str:
     """References for all that is not ASCII: a host page read in another encoding would change the script, whose hash
-    the page's policy holds, and the frame would stay empty."""
+    the page's policy holds, and the frame would stay empty.
+    """
     return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 

@@ -157,6 +157,12 @@ def _is_context(labels: Sequence[str]) -> np.ndarray:
     return np.array([label == "context" for label in labels], dtype=bool)
 
 
+def _sets_scale(labels: Sequence[str]) -> np.ndarray:
+    """Tokens whose scores set the colour scale, bool [n]: those of I and T, or of O where there is nothing else."""
+    context, output = _is_context(labels), np.array([label == "output" for label in labels], dtype=bool)
+    return ~context & ~output if (~context & ~output).any() else ~context
+
+
 def make_panel(
     title: str,
     tokens: Sequence[str],
@@ -178,8 +184,8 @@ def make_panel(
     diverging : bool
         Signed scores.
     limit : float, optional
-        Score at which the colour saturates. Default: the 99th percentile of the magnitudes outside the context,
-        so that an attention sink does not bleach all others.
+        Score at which the colour saturates. Default: the 99th percentile of the magnitudes in I and T, so that neither
+        an attention sink nor the output, which explains itself best, bleaches all others.
     budget, keep : int or None, bool [n]
         Tokens shown in full, by default `shown_tokens` of the budget; runs of the others are folded.
 
@@ -194,7 +200,7 @@ def make_panel(
     if len(labels) != n:
         raise ValueError(f"{len(labels)} labels for {n} tokens: give one segment name a token")
     if limit is None:
-        limit = saturation(values[~_is_context(labels)])
+        limit = saturation(values[_sets_scale(labels)])
     ranks = top_ranks(values, labels, top_k)
     keep = shown_tokens(values, labels, budget) if keep is None else keep
     boxes = []
@@ -239,8 +245,7 @@ def hop_panels(sample: Sample, attribution: Attribution, *, top_k: int = 10, bud
             title, sample.tokens, scores, labels, top_k=top_k, diverging=diverging, limit=limit, keep=keep
         )
 
-    scored = ~_is_context(labels)
-    limit = saturation(*(v[scored] for v in values))
+    limit = saturation(*(v[_sets_scale(labels)] for v in values))
     panels = [panel("Hop 1 (explains O)", values[0], limit)]
     if len(values) == 2:
         panels.append(panel("Hop 2 (explains T)", values[1], limit))

@@ -36,6 +36,12 @@ from .profiles import Profile, load_profile
 _DPI = 150
 _STAMP_ID = "flashtrace-stamp"
 _ON_CURVE = re.compile(r"\b(RISE|MAS)\b")  # in a caption
+_READABLE = {  # names of models as a reader knows them
+    "embedded": "SmolLM2-135M + adapter",
+    "embedded-base": "SmolLM2-135M",
+    "data/adapter_long": "SmolLM2-135M + long adapter",
+    "qwen": "Qwen2.5-Coder-0.5B",
+}
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
 
 
@@ -113,12 +119,14 @@ class Run:
         self.curves = " and ".join(sorted(on_curve["curve_dtype"].dropna().unique()))
 
     def stamp(self, n: int | str | None = None, *, on_curve: bool = False) -> str:
-        """The line on every figure and table: profile, model, number of samples, and the arithmetic of the curves."""
-        parts = [f"profile {self.profile.name}", f"model {self.model_name}"]
+        """The line on every figure and table: model, number of samples, arithmetic of the curves, and profile."""
+        name, *arithmetic = self.model_name.split(", ")  # such as "embedded, bfloat16"
+        parts = [", ".join([_READABLE.get(name, name), *arithmetic])]
         if n is not None:
             parts.append(f"n = {n}")
         if on_curve and self.curves:
             parts.append(f"curves in {self.curves}")
+        parts.append(f"profile {self.profile.name}")
         return " · ".join(parts)
 
     def figure(

@@ -61,7 +61,7 @@ def test_figure_is_saved_twice_with_equal_bytes_and_one_stamp(run, figure, tmp_p
     first = [path.read_bytes() for path in saved]
     run.figure(figure, "fig2_overview", caption="Mass ρ per hop", n=7)
     assert [path.read_bytes() for path in saved] == first
-    assert [text.get_text() for text in figure.texts] == ["profile smoke · model embedded · n = 7"]
+    assert [text.get_text() for text in figure.texts] == ["SmolLM2-135M + adapter · n = 7 · profile smoke"]
     assert not [path for path in saved[0].parent.iterdir() if path not in saved]
 
 
@@ -80,7 +80,7 @@ def test_a_figure_of_real_records_is_not_saved_where_figures_are_committed(run, 
 def test_figure_has_150_dpi_and_its_caption(run, figure):
     png, pdf = run.figure(figure, "fig2_overview", caption="Mass ρ per hop", n=7)
     with Image.open(png) as image:
-        assert image.info["Description"] == "Mass ρ per hop (profile smoke · model embedded · n = 7)"
+        assert image.info["Description"] == "Mass ρ per hop (SmolLM2-135M + adapter · n = 7 · profile smoke)"
         assert round(image.info["dpi"][0]) == 150
         assert "Software" not in image.info
     assert b"CreationDate" not in pdf.read_bytes()
@@ -105,7 +105,7 @@ def test_what_shows_rise_or_mas_says_in_which_arithmetic_the_curves_are(run, fig
         run.figure(figure, "fig", caption)
         assert any("curves in bfloat16" in text.get_text() for text in figure.texts) == said
     run.note_curves(pd.concat([frame, frame.assign(curve_dtype="float32")]))
-    assert run.stamp(3, on_curve=True).endswith("n = 3 · curves in bfloat16 and float32")
+    assert run.stamp(3, on_curve=True).endswith("n = 3 · curves in bfloat16 and float32 · profile smoke")
 
 
 def test_table_is_stamped_in_all_three_forms(run):
@@ -118,9 +118,9 @@ def test_table_is_stamped_in_all_three_forms(run):
     text = md.read_text()
     assert "RULER & more\n\n| method | cell | metric | mean | low | n |\n| --- |" in text
     assert "| flashtrace | mq_q2 | recovery | 0.500 | – | 8 |" in text
-    assert "*profile smoke · model other_model · n = 8–10*" in text
+    assert "*other_model · n = 8–10 · profile smoke*" in text
     text = tex.read_text()
-    assert r"\caption{RULER \& more (profile smoke $\cdot$ model other\_model $\cdot$ n = 8--10)}" in text
+    assert r"\caption{RULER \& more (other\_model $\cdot$ n = 8--10 $\cdot$ profile smoke)}" in text
     assert r"flashtrace & mq\_q2 & recovery & 0.500 & -- & 8 \\" in text
 
 
@@ -150,7 +150,9 @@ def test_latex_escapes_each_special_mark_once(run):
 def test_versions_are_rounded_to_the_minor(run, capsys):
     run.versions()
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "python {}.{}".format(*sys.version_info) and lines[-1] == "profile smoke · model embedded"
+    assert (
+        lines[0] == "python {}.{}".format(*sys.version_info) and lines[-1] == "SmolLM2-135M + adapter · profile smoke"
+    )
     assert all(line.split()[1].count(".") == 1 for line in lines[:-1])
 
 
@@ -232,7 +234,7 @@ def test_tables_say_what_the_profile_cuts(run):
     run = cut(run, reagent={"runs": 1, "max_steps": 8}, clp={"metric": "kl"})
     table = frame().assign(method=["reagent", "flashtrace"])
     _, md, tex = (path.read_text() for path in run.table(table, "table1_ruler", caption="Quality"))
-    assert md.startswith(f"Quality. {NOTE}\n") and rf"\caption{{Quality. {NOTE} (profile" in tex
+    assert md.startswith(f"Quality. {NOTE}\n") and rf"\caption{{Quality. {NOTE} (SmolLM2-135M" in tex
     csv, md, _ = (path.read_text() for path in run.table(frame(), "table1_ruler", caption="Quality"))
     assert md.startswith("Quality\n") and "step" not in csv + md  # neither is in the table
     wide = pd.DataFrame({"cell": ["mq_q2"], "clp": [0.5], "ifr": [0.4]})
@@ -245,7 +247,7 @@ def test_figures_say_what_the_profile_cuts(run, figure):
     assert not any("step" in text.get_text() for text in figure.texts)
     figure.axes[0].set_yticks([0.5], ["ReAGent"])
     saved = run.figure(figure, "fig", caption="Quality", n=7)
-    assert [text.get_text() for text in figure.texts] == [f"profile smoke · model embedded · n = 7\n{NOTE}"]
+    assert [text.get_text() for text in figure.texts] == [f"SmolLM2-135M + adapter · n = 7 · profile smoke\n{NOTE}"]
     assert Image.open(saved[0]).info["Description"].endswith(NOTE)
 
 
