@@ -102,16 +102,42 @@ def trace_page(sample: Sample, parts: Sequence[Part], targets: Sequence[PageTarg
     if sample.tokens is None:
         raise ValueError(f"sample {sample.id} has no display tokens: build it with text.build_sample, or set tokens")
     method = targets[0].attribution.method
-    script = "".join(_read(name) for name in SCRIPTS)
-    about = visible(f"{method} · {model_name} · {len(sample)} tokens")
-    return Template(_read("trace_page.html")).substitute(
-        title=escape(visible(f"{method} · {model_name}")),
-        about=escape(about),
-        style=_read("trace_page.css"),
-        data=_as_script_data(_payload(sample, parts, targets)),
+    return fill_page(
+        _read("trace_page.html"),
+        shared_style(),
+        "".join(_read(name) for name in SCRIPTS),
+        _payload(sample, parts, targets),
+        title=f"{method} · {model_name}",
+        about=f"{method} · {model_name} · {len(sample)} tokens",
+    )
+
+
+def fill_page(template: str, style: str, script: str, data: dict[str, Any], **texts: str) -> str:
+    """A page that holds all it needs: its policy allows one script, by hash, and no request.
+
+    Parameters
+    ----------
+    template : str
+        HTML with ``$style``, ``$script``, ``$script_hash``, ``$data`` and the names of ``texts``.
+    style, script : str
+        CSS and JavaScript, as they stand in the page.
+    data : dict
+        What the script reads from the JSON element ``#data``.
+    **texts : str
+        Plain text; whatever it holds is shown, never run.
+    """
+    return Template(template).substitute(
+        {name: escape(visible(text)) for name, text in texts.items()},
+        style=style,
+        data=_as_script_data(data),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),
     )
+
+
+def shared_style() -> str:
+    """CSS of the page of a trace: colours of scores and segments, light and dark."""
+    return _read("trace_page.css")
 
 
 def quantised(scores: torch.Tensor, first: int = 0) -> dict[str, Any]:

@@ -45,6 +45,7 @@ from flashtrace_book import statistics
 from flashtrace_book.evaluations import CURVE, evaluate_all
 from flashtrace_book.experiments import reasoning_tasks
 from flashtrace_book.figures import method_plots, style, tables
+from flashtrace_book.figures.curves_page import curves_page
 from flashtrace_book.methods import profile_methods
 from flashtrace_book.run import start
 from flashtrace_book.samples import (
@@ -253,6 +254,16 @@ run.table(paired, "ruler_paired", "FlashTrace minus IFR on the same samples, by 
 overall = statistics.paired_difference(in_groups(chosen), "flashtrace", "ifr", by=("metric", "cell"))
 run.table(overall, "ruler_paired_groups", "FlashTrace minus IFR on the same samples, by group of cells")
 overall.round(3)
+
+# %% [markdown]
+# ## One sample, method by method
+#
+# Choose a method, then move the slider: the tokens that it ranks highest are masked, and the curve says how much of the
+# likelihood's fall is left. Grey are the other methods' curves. A curve that falls at once has not found more of the
+# evidence: watch what it masks. The page holds stored scores and curves, and needs no kernel.
+
+# %%
+curves_page(methods, first, model, store, steps=run.profile.steps, scorer=scorer)
 
 # %% [markdown]
 # ## What the paper found, what we found, why they differ
