@@ -53,7 +53,7 @@ def test_the_plan_is_about_what_there_is(tokenizer):
 def test_every_variant_is_a_setting_of_its_own_and_one_factor_from_its_base(tokenizer):
     variants = bp.variants(tokenizer)
     assert len({str(method.options()) for method in variants.values()}) == len(variants)
-    assert variants[bp.PAPER] == FlashTrace() and variants[bp.BEST] == FlashTrace(
+    assert variants[bp.PAPER] == FlashTrace() and variants[bp.BEST_BEFORE] == FlashTrace(
         heads="sum", first_hop="generation", sink="removed"
     )
     assert variants[bp.CANDIDATE] == FlashTrace(residual="propagated", first_hop="generation", hops=1)

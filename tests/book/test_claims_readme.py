@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from flashtrace_book.claims.judge import OWN
 from flashtrace_book.claims.readme import BEGIN, END, HEADLINES, placed, summary
-from flashtrace_book.claims.rules import VERDICTS
+from flashtrace_book.claims.rules import MISSING, VERDICTS
 from tests.environment import ROOT
 
 
@@ -20,6 +21,18 @@ def test_the_readme_shows_the_claims_as_they_are(monkeypatch):
     for found in judged:
         if found["key"] in HEADLINES:
             assert found["claim"] in shown
+
+
+def test_a_profile_that_measures_no_headline_has_no_column():
+    judged = json.loads((ROOT / "figures" / "claims.json").read_text())
+    before = summary(judged)
+    for found in judged:
+        if OWN not in found["verdicts"]:
+            verdict = MISSING if found["key"] in HEADLINES else "undecided"
+            found["verdicts"]["new"] = {"verdict": verdict, "missing": "", "findings": []}
+    assert summary(judged) == before
+    judged[[found["key"] for found in judged].index("one_hop")]["verdicts"]["new"]["verdict"] = "undecided"
+    assert "| claim | laptop | real | new | paper |" in summary(judged)
 
 
 def test_a_readme_without_its_marks_is_refused(tmp_path):

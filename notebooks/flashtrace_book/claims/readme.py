@@ -21,6 +21,8 @@ HEADLINES = (
 def summary(judged: list[dict[str, Any]]) -> str:
     """Counts by profile, and the claims of ``HEADLINES`` with a verdict for every profile, in Markdown.
 
+    A profile that measures none of ``HEADLINES`` has no column.
+
     Parameters
     ----------
     judged : list of dict
@@ -28,7 +30,8 @@ def summary(judged: list[dict[str, Any]]) -> str:
     """
     counts = judge.counts_by_verdict(judged)
     by_key = {claim["key"]: claim for claim in judged}
-    profiles = [name for name in list(counts)[1:] if name != judge.OWN]
+    profiles = [name for name in list(counts)[1:] if name != judge.OWN and _is_measured(name, by_key)]
+    counts = counts[[name for name in counts if name in (list(counts)[0], *profiles, judge.OWN)]]
     rows = []
     for claim in (by_key[key] for key in HEADLINES):
         verdicts = claim["verdicts"]
@@ -41,6 +44,11 @@ def summary(judged: list[dict[str, Any]]) -> str:
         judge.table(counts.columns, counts.itertuples(index=False)),
         judge.table(["claim", *profiles, "paper"], rows),
     ])  # fmt: skip
+
+
+def _is_measured(profile: str, by_key: dict[str, dict[str, Any]]) -> bool:
+    found = [by_key[key]["verdicts"].get(profile) for key in HEADLINES]
+    return any(one is not None and one["verdict"] != MISSING for one in found)
 
 
 def _numbers(found: dict[str, Any]) -> str:

@@ -104,8 +104,8 @@ BETWEEN: dict[str, dict[str, Any]] = {
     "propagated_k0": {"hops": 0, "residual": "propagated"},
     "propagated_k2": {"hops": 2, "residual": "propagated"},
 }
-BEST = "best_before"  # `FlashTrace.best` as it stood when the candidate was found
-MAIN = (PAPER, "propagated", SECOND, "first_hop", CANDIDATE, "candidate_by_token", "candidate_smooth5", BEST)
+BEST_BEFORE = "best_before"  # `FlashTrace.best` as it stood when the candidate was found
+MAIN = (PAPER, "propagated", SECOND, "first_hop", CANDIDATE, "candidate_by_token", "candidate_smooth5", BEST_BEFORE)
 BASELINES = ("ifr", "ifr_all", "attnlrp")
 LABELS = {
     PAPER: "the paper's setting",
@@ -117,7 +117,7 @@ LABELS = {
     "first_hop": "first hop on T ∪ O",
     "propagated_by_token": "residual propagated, token by token",
     "first_hop_by_token": "first hop on T ∪ O, token by token",
-    BEST: "heads summed, first hop on T ∪ O, no first token",
+    BEST_BEFORE: "heads summed, first hop on T ∪ O, no first token",
     **{f"{base}_{name}": f"{base}, {FACTOR_LABELS[name]}" for base in BASES for name in FACTORS},
     "ifr": "IFR", "ifr_all": "IFR on T ∪ O", "attnlrp": "AttnLRP", "random": "random",
 }  # fmt: skip
@@ -128,7 +128,7 @@ def settings() -> dict[str, dict[str, Any]]:
     options = dict(BASES) | BETWEEN
     for base, own in BASES.items():
         options |= {f"{base}_{name}": own | factor for name, factor in FACTORS.items()}
-    return options | {BEST: {"hops": 1, "heads": "sum", "first_hop": "generation", "sink": "removed"}}
+    return options | {BEST_BEFORE: {"hops": 1, "heads": "sum", "first_hop": "generation", "sink": "removed"}}
 
 
 def variants(tokenizer: Any) -> dict[str, FlashTrace]:
