@@ -14,7 +14,8 @@ import pandas as pd
 from tqdm import tqdm
 
 from ..attribution import Method
-from ..metrics.deletion import Scorer, without_emulation
+from ..metrics.arithmetic import without_emulation
+from ..metrics.deletion import Scorer
 from ..sample import Sample
 from ..store import Store
 from .ablations import ON_MASKS, ON_TOP, Record, has_masks, has_top, masks_beside, with_masks

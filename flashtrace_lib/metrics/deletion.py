@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +16,7 @@ from ..model.batched_forward import log_prob_of, score_rows
 from ..model.context import mask_token
 from ..model.state import check_budget
 from ..sample import Sample, seeded_generator
+from .arithmetic import bfloat16_copy, dtype_name, no_choice
 from .curve import cumulative, is_flagged, masked_counts, normalise_response, ranking, ranks_nothing, rise
 
 
@@ -124,13 +124,13 @@ class Scorer:
     def __post_init__(self):
         if self.precision not in ("model", "auto"):
             raise ValueError(f'precision is "model" or "auto", got {self.precision!r}')
-        own = _dtype_name(self.model)
+        own = dtype_name(self.model)
         if self.dtype not in (None, own, "bfloat16"):
             raise ValueError(f'dtype is "bfloat16" or that of the model, {own!r}, got {self.dtype!r}')
         check_budget(self.max_batch_bytes)
-        if self.is_open and (reason := _no_choice(self.model)):
+        if self.is_open and (reason := no_choice(self.model)):
             self.dtype, self.note = own, reason
-        self._network = _bfloat16_copy(self.model) if self.dtype == "bfloat16" != own else self.model
+        self._network = bfloat16_copy(self.model) if self.dtype == "bfloat16" != own else self.model
         self._ends: dict[str, dict[int, float]] = {}  # context -> tokens masked -> log-probability
         self._effects: tuple[str, dict[bytes, Effects]] = ("", {})  # of the last context: mask -> effects [S]
 
@@ -191,7 +191,7 @@ class Scorer:
     @property
     def arithmetic(self) -> str:
         """Name of the dtype in which contexts are scored."""
-        return _dtype_name(self._network)
+        return dtype_name(self._network)
 
     def effects(self, sample: Sample, masks: torch.Tensor, progress: str | None = None) -> Effects:
         """Likelihood of T, O and the response under masks [n, U] over the sample's sources, see `sentence_effects`.
@@ -281,39 +281,6 @@ def choose_dtype(scorer: Scorer, sample: Sample, scores, steps: int = 20) -> Sco
 
 def _rise(log_probs: torch.Tensor) -> float:
     return rise(normalise_response(log_probs))
-
-
-def _bfloat16_copy(model: nn.Module) -> nn.Module:
-    """Copy with bfloat16 parameters; buffers (rotary frequencies) stay as they are, as on a bfloat16 load."""
-    # Seeding the memo with the cast parameters avoids a float32 copy on the way and keeps tied weights tied.
-    memo = {id(p): nn.Parameter(p.detach().to(torch.bfloat16), requires_grad=False) for p in model.parameters()}
-    return copy.deepcopy(model, memo)
-
-
-def without_emulation(dtype: str, model: nn.Module) -> str:
-    """``dtype``, or float32 in the place of a bfloat16 that this CPU would emulate, many times slower than float32."""
-    return "float32" if dtype == "bfloat16" and _cpu_float32(model) and not _native_bfloat16() else dtype
-
-
-def _no_choice(model: nn.Module) -> str:
-    """Reason why bfloat16 is no option; empty where it is one."""
-    if not _cpu_float32(model):
-        return "the model's own dtype: not a float32 model on a CPU"
-    return "" if _native_bfloat16() else "float32: this CPU has no bfloat16 arithmetic"
-
-
-def _cpu_float32(model: nn.Module) -> bool:
-    return all(p.device.type == "cpu" and p.dtype == torch.float32 for p in model.parameters())
-
-
-def _native_bfloat16() -> bool:
-    """Whether this CPU multiplies bfloat16 in hardware (emulation is slower than float32)."""
-    capabilities = torch.cpu.get_capabilities()
-    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
-
-
-def _dtype_name(model: nn.Module) -> str:
-    return str(next(model.parameters()).dtype).removeprefix("torch.")
 
 
 def _context_key(sample: Sample) -> str:

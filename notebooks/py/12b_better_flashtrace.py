@@ -126,7 +126,7 @@ for method, name in ((CANDIDATE, "better_candidate"), (SECOND, "better_second"))
 
 # %%
 judged = frame[frame["half"] == better_tables.HELD_OUT]
-parts = (CANDIDATE, SECOND, "propagated", "first_hop", better_plan.BEST)
+parts = (CANDIDATE, SECOND, "propagated", "first_hop", better_plan.BEST_BEFORE)
 table = better_tables.parts_table(judged, parts, (PAPER, "ifr"), (PRIMARY, "recovery"))
 run.table(table, "better_parts", "The candidates' parts on the held-out cells, minus the paper's setting and minus IFR")
 better_tables.pivoted(table, ["metric", "minus"])
@@ -172,7 +172,7 @@ apart.round(3)
 # %% [markdown]
 # ## Two samples
 #
-# The held-out sample at the median of the second candidate's gain, then the one with its greatest loss. The evidence is
+# The held-out sample at the median of the second candidate's gain, then the one with its smallest gain. The evidence is
 # labelled.
 
 # %%
@@ -192,10 +192,10 @@ run.figure(fig, "better_median", f"The same prompt under both settings: {middle.
 # %%
 worst = by_id[lost.iloc[0]["sample"]]
 fig = side_by_side.on_input(worst, both(worst))
-run.figure(fig, "better_worst", f"Where the better setting loses most: {worst.id}", n=1)
+run.figure(fig, "better_worst", f"Where the better setting gains least: {worst.id}", n=1)
 
 # %%
-run.table(lost, "better_losses", "The better setting and the paper's sample by sample, losses first")
+run.table(lost, "better_losses", "The better setting and the paper's sample by sample, smallest gains first")
 lost.head(6).round(3)
 
 # %% [markdown]

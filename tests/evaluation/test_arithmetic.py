@@ -5,7 +5,8 @@ import torch
 
 from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation import audit, evaluate
-from flashtrace_lib.metrics.deletion import Scorer, without_emulation
+from flashtrace_lib.metrics.arithmetic import without_emulation
+from flashtrace_lib.metrics.deletion import Scorer
 from flashtrace_lib.store import Store
 from tests.oracles.embedding import CALLS, METHODS, Embedding
 from tests.oracles.tiny import tiny_model, tiny_sample
@@ -14,7 +15,7 @@ from tests.oracles.tiny import tiny_model, tiny_sample
 @pytest.fixture
 def bfloat16(monkeypatch):
     """A CPU that computes in bfloat16."""
-    monkeypatch.setattr("flashtrace_lib.metrics.deletion._native_bfloat16", lambda: True)
+    monkeypatch.setattr("flashtrace_lib.metrics.arithmetic._native_bfloat16", lambda: True)
 
 
 def automatic(model, tolerance=9.0, **options):
@@ -45,7 +46,7 @@ def test_nothing_is_chosen_where_no_sample_can_decide(bfloat16, model, samples, 
     evaluate(METHODS, samples, model, store=store, scorer=automatic(model), progress=False)
     assert arithmetic(store) == [("float32", "float32: not yet compared with bfloat16")]
     monkeypatch.undo()
-    monkeypatch.setattr("flashtrace_lib.metrics.deletion._native_bfloat16", lambda: True)
+    monkeypatch.setattr("flashtrace_lib.metrics.arithmetic._native_bfloat16", lambda: True)
     monkeypatch.setattr("flashtrace_lib.metrics.deletion.is_flagged", lambda curve: False)
     evaluate([Embedding(3.0)], samples, model, store=store, scorer=automatic(model), progress=False)
     assert {dtype for dtype, _ in arithmetic(store)} == {"float32", "bfloat16"}
@@ -100,14 +101,14 @@ def test_an_audit_computes_curves_in_the_arithmetic_they_are_stored_in(bfloat16,
 def test_a_bfloat16_that_the_cpu_would_emulate_gives_way_to_float32(monkeypatch):
     model = tiny_model()
     for native, expected in ((True, "bfloat16"), (False, "float32")):
-        monkeypatch.setattr("flashtrace_lib.metrics.deletion._native_bfloat16", lambda native=native: native)
+        monkeypatch.setattr("flashtrace_lib.metrics.arithmetic._native_bfloat16", lambda native=native: native)
         assert without_emulation("bfloat16", model) == expected
         assert without_emulation("float32", model) == "float32"
         assert without_emulation("bfloat16", tiny_model(dtype=torch.bfloat16)) == "bfloat16"  # the model's own dtype
 
 
 def test_an_audit_computes_in_float32_what_the_cpu_would_emulate(tmp_path, monkeypatch):
-    monkeypatch.setattr("flashtrace_lib.metrics.deletion._native_bfloat16", lambda: True)
+    monkeypatch.setattr("flashtrace_lib.metrics.arithmetic._native_bfloat16", lambda: True)
     model, sample, store = tiny_model(), tiny_sample(), Store(tmp_path / "s")
     methods = {"flashtrace": FlashTrace()}
     evaluate(methods, [sample], model, store=store, metrics=("rise",), scorer=Scorer(model, dtype="bfloat16"))
@@ -115,6 +116,6 @@ def test_an_audit_computes_in_float32_what_the_cpu_would_emulate(tmp_path, monke
     curve = Scorer.curve
     monkeypatch.setattr(Scorer, "curve", lambda scorer, *args: seen.append(scorer.dtype) or curve(scorer, *args))
     for native, expected in ((True, "bfloat16"), (False, "float32")):
-        monkeypatch.setattr("flashtrace_lib.metrics.deletion._native_bfloat16", lambda native=native: native)
+        monkeypatch.setattr("flashtrace_lib.metrics.arithmetic._native_bfloat16", lambda native=native: native)
         audit(methods, [sample], model, store, k=1, scorer=Scorer(model, dtype="bfloat16"))
         assert seen.pop() == expected

@@ -144,7 +144,7 @@ def test_a_method_that_ranks_no_sentence_is_flagged(model, samples):
 
 
 def test_ablations_are_computed_in_the_chosen_arithmetic_and_go_on_in_it(model, samples, tmp_path, monkeypatch):
-    monkeypatch.setattr("flashtrace_lib.metrics.deletion._native_bfloat16", lambda: True)
+    monkeypatch.setattr("flashtrace_lib.metrics.arithmetic._native_bfloat16", lambda: True)
     monkeypatch.setattr("flashtrace_lib.metrics.deletion.is_flagged", lambda curve: False)
     store = Store(tmp_path / "x")
     for tolerance, chosen in ((9.0, samples[:1]), (-1.0, samples)):  # the second would choose float32
@@ -153,7 +153,7 @@ def test_ablations_are_computed_in_the_chosen_arithmetic_and_go_on_in_it(model, 
         assert set(frame["curve_dtype"]) == {"bfloat16"}
     notes = masks_beside(store).records()["masks_note"]
     assert notes.nunique() == 1 and notes.iloc[0].startswith("bfloat16: bfloat16 changes RISE by")
-    monkeypatch.setattr("flashtrace_lib.metrics.deletion._native_bfloat16", lambda: False)
+    monkeypatch.setattr("flashtrace_lib.metrics.arithmetic._native_bfloat16", lambda: False)
     done = Scorer(model, precision="auto")
     frame = run(METHODS, samples, model, done, store=store, masks=20, metrics=("lds",))
     assert set(frame["curve_dtype"]) == {"bfloat16"} and done.n_contexts == 0  # what is stored serves any machine

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from flashtrace_lib import metrics
-from flashtrace_lib.metrics import deletion
+from flashtrace_lib.metrics import arithmetic, deletion
 from flashtrace_lib.metrics.deletion import Scorer, choose_dtype, deletion_curve
 from flashtrace_lib.model import batched_forward
 from flashtrace_lib.sample import seeded_generator
@@ -118,7 +118,7 @@ def test_methods_share_both_ends_of_the_curve(model):
 
 
 def test_model_is_left_as_it_was(model, monkeypatch):
-    monkeypatch.setattr(deletion, "_native_bfloat16", lambda: True)
+    monkeypatch.setattr(arithmetic, "_native_bfloat16", lambda: True)
     sample = tiny_sample(**LONG)
     model.train()
     model.model.layers[0].eval()
@@ -134,7 +134,7 @@ def test_model_is_left_as_it_was(model, monkeypatch):
 
 
 def test_bfloat16_is_used_only_where_it_agrees(model, monkeypatch):
-    monkeypatch.setattr(deletion, "_native_bfloat16", lambda: True)
+    monkeypatch.setattr(arithmetic, "_native_bfloat16", lambda: True)
     samples = (tiny_sample(**LONG, seed=seed) for seed in range(20))
     sample = next(s for s in samples if not metrics.is_flagged(deletion_curve(model, s, random_scores(s)).log_probs))
     scores = random_scores(sample)
@@ -154,7 +154,7 @@ def test_bfloat16_is_used_only_where_it_agrees(model, monkeypatch):
 
 
 def test_default_tolerance_keeps_rise_within_one_percent(model, monkeypatch):
-    monkeypatch.setattr(deletion, "_native_bfloat16", lambda: True)
+    monkeypatch.setattr(arithmetic, "_native_bfloat16", lambda: True)
     for seed in range(4):
         sample = tiny_sample(**LONG, seed=seed)
         scores = random_scores(sample)
@@ -165,7 +165,7 @@ def test_default_tolerance_keeps_rise_within_one_percent(model, monkeypatch):
 
 
 def test_a_sample_that_masking_does_not_hurt_decides_nothing(model, monkeypatch):
-    monkeypatch.setattr(deletion, "_native_bfloat16", lambda: True)
+    monkeypatch.setattr(arithmetic, "_native_bfloat16", lambda: True)
     scorer = Scorer(model, precision="auto", tolerance=10.0)
     flagged, plain = tiny_sample(**LONG), tiny_sample(**LONG, seed=1)
     monkeypatch.setattr(deletion, "is_flagged", lambda curve: True)
@@ -177,7 +177,7 @@ def test_a_sample_that_masking_does_not_hurt_decides_nothing(model, monkeypatch)
 
 
 def test_the_result_of_a_curve_does_not_depend_on_the_curves_before_it(model, monkeypatch):
-    monkeypatch.setattr(deletion, "_native_bfloat16", lambda: True)
+    monkeypatch.setattr(arithmetic, "_native_bfloat16", lambda: True)
     one, other = tiny_sample(**LONG), tiny_sample(**LONG, seed=1)
     for dtype in (None, "bfloat16"):
         first, second = (Scorer(model, "auto", tolerance=10.0, dtype=dtype) for _ in range(2))
@@ -188,14 +188,14 @@ def test_the_result_of_a_curve_does_not_depend_on_the_curves_before_it(model, mo
 
 
 def test_a_scorer_whose_arithmetic_is_fixed_is_not_compared(model, monkeypatch):
-    monkeypatch.setattr(deletion, "_native_bfloat16", lambda: True)
+    monkeypatch.setattr(arithmetic, "_native_bfloat16", lambda: True)
     sample = tiny_sample(**LONG)
     for scorer in (Scorer(model), Scorer(model, "auto", dtype="float32"), Scorer(model, "auto", dtype="bfloat16")):
         assert choose_dtype(scorer, sample, random_scores(sample)) is scorer and scorer.n_contexts == 0
 
 
 def test_no_bfloat16_without_the_hardware_or_a_float32_model(model, monkeypatch):
-    monkeypatch.setattr(deletion, "_native_bfloat16", lambda: False)
+    monkeypatch.setattr(arithmetic, "_native_bfloat16", lambda: False)
     sample = tiny_sample(**LONG)
     curve = Scorer(model, precision="auto", tolerance=10.0).curve(sample, random_scores(sample))
     assert curve.dtype == "float32" and "no bfloat16" in curve.note
@@ -207,7 +207,7 @@ def test_no_bfloat16_without_the_hardware_or_a_float32_model(model, monkeypatch)
 def test_reduced_copy_keeps_tied_weights_and_buffers():
     model = tiny_model("gemma2")
     assert model.lm_head.weight is model.model.embed_tokens.weight
-    reduced = deletion._bfloat16_copy(model)
+    reduced = arithmetic.bfloat16_copy(model)
     assert reduced.lm_head.weight is reduced.model.embed_tokens.weight
     assert all(b.dtype == dict(model.named_buffers())[name].dtype for name, b in reduced.named_buffers())
 

@@ -19,7 +19,7 @@ from flashtrace_lib.attribution import Method, sentence_scores, sentences_of_inp
 from flashtrace_lib.fingerprints import fingerprint, model_fingerprint, sample_fingerprint
 from flashtrace_lib.methods import IFR, FlashTrace, Random, RandomSentences
 from flashtrace_lib.metrics import Scorer, masked_counts, normalise_response, ranking, rise, smooth
-from flashtrace_lib.metrics.deletion import without_emulation
+from flashtrace_lib.metrics.arithmetic import without_emulation
 from flashtrace_lib.model.batched_forward import log_prob_of, score_rows
 from flashtrace_lib.model.context import mask_token
 from flashtrace_lib.sample import Sample
@@ -33,11 +33,11 @@ from ..samples import all_samples, cell_of, ruler_collections
 from .reasoning_tasks import task_samples
 
 MASKS = {
-    "pad": "the padding token",
-    "word": "a neutral word",
-    "end": "the end-of-text token",
-    "hidden": "not attended to",
-    "deleted": "taken out",
+    "pad": "padding",
+    "word": "“the”",
+    "end": "end token",
+    "hidden": "hidden",
+    "deleted": "deleted",
 }
 SCORED = ("T ∪ O", "T", "O")
 EVIDENCE = "evidence first"

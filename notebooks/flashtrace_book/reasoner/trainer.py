@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from flashtrace_lib.files import root
 from flashtrace_lib.fingerprints import fingerprint, model_fingerprint
-from flashtrace_lib.metrics.deletion import without_emulation
+from flashtrace_lib.metrics.arithmetic import without_emulation
 
 from . import adapter
 from .batches import Batch, TrainingExample, batches
