@@ -49,6 +49,8 @@ from flashtrace_book.experiments import anatomy_tables, rise_anatomy
 from flashtrace_book.figures import anatomy_plots, style
 from flashtrace_book.run import start
 from flashtrace_book.samples import all_samples, ruler_collections
+from flashtrace_lib import load_model
+from flashtrace_lib.files import root
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.metrics.intervals import interval_text
 from flashtrace_lib.store import Store
@@ -150,6 +152,20 @@ for group, name in (("RULER", "rise_targets"), ("word problems", "rise_targets_p
     part = targets[targets["group"] == group]
     fig = anatomy_plots.rise_by_target(part, rise_anatomy.SCORED, title=f"RISE by target, {group}")
     print(run.figure(fig, name, f"RISE on {group} by the span that is explained and the span that is scored", n=int(part["n"].max())))
+
+# %% [markdown]
+# ## A model that is used to masks
+#
+# The masks are outside of what the model was trained on. The same adapter, trained for 60 more steps on problems in
+# which a random share of the user's tokens is the padding token (`training/padded.yaml`, ten minutes), explains the same
+# responses with its own states, and its likelihood is followed:
+
+# %%
+padded_model, _ = load_model(str(root() / run.profile.rise_anatomy.padded_model), dtype=run.profile.dtype)
+padded = anatomy_tables.without_draws(rise_anatomy.measure(run, padded_model, tokenizer, samples, brief=True))
+used_to_masks = anatomy_tables.padded_table(frame, padded)
+run.table(used_to_masks, "rise_used_to_masks", "RISE by the model as it is, and after training on masked prompts")
+used_to_masks.pivot_table(index="ranking", columns=["group", "question", "model"], values="mean", sort=False).round(3).T
 
 # %% [markdown]
 # ## Which metrics distinguish methods?

@@ -90,6 +90,22 @@ def test_targets_are_the_response_and_nothing_else(tokenizer):
     assert sorted(seen, key=lambda item: item.ids) == sorted(examples, key=lambda item: item.ids)
 
 
+def test_padded_prompts_lose_the_user_s_tokens_alone(tokenizer):
+    plain = TrainingConfig("t", **SMALL)
+    curriculum, padded = plain.curriculum(), TrainingConfig("t", **SMALL, padded=1.0)
+    shares = []
+    for step in range(4):
+        for whole, cut in zip(*(step_examples(tokenizer, c, curriculum, step) for c in (plain, padded)), strict=True):
+            changed = [i for i, (a, b) in enumerate(zip(whole.ids, cut.ids, strict=True)) if a != b]
+            assert all(cut.ids[i] == tokenizer.pad_token_id for i in changed)
+            before = tokenizer.decode(whole.ids[: min(changed, default=whole.n_prompt)])
+            assert "<|im_start|>user\n" in before and max(changed, default=0) < whole.n_prompt - 3, "the template stays"
+            shares.append(len(changed) / whole.n_prompt)
+    assert min(shares) < 0.1 and max(shares) > 0.25, "few here, many there"
+    with pytest.raises(ValueError, match="padded is a share of the problems, between 0 and 1, got 1.5"):
+        TrainingConfig("t", **SMALL, padded=1.5)
+
+
 def test_held_out_examples_are_never_trained_on(tokenizer):
     config = TrainingConfig("t", **SMALL)
     held_out = {tuple(item.ids) for item in held_out_examples(tokenizer, config)}

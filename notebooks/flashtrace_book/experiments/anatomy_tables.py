@@ -109,6 +109,27 @@ def question_table(frame: pd.DataFrame) -> pd.DataFrame:
     return _means(part, ["group", "question", "cut", "ranking"])
 
 
+def padded_table(own: pd.DataFrame, padded: pd.DataFrame) -> pd.DataFrame:
+    """RISE of the main rankings by a model and by the same one after training on masked prompts.
+
+    Parameters
+    ----------
+    own, padded : pandas.DataFrame
+        From `without_draws`, of the same samples.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``group, question, ranking``, ``mean, low, high, n`` of each ``model``: ``as it is`` and ``used to masks``.
+    """
+    both = [frame.assign(model=name) for name, frame in (("as it is", own), ("used to masks", padded))]
+    part = pd.concat(both, ignore_index=True)
+    part = part[(part["mask"] == "pad") & (part["scored"] == SCORED[0]) & (part["cut"] == 1)]
+    part = part[part["ranking"].isin(MAIN)]
+    part = part.assign(question=part["keeps_question"].map({False: "masked", True: "kept"}))
+    return _means(part, ["group", "question", "model", "ranking"])
+
+
 def distinguished(values: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
     """How many pairs of methods each metric distinguishes: those whose paired 95 % interval leaves out zero.
 

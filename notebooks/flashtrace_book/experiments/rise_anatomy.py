@@ -111,9 +111,14 @@ def _by_sentence(sample: Sample, scores: Scores) -> Scores:
     return spread
 
 
-def plan(names: Sequence[str]) -> list[Curve]:
-    """Every ranking with the padding token; four of them under each mask, and with the question kept."""
+def plan(names: Sequence[str], brief: bool = False) -> list[Curve]:
+    """Every ranking with the padding token; four of them under each mask, and with the question kept.
+
+    A ``brief`` plan has these four with the padding token alone, the question masked and kept.
+    """
     main = [name for name in names if name in ("flashtrace", EVIDENCE, "random 0", "random_sentences 0")]
+    if brief:
+        return [Curve(name, keeps_question=kept) for kept in (False, True) for name in main]
     return [
         *(Curve(name) for name in names),
         *(Curve(name, mask) for mask in MASKS if mask != "pad" for name in main),
@@ -206,13 +211,15 @@ def plan_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sampl
     return [*first_of_cells(all_samples(cells), settings.samples), *problems]
 
 
-def measured(profile: Profile, model: torch.nn.Module, tokenizer: Any, sample: Sample) -> dict[str, Any]:
+def measured(
+    profile: Profile, model: torch.nn.Module, tokenizer: Any, sample: Sample, brief: bool = False
+) -> dict[str, Any]:
     """The sample's record: name, mask and question of each curve, and the three sums of each [curves, steps + 1]."""
     settings = profile.rise_anatomy
     dtype = without_emulation("bfloat16", model)
     network = Scorer(model, dtype=dtype).network
     scores = rankings(model, sample, settings.draws)
-    curves = plan(list(scores))
+    curves = plan(list(scores), brief)
     record: dict[str, Any] = {"sample": sample.id, "dtype": dtype, **{name: [] for name in (*Curve._fields, *SCORED)}}
     for curve in tqdm(curves, desc=sample.id, leave=False):
         order = masked_order(sample, scores[curve.ranking], curve.keeps_question)
@@ -222,11 +229,11 @@ def measured(profile: Profile, model: torch.nn.Module, tokenizer: Any, sample: S
     return record
 
 
-def record_key(profile: Profile, model: torch.nn.Module, sample: Sample) -> str:
+def record_key(profile: Profile, model: torch.nn.Module, sample: Sample, brief: bool = False) -> str:
     """Key of a sample's record."""
     settings = profile.rise_anatomy
-    return fingerprint({"model": model_fingerprint(model), "sample": sample_fingerprint(sample), "plan": 1,
-                        "draws": settings.draws, "steps": settings.steps})  # fmt: skip
+    return fingerprint({"model": model_fingerprint(model), "sample": sample_fingerprint(sample),
+                        "plan": "brief" if brief else 1, "draws": settings.draws, "steps": settings.steps})  # fmt: skip
 
 
 def stored_record(profile: Profile, model: torch.nn.Module, store: Store, sample: Sample) -> dict[str, Any] | None:
@@ -248,8 +255,12 @@ def compare(
     return f"log p of {curve.ranking} under {curve.mask}", old.round(2).tolist(), new.round(2).tolist(), agrees
 
 
-def measure(run: Run, model: torch.nn.Module, tokenizer: Any, samples: Sequence[Sample]) -> pd.DataFrame:
+def measure(
+    run: Run, model: torch.nn.Module, tokenizer: Any, samples: Sequence[Sample], brief: bool = False
+) -> pd.DataFrame:
     """RISE of every curve, scored on each of `SCORED`, to the end and to half; measured once and stored.
+
+    With ``brief``, of the curves of a brief `plan` alone.
 
     Returns
     -------
@@ -259,8 +270,8 @@ def measure(run: Run, model: torch.nn.Module, tokenizer: Any, samples: Sequence[
     """
     store, rows = Store(run.store("rise_anatomy")), []
     for sample in tqdm(samples, desc="curves"):
-        key = record_key(run.profile, model, sample)
-        record = store.cached(key, partial(measured, run.profile, model, tokenizer, sample))
+        key = record_key(run.profile, model, sample, brief)
+        record = store.cached(key, partial(measured, run.profile, model, tokenizer, sample, brief))
         group = "RULER" if sample.metadata.get("task") == "ruler" else "word problems"
         for i, name in enumerate(record["ranking"]):
             curve = {"ranking": name, "mask": record["mask"][i], "keeps_question": bool(record["keeps_question"][i])}

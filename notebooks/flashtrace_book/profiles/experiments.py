@@ -218,6 +218,8 @@ class AnatomyProfile(Settings, section="rise_anatomy"):
         Random rankings of tokens, and of sentences.
     steps : int
         Steps of the deletion curve.
+    padded_model : str
+        As ``load_model`` takes it: the profile's model after a training on masked prompts.
     """
 
     cells: tuple[str, ...] = ("mq_q2", "mq_q4", "mv_v2", "h2_c3", "h4_c1", "h6_c1")
@@ -225,6 +227,7 @@ class AnatomyProfile(Settings, section="rise_anatomy"):
     word_problems: int = 20
     draws: int = 3
     steps: int = 20
+    padded_model: str = "data/adapter_padded"
 
 
 @dataclass(frozen=True)

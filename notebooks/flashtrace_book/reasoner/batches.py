@@ -5,6 +5,7 @@ The problems of a step depend on the seed and the step alone, so a run that is c
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 
 from flashtrace_lib.tasks.example import Example
-from flashtrace_lib.text.offsets import tokenise
+from flashtrace_lib.text.offsets import tokenise, tokens_in
 
 from .config import TrainingConfig
 from .curriculum import Curriculum, problems
@@ -69,9 +70,19 @@ class Batch:
     examples: list[TrainingExample]
 
 
-def training_example(tokenizer: Any, problem: Example, mode: str) -> TrainingExample:
-    """Prompt and reference response of a problem, tokenised apart as they are in generation."""
-    prompt, _ = tokenise(tokenizer, prompt_text(tokenizer, problem, mode).text)
+def training_example(
+    tokenizer: Any, problem: Example, mode: str, masking: random.Random | None = None
+) -> TrainingExample:
+    """Prompt and reference response of a problem, tokenised apart as they are in generation.
+
+    With ``masking``, a random share of the user's tokens, from none to all, is replaced by the padding token.
+    """
+    rendered = prompt_text(tokenizer, problem, mode)
+    prompt, spans = tokenise(tokenizer, rendered.text)
+    if masking is not None:
+        share = masking.random()
+        for i in range(*tokens_in(spans, rendered.span)):
+            prompt[i] = tokenizer.pad_token_id if masking.random() < share else prompt[i]
     response, _ = tokenise(tokenizer, true_response(problem, mode))
     return TrainingExample(problem.cell, mode, [*prompt, *response, tokenizer.eos_token_id], len(prompt))
 
@@ -83,7 +94,9 @@ def step_examples(tokenizer: Any, config: TrainingConfig, curriculum: Curriculum
     while tokens < config.tokens_per_step:
         key = f"{config.seed}|{step}|{len(examples)}"
         problem, mode = curriculum.draw(tokenizer, key, step / config.steps)
-        examples.append(training_example(tokenizer, problem, mode))
+        masking = random.Random(f"{key}|masking")
+        masking = masking if masking.random() < config.padded else None
+        examples.append(training_example(tokenizer, problem, mode, masking))
         tokens += len(examples[-1].ids)
     return examples
 

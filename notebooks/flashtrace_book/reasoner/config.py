@@ -49,6 +49,9 @@ class TrainingConfig(Settings):
         Matrix products in bfloat16 (autocast), but for a CPU that would emulate it; weights and optimiser stay float32.
     weights, max_length, ramp, direct, skew
         See `curriculum.Curriculum`.
+    padded : float
+        Share of the problems whose prompt has padding tokens in the place of some of the user's, so that a model reads
+        masks as deletion curves set them.
     eval_every : int
         Steps between evaluations on held-out problems, 0 for none.
     eval_tasks, eval_problems, eval_length
@@ -82,6 +85,7 @@ class TrainingConfig(Settings):
     ramp: float = 0.5
     direct: float = 0.1
     skew: float = field(default=2.0, metadata={"above": 0})
+    padded: float = 0.0
     eval_every: int = field(default=0, metadata={"least": 0})
     eval_tasks: tuple[str, ...] = field(
         default=("h4_c1", "h2_c3", "mq_q4", "mv_v4", "gsm8k", "morehopqa"), metadata={"may_be_empty": True}
@@ -99,6 +103,8 @@ class TrainingConfig(Settings):
             raise ValueError(f"warmup {self.warmup} must be shorter than the {self.steps} steps")
         if self.stop is not None and not 0 < self.stop <= self.steps:
             raise ValueError(f"stop must lie between 1 and the {self.steps} steps, got {self.stop}")
+        if not 0 <= self.padded <= 1:
+            raise ValueError(f"padded is a share of the problems, between 0 and 1, got {self.padded}")
         unknown = [task for task in self.eval_tasks if task not in TASKS]
         if unknown:
             raise ValueError(f"unknown eval_tasks {', '.join(unknown)}: known are {', '.join(TASKS)}")
