@@ -155,6 +155,7 @@ def _save_adapter(trainer: Trainer) -> Path:
             "response tokens": int(trained["tokens"].sum()),
             "steps": f"{trainer.step}" + (f", the beginning of {config.steps}" if trainer.step < config.steps else ""),
             **({"went on from": config.start} if config.start else {}),
+            **({"problems with padding in the prompt": f"{config.padded:g}"} if config.padded else {}),
             "rank, alpha": f"{config.rank}, {config.alpha:g}",
             "learning rate": f"{config.learning_rate:g}, cosine, {config.warmup} steps of warm-up",
             "seed": config.seed,
