@@ -2,6 +2,7 @@
 
 import json
 
+import pandas as pd
 import pytest
 
 from flashtrace_book.claims.judge import OWN
@@ -40,3 +41,14 @@ def test_a_readme_without_its_marks_is_refused(tmp_path):
                  f"{BEGIN}{END}" * 2):  # fmt: skip
         with pytest.raises(ValueError, match="needs one"):
             placed(text, "section")
+
+
+def test_the_readme_s_numbers_of_the_better_setting_are_those_of_its_table():
+    text = " ".join((ROOT / "README.md").read_text().partition("## A better FlashTrace")[2].split())
+    table = pd.read_csv(ROOT / "figures" / "evidence" / "better_parts.csv")
+    rows = table[table["label"].str.startswith("second candidate")].set_index(["metric", "minus"])
+    for metric in ("r_precision_haystack", "recovery"):
+        for minus in ("the paper's setting", "IFR"):
+            row = rows.loc[(metric, minus)]
+            assert f"{row['difference']:.2f} [{row['low']:.2f}, {row['high']:.2f}]" in text, (metric, minus)
+    assert set(rows["n"]) == {20} and "twenty right answers" in text
