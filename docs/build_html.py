@@ -35,6 +35,17 @@ def stage(target: Path) -> None:
         if page.suffix == ".ipynb":
             notebook = add_sources(json.loads(page.read_text(encoding="utf-8")), ROOT / "figures" / PROFILE, manifest)
             copy.write_text(json.dumps(notebook), encoding="utf-8")
+    index = target / "index.md"
+    index.write_text(index.read_text(encoding="utf-8").replace("notebooks/*", chapters()), encoding="utf-8")
+
+
+def chapters() -> str:
+    """Entries of the table of contents: the number of each chapter, its title and its file."""
+    entries = []
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        title = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"]).splitlines()[0].lstrip("# ")
+        entries.append(f"{path.stem.partition('_')[0]} {title} <notebooks/{path.stem}>")
+    return "\n".join(entries)
 
 
 def build(target: Path) -> int:

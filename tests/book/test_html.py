@@ -37,7 +37,8 @@ def test_every_notebook_is_a_page_of_the_table_of_contents(book):
     index = (book / "index.html").read_text(encoding="utf-8")
     for name in NOTEBOOKS:
         assert (book / "notebooks" / f"{name}.html").is_file()
-        assert f'class="reference internal" href="notebooks/{name}.html"' in index
+        number = name.partition("_")[0]
+        assert f'class="reference internal" href="notebooks/{name}.html">{number} ' in index
 
 
 def test_the_reference_has_the_public_api(book):
