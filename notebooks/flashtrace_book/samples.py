@@ -197,3 +197,10 @@ def in_groups(frame: pd.DataFrame) -> pd.DataFrame:
     groups = frame["cell"].map(cell_group)
     has_cells = frame.groupby(groups)["cell"].nunique() > 1
     return pd.concat([frame.assign(cell=groups)[groups.map(has_cells)], frame.assign(cell=ALL)], ignore_index=True)
+
+
+def pooled_cells(cells: Iterable[str]) -> dict[str, list[str]]:
+    """What `in_groups` pools: each group of more than one cell, and all cells, with the cells of each."""
+    cells = list(cells)
+    groups = {group: [cell for cell in cells if cell_group(cell) == group] for group in map(cell_group, cells)}
+    return {group: members for group, members in groups.items() if len(members) > 1} | {ALL: cells}

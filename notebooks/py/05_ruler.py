@@ -55,6 +55,7 @@ from flashtrace_book.samples import (
     count_table,
     in_groups,
     mark_cells,
+    pooled_cells,
     ruler_collections,
     ruler_setting,
 )
@@ -175,7 +176,21 @@ print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["s
 # take a pass for every unit. ReAGent takes two passes for every step: it replaces a random 30 % of the units by other
 # tokens, drawn from the causal model, where its authors ask a masked language model. Every table and figure that holds
 # it says how many steps the profile gives it. Everything else takes one or two passes. `06_math` has their formulas.
+
+# %% [markdown]
+# ## Every metric, all cells together
 #
+# The darker, the better within a row. Where rows disagree about the order of the methods, a verdict depends on the
+# metric. RISE scores $\mathbf T \cup \mathbf O$: *IFR on T ∪ O* has that target, the paper's FlashTrace and IFR begin at
+# $\mathbf O$ alone. AT2 was fitted on sentence ablations of this very model, which is also what LDS measures.
+
+# %%
+overview = summarise(frame[frame["metric"] != "recovery_cap"].assign(cell=ALL))
+run.table(overview, "ruler_metrics", "Every metric on RULER, all cells together")
+fig = method_plots.overview_heatmap(overview, title="Every metric on RULER, all cells together")
+run.figure(fig, "ruler_metrics", "Every metric on RULER, all cells together", n=frame["sample"].nunique())
+
+# %% [markdown]
 # ## Table 1
 #
 # Mean, 95 % interval (Student's t), and in round brackets the number that the paper prints for Qwen3-8B at 1024 tokens.
@@ -193,6 +208,26 @@ wide = tables.wide_table(mark_cells(table, cells))
 run.table(table, "table1_ruler", f"Attribution quality on RULER (paper: Table 1). ‡ teacher-forced. {setting}", wide=wide)
 tables.styled(wide, "table1")
 
+# %% [markdown]
+# The pooled columns as a picture, one for each metric: mean and interval, and as a hollow diamond the mean of the numbers
+# that the paper prints for these cells.
+
+# %%
+groups = pooled_cells(cells)
+fig = method_plots.pooled_dots(table, "recovery", groups, title="Recovery of the evidence in the top 10 % of the input")
+run.figure(fig, "table1_recovery_pooled", "Recovery rate on RULER, pooled, beside the paper's", n=frame["sample"].nunique())
+
+# %%
+fig = method_plots.pooled_dots(table, "rise", groups, title="RISE: area under the deletion curve")
+run.figure(fig, "table1_rise_pooled", "RISE on RULER, pooled, beside the paper's", n=frame["sample"].nunique())
+
+# %%
+fig = method_plots.pooled_dots(table, "mas", groups, title="MAS: RISE plus misalignment of the magnitudes")
+run.figure(fig, "table1_mas_pooled", "MAS on RULER, pooled, beside the paper's", n=frame["sample"].nunique())
+
+# %% [markdown]
+# Cell by cell. In profile laptop a cell has two samples, which show no more than an example.
+
 # %%
 shown = mark_cells(table[table["cell"].isin(list(cells))], cells)
 fig = method_plots.metric_heatmap(shown, "recovery", title="Recovery of the evidence in the top 10 % of the input")
@@ -205,19 +240,6 @@ run.figure(fig, "table1_rise", "RISE by RULER cell", n=frame["sample"].nunique()
 # %%
 fig = method_plots.metric_heatmap(shown, "mas", title="MAS: RISE plus misalignment of the magnitudes")
 run.figure(fig, "table1_mas", "MAS by RULER cell", n=frame["sample"].nunique())
-
-# %% [markdown]
-# ## Every metric, all cells together
-#
-# The darker, the better within a row. Where rows disagree about the order of the methods, a verdict depends on the
-# metric. RISE scores $\mathbf T \cup \mathbf O$: *IFR on T ∪ O* has that target, the paper's FlashTrace and IFR begin at
-# $\mathbf O$ alone. AT2 was fitted on sentence ablations of this very model, which is also what LDS measures.
-
-# %%
-overview = summarise(frame[frame["metric"] != "recovery_cap"].assign(cell=ALL))
-run.table(overview, "ruler_metrics", "Every metric on RULER, all cells together")
-fig = method_plots.overview_heatmap(overview, title="Every metric on RULER, all cells together")
-run.figure(fig, "ruler_metrics", "Every metric on RULER, all cells together", n=frame["sample"].nunique())
 
 # %% [markdown]
 # ## Better than chance?

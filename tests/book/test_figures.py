@@ -296,3 +296,15 @@ def test_the_overview_colours_each_metric_from_its_worst_to_its_best():
     shades = axes.collections[0].get_array().reshape(2, 2)  # [metric, method]
     assert shades.tolist() == [[1.0, 0.0], [1.0, 0.0]]  # a lower RISE and a larger drop are better
     assert [text.get_text() for text in axes.texts[:4]] == ["0.40", "0.60", "104", "87"]
+
+
+def test_pooled_dots_have_the_paper_s_mean_where_it_prints_every_cell():
+    rows = [("ifr", "a", 0.1, 0.3), ("ifr", "b", 0.2, 0.5), ("gim", "a", 0.3, None), ("gim", "b", 0.4, None)]
+    rows += [("ifr", "both", 0.15, None), ("gim", "both", 0.35, None)]
+    frame = pd.DataFrame(rows, columns=["method", "cell", "mean", "paper"]).astype({"paper": float})
+    frame = frame.assign(metric="recovery", low=frame["mean"] - 0.05, high=frame["mean"] + 0.05, n=6)
+    axes = method_plots.pooled_dots(frame, "recovery", {"both": ["a", "b"]}, title="t").axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["IFR", "GIM"]
+    assert [line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) == 1][::3] == [0.15, 0.35]
+    drawn = axes.collections[-1].get_offsets()
+    assert drawn[0].tolist() == [0.4, 0.0] and np.ma.is_masked(drawn[1])

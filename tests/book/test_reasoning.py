@@ -11,7 +11,7 @@ from flashtrace_book.experiments import reasoning_tasks
 from flashtrace_book.figures import method_plots
 from flashtrace_book.profiles import HotpotProfile
 from flashtrace_book.run import start
-from flashtrace_book.samples import cell_group, in_groups
+from flashtrace_book.samples import cell_group, in_groups, pooled_cells
 from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.methods import Random, Rollout
@@ -174,6 +174,7 @@ def test_cells_are_grouped_and_groups_of_one_left_out():
     assert grouped[grouped["cell"] == "needles"]["value"].tolist() == [1.0, 2.0]
     assert grouped[grouped["cell"] == "all cells"]["value"].tolist() == [1.0, 2.0, 3.0, 4.0]
     assert set(grouped["cell"]) == {"needles", "all cells"}
+    assert pooled_cells(frame["cell"]) == {"needles": ["mq_q2", "mv_v2"], "all cells": frame["cell"].tolist()}
 
 
 def test_mass_on_the_last_sentence_by_hand(tmp_path):

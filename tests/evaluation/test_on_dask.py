@@ -20,7 +20,7 @@ from flashtrace_lib.evaluation import evaluate, on_dask
 from flashtrace_lib.evaluation.ablations import masks_beside
 from flashtrace_lib.fingerprints import model_fingerprint
 from flashtrace_lib.load import recipe_of
-from flashtrace_lib.metrics import Scorer, deletion
+from flashtrace_lib.metrics import Scorer, arithmetic
 from flashtrace_lib.store import Store
 from tests.metrics.test_ablation import haystack_sample
 from tests.oracles.tiny import tiny_model, tiny_sample
@@ -110,7 +110,7 @@ def test_two_workers_give_the_serial_frame_and_write_the_store(client, model, tm
 
 
 def test_caller_decides_the_arithmetic_for_all(client, model, monkeypatch, tmp_path):
-    monkeypatch.setattr(deletion, "_native_bfloat16", lambda: True)  # here; the workers have their own idea
+    monkeypatch.setattr(arithmetic, "_native_bfloat16", lambda: True)  # here; the workers have their own idea
     samples = some_samples(4)
     scorer = Scorer(model, precision="auto", tolerance=10.0)
     stores = Store(tmp_path / "serial"), Store(tmp_path / "parallel")

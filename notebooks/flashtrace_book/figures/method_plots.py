@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -12,7 +14,7 @@ from matplotlib.figure import Figure
 from flashtrace_lib.metrics import HIGHER_IS_BETTER
 from flashtrace_lib.viewer.colours import INK, SEQUENTIAL, SEQUENTIAL_RANGE, WIDTH
 
-from .axes import INTERVAL, n_range, new_axes, note
+from .axes import INTERVAL, legend_below, n_range, name_rows, new_axes, new_panels, note
 from .checks import rows_of
 from .marks import side_by_side, whiskers
 from .style import better_side, method_order, method_style, metric_name, styled
@@ -69,6 +71,62 @@ def metric_heatmap(frame: pd.DataFrame, metric: str, *, title: str = "") -> Figu
     axes.set_title(title or metric_name(metric), pad=16)
     shown = f"n = {n_range(part['n'])} samples a cell; mean; {better_side(metric)}"
     note(axes, f"{shown}; bold: intervals apart from the second")
+    return figure
+
+
+@styled
+def pooled_dots(table: pd.DataFrame, metric: str, groups: Mapping[str, Sequence[str]], *, title: str = "") -> Figure:
+    """Pooled means of one metric with their intervals, a panel for each group of cells, beside the paper's means.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``method, cell, metric, mean, low, high, n, paper`` (`tables.comparison_table`), of cells and of groups.
+    metric : str
+        A value of the column ``metric``.
+    groups : mapping of str to sequence of str
+        Values of the column ``cell`` that are pooled, and the cells they pool.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Methods in rows. A hollow diamond is the mean of the numbers that the paper prints for these cells, without an
+        interval, where it prints one for each.
+
+    Raises
+    ------
+    ValueError
+        If a column or the metric is missing.
+    """
+    part = rows_of(table, metric)
+    methods = method_order(list(part["method"]))
+    figure, panels = new_panels(
+        title or metric_name(metric), 1, len(groups), height=0.24 * len(methods) + 1.3, sharey=True
+    )
+    for axes, (group, cells) in zip(panels[0], groups.items(), strict=True):
+        pooled = part[part["cell"] == group].set_index("method")
+        printed = (
+            part[part["cell"].isin(cells)]
+            .pivot(index="method", columns="cell", values="paper")
+            .mean(axis=1, skipna=False)
+        )
+        for place, method in enumerate(methods):
+            if method not in pooled.index:  # measured on the cells of another group alone
+                continue
+            row, style = pooled.loc[method], method_style(method)
+            spread = whiskers(row["mean"], row["low"], row["high"])
+            axes.errorbar(
+                row["mean"], place, xerr=spread, ls="", ms=5, capsize=2, color=style.colour, marker=style.marker
+            )
+        marks = {"marker": "D", "s": 26, "facecolors": "none", "edgecolors": INK, "zorder": 3}
+        axes.scatter(printed.reindex(methods), range(len(methods)), **marks, label="the paper (Qwen3-8B)")
+        name_rows(axes, [method_style(method).label for method in methods])
+        axes.grid(axis="y", visible=False)
+        axes.set_title(group)
+        axes.set_xlabel(metric_name(metric))
+        note(axes, f"n = {n_range(pooled['n'])}, 95 % interval; {better_side(metric)}")
+        axes.locator_params(axis="x", nbins=4)
+    legend_below(panels[0][len(groups) // 2], 1, gap=0.19)
     return figure
 
 
