@@ -34,7 +34,9 @@ def index_page(rows: Sequence[Row], method: str) -> str:
     if failed:
         about += f"; {failed} failed, and {'says' if failed == 1 else 'say'} why below"
     template = Template((files(__package__) / "batch_index.html").read_text(encoding="utf-8"))
-    return template.substitute(title="What the responses rest on", about=escape(about), rows="\n".join(map(_row, rows)))
+    return template.substitute(
+        title="What the responses are attributed to", about=escape(about), rows="\n".join(map(_row, rows))
+    )
 
 
 def _row(row: Row) -> str:

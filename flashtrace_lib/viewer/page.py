@@ -112,13 +112,13 @@ def trace_page(sample: Sample, parts: Sequence[Part], targets: Sequence[PageTarg
     )
 
 
-def fill_page(template: str, style: str, script: str, data: dict[str, Any], **texts: str) -> str:
+def fill_page(body: str, style: str, script: str, data: dict[str, Any], **texts: str) -> str:
     """A page that holds all it needs: its policy allows one script, by hash, and no request.
 
     Parameters
     ----------
-    template : str
-        HTML with ``$style``, ``$script``, ``$script_hash``, ``$data`` and the names of ``texts``.
+    body : str
+        HTML from ``<body>`` on, with ``$script``, ``$data`` and the names of ``texts``; ``title`` is always one.
     style, script : str
         CSS and JavaScript, as they stand in the page.
     data : dict
@@ -126,7 +126,7 @@ def fill_page(template: str, style: str, script: str, data: dict[str, Any], **te
     **texts : str
         Plain text; whatever it holds is shown, never run.
     """
-    return Template(template).substitute(
+    return Template(_read("page_head.html") + body).substitute(
         {name: escape(visible(text)) for name, text in texts.items()},
         style=style,
         data=_as_script_data(data),

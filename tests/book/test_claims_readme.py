@@ -52,3 +52,7 @@ def test_the_readme_s_numbers_of_the_better_setting_are_those_of_its_table():
             row = rows.loc[(metric, minus)]
             assert f"{row['difference']:.2f} [{row['low']:.2f}, {row['high']:.2f}]" in text, (metric, minus)
     assert set(rows["n"]) == {20} and "twenty right answers" in text
+    means = pd.read_csv(ROOT / "figures" / "evidence" / "better_means.csv")
+    means = means[means["half"] == "pooled"].pivot(index="method", columns="metric", values="mean")
+    assert "IFR with all of T and O as its target finds as much there" in text
+    assert abs(means.loc["ifr_all", "recovery"] - means.loc["second_candidate", "recovery"]) < 0.01

@@ -10,6 +10,7 @@ import torch
 from flashtrace_book.experiments import anatomy_tables as tables
 from flashtrace_book.experiments import rise_anatomy as anatomy
 from flashtrace_book.figures import anatomy_plots
+from flashtrace_book.profiles import load_profile
 from flashtrace_lib.metrics import deletion_curve, rise
 from tests.oracles.tiny import tiny_model, tiny_sample
 
@@ -141,3 +142,27 @@ def test_pairs_are_distinguished_where_their_interval_leaves_out_zero():
     assert 2 <= found.loc["auroc", "apart"] <= 3 and found.loc["rise", "apart"] == 0
     assert found.loc["mas", "pairs"] == 0 and np.isnan(found.loc["mas", "share"])
     assert anatomy_plots.distinguished(found.reset_index(), title="Apart").axes
+
+
+def test_a_model_of_another_vocabulary_is_refused(model, monkeypatch):
+    other = SimpleNamespace(config=SimpleNamespace(vocab_size=7))
+    monkeypatch.setattr(anatomy, "load_model", lambda name, **options: (other, None))
+    run = SimpleNamespace(profile=load_profile("smoke"))
+    with pytest.raises(ValueError, match="padded_model 'data/adapter_padded' has a vocabulary of 7 tokens"):
+        anatomy.load_padded(run, model)
+    other.config.vocab_size = model.config.vocab_size
+    assert anatomy.load_padded(run, model) is other
+
+
+def test_a_brief_plan_has_the_main_rankings_masked_and_kept(model, sample):
+    found = anatomy.plan(list(anatomy.rankings(model, sample, 2)), brief=True)
+    assert {curve.mask for curve in found} == {"pad"} and len(found) == len(set(found)) == 8
+    assert {curve.ranking for curve in found if curve.keeps_question} == {curve.ranking for curve in found}
+
+
+def test_both_models_are_compared_on_the_same_curves():
+    own = tables.without_draws(made())
+    table = tables.padded_table(own, own.assign(rise=own["rise"] - 0.1)).set_index(["model", "ranking"])
+    for name in ("flashtrace", "random"):
+        change = table.loc[("used to masks", name), "mean"] - table.loc[("as it is", name), "mean"]
+        assert change == pytest.approx(-0.1) and table.loc[("as it is", name), "question"] == "masked"

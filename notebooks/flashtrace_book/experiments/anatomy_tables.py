@@ -104,9 +104,13 @@ def question_table(frame: pd.DataFrame) -> pd.DataFrame:
     pandas.DataFrame
         ``group, question, cut, ranking, mean, low, high, n``; ``question`` is ``masked`` or ``kept``.
     """
+    return _means(_main_with_padding(frame), ["group", "question", "cut", "ranking"])
+
+
+def _main_with_padding(frame: pd.DataFrame) -> pd.DataFrame:
+    """Curves of the main rankings with the padding token, T ∪ O scored, and their ``question``: masked or kept."""
     part = frame[(frame["mask"] == "pad") & (frame["scored"] == SCORED[0]) & frame["ranking"].isin(MAIN)]
-    part = part.assign(question=part["keeps_question"].map({False: "masked", True: "kept"}))
-    return _means(part, ["group", "question", "cut", "ranking"])
+    return part.assign(question=part["keeps_question"].map({False: "masked", True: "kept"}))
 
 
 def padded_table(own: pd.DataFrame, padded: pd.DataFrame) -> pd.DataFrame:
@@ -123,11 +127,8 @@ def padded_table(own: pd.DataFrame, padded: pd.DataFrame) -> pd.DataFrame:
         ``group, question, ranking``, ``mean, low, high, n`` of each ``model``: ``as it is`` and ``used to masks``.
     """
     both = [frame.assign(model=name) for name, frame in (("as it is", own), ("used to masks", padded))]
-    part = pd.concat(both, ignore_index=True)
-    part = part[(part["mask"] == "pad") & (part["scored"] == SCORED[0]) & (part["cut"] == 1)]
-    part = part[part["ranking"].isin(MAIN)]
-    part = part.assign(question=part["keeps_question"].map({False: "masked", True: "kept"}))
-    return _means(part, ["group", "question", "model", "ranking"])
+    part = _main_with_padding(pd.concat(both, ignore_index=True))
+    return _means(part[part["cut"] == 1], ["group", "question", "model", "ranking"])
 
 
 def distinguished(values: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:

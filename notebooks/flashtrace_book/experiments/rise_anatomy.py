@@ -16,7 +16,9 @@ import torch
 from tqdm import tqdm
 
 from flashtrace_lib.attribution import Method, sentence_scores, sentences_of_input
+from flashtrace_lib.files import root
 from flashtrace_lib.fingerprints import fingerprint, model_fingerprint, sample_fingerprint
+from flashtrace_lib.load import load_model
 from flashtrace_lib.methods import IFR, FlashTrace, Random, RandomSentences
 from flashtrace_lib.metrics import Scorer, masked_counts, normalise_response, ranking, rise, smooth
 from flashtrace_lib.metrics.arithmetic import without_emulation
@@ -209,6 +211,20 @@ def plan_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sampl
     cells = {k: v for k, v in ruler_collections(run, model, tokenizer).items() if k in settings.cells}
     problems = task_samples(run, model, tokenizer, "gsm8k")[: settings.word_problems]
     return [*first_of_cells(all_samples(cells), settings.samples), *problems]
+
+
+def load_padded(run: Run, model: torch.nn.Module) -> torch.nn.Module:
+    """The model that the profile trained on masked prompts; ValueError where it does not read the samples' tokens."""
+    name = run.profile.rise_anatomy.padded_model
+    folder = root() / name
+    padded, _ = load_model(str(folder) if folder.is_dir() else name, dtype=run.profile.dtype)
+    sizes = model.config.vocab_size, padded.config.vocab_size
+    if sizes[0] != sizes[1]:
+        raise ValueError(
+            f"rise_anatomy.padded_model {name!r} has a vocabulary of {sizes[1]} tokens, the profile's model "
+            f"{run.profile.model!r} one of {sizes[0]}: name a model that was trained on from the profile's"
+        )
+    return padded
 
 
 def measured(
