@@ -75,7 +75,7 @@ def load_model(
     if name == "embedded" and not adapter_folder().is_dir():
         raise ValueError(
             f"cannot load model 'embedded': there is no adapter in {adapter_folder()}. Train one with "
-            "`python -m flashtrace_book.reasoner.train laptop` and copy it there, or use 'embedded-base' "
+            "`python -m flashtrace_book.reasoner.train long` and `long_second`, or use 'embedded-base' "
             "(--model embedded-base), which needs none"
         )
     adapter = adapter_folder() if name == "embedded" else _adapter_in(name)

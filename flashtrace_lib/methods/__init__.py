@@ -10,6 +10,7 @@ from ..attribution import Attribution, Hop, Method
 # needs (captum, a masked language model's tokenizer) is no cost of the others.
 _PLACES = {
     "flashtrace": "flashtrace.FlashTrace",
+    "flashtrace_best": "flashtrace_best.FlashTraceBest",
     "ifr": "ifr.IFR",
     "ifr_all": "ifr.IFRAll",
     "perturbation": "perturbation.Perturbation",

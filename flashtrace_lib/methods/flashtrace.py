@@ -35,6 +35,9 @@ _CHOICES = {
 }
 
 
+BEST = {"residual": "propagated", "smoothing": 5}  # docs/better_flashtrace.md
+
+
 @dataclass
 class FlashTrace(Method):
     """Attribute a multi-token output through its reasoning chain; K + 1 passes over one cached forward.
@@ -117,7 +120,7 @@ class FlashTrace(Method):
         **options
             Further options, such as ``hops``.
         """
-        return cls(**{"residual": "propagated", "smoothing": 5, **options})
+        return cls(**{**BEST, **options})
 
     def __post_init__(self) -> None:
         if type(self.hops) is not int or self.hops < 0:

@@ -117,7 +117,7 @@ def swap_effects(
         "version": _VERSION,
         "model": model_fingerprint(model),
         "sample": sample_fingerprint(sample),
-        "prompts": _prompts(tokenizer, sample, example, swaps),
+        "prompts": swapped_prompts(tokenizer, sample, example, swaps),
         "regenerate": max_new_tokens if regenerate else None,
     }
     record = store.cached(fingerprint(shaped_by), lambda: {"sample": sample.id, **measure()})
@@ -131,8 +131,8 @@ def _settings(tokenizer: Any, sample: Sample, example: Example) -> dict[str, Any
     return sample_settings(tokenizer, example, how, mode)
 
 
-def _prompts(tokenizer: Any, sample: Sample, example: Example, swaps: Sequence[Swap]) -> list[str]:
-    """Rendered prompts: the unchanged one, then one a swap."""
+def swapped_prompts(tokenizer: Any, sample: Sample, example: Example, swaps: Sequence[Swap]) -> list[str]:
+    """Rendered prompts of ``example``, as ``sample`` reads it: the unchanged one, then one a swap."""
     settings = _settings(tokenizer, sample, example)
     texts = [example.prompt, *(swap.apply(example.prompt) for swap in swaps)]
     return [render_prompt(tokenizer, text, **settings).text for text in texts]
@@ -144,7 +144,7 @@ def _drops(
     """Nats that each swap takes from log p(T ∪ O)."""
     start, stop = sample.response
     response = sample.input_ids[start:stop].cpu()  # [R]
-    texts = _prompts(tokenizer, sample, example, swaps)
+    texts = swapped_prompts(tokenizer, sample, example, swaps)
     rows = [torch.cat([torch.tensor(tokenise(tokenizer, text)[0]), response[:-1]]) for text in texts]
     if not torch.equal(rows[0], sample.input_ids[: stop - 1].cpu()):
         raise ValueError(
@@ -166,22 +166,26 @@ def _drops(
 
 def _sentences(tokenizer: Any, sample: Sample, example: Example, swaps: Sequence[Swap]) -> list[int]:
     """Index of the sentence of I that holds most tokens of each swap's passage; -1 where none holds any."""
-    # One place knows which tokens are a passage's: the one that marks evidence.
     ranges = sample.sentences_in(sample.segments.prompt)
-    response = sample.input_ids[slice(*sample.response)]
-    settings = _settings(tokenizer, sample, example)
     found = []
-    for swap in swaps:
-        marked = build_sample(tokenizer, example.prompt, response, evidence=[swap.span], **settings).gold  # [N]
+    for marked in tokens_of_swaps(tokenizer, sample, example, swaps):
         held = [int(marked[a:b].sum()) for a, b in ranges]
         found.append(held.index(max(held)) if any(held) else -1)
     return found
+
+
+def tokens_of_swaps(tokenizer: Any, sample: Sample, example: Example, swaps: Sequence[Swap]) -> list[torch.Tensor]:
+    """Tokens of the context that each swap replaces; BoolTensor [N] a swap."""
+    # One place knows which tokens are a passage's: the one that marks evidence.
+    response = sample.input_ids[slice(*sample.response)]
+    settings = _settings(tokenizer, sample, example)
+    return [build_sample(tokenizer, example.prompt, response, evidence=[swap.span], **settings).gold for swap in swaps]
 
 
 def _changed(
     model: torch.nn.Module, tokenizer: Any, sample: Sample, example: Example, swaps: Sequence[Swap], longest: int
 ) -> list[bool]:
     """Whether the answer to each swapped prompt differs from the one to the unchanged prompt, given in one batch."""
-    responses = generate(model, tokenizer, _prompts(tokenizer, sample, example, swaps), longest)
+    responses = generate(model, tokenizer, swapped_prompts(tokenizer, sample, example, swaps), longest)
     first, *others = [answer_text(tokenizer, ids).strip() for ids in responses]
     return [other != first for other in others]

@@ -35,6 +35,7 @@ from .experiments import (
     pilot,
     reasoning_tasks,
     rise_anatomy,
+    swap_mask,
 )
 from .experiments.code_targets import OnCode
 from .manifest import read_models
@@ -280,6 +281,7 @@ RECOMPUTE: dict[str, Audited] = {
     "open_questions_answers": Audited(partial(check_samples, experiment=causal_masking), (RULER,)),
     "ruler_swaps": Audited(partial(check_samples, experiment=counterfactual), (RULER,)),
     "rise_anatomy": Audited(partial(check_samples, experiment=rise_anatomy), (RULER, GSM8K)),
+    "rise_swaps": Audited(partial(check_samples, experiment=swap_mask), (RULER,)),
     # times
     "span_cost": Audited(check_seconds),
     "pilot_cost": Audited(check_seconds),

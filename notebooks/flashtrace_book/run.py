@@ -39,7 +39,7 @@ _ON_CURVE = re.compile(r"\b(RISE|MAS)\b")  # in a caption
 _READABLE = {  # names of models as a reader knows them
     "embedded": "SmolLM2-135M + adapter",
     "embedded-base": "SmolLM2-135M",
-    "data/adapter_long": "SmolLM2-135M + long adapter",
+    "data/adapter_short": "SmolLM2-135M + short adapter",
     "qwen": "Qwen2.5-Coder-0.5B",
 }
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*")

@@ -11,7 +11,7 @@
 #
 # > **Question.** To which words of a prompt is the model's answer attributed, directly and through its reasoning?
 # >
-# > **Answer.** A heatmap and a table say so for any text. In the example (profile laptop) the highest score, 0.029, is
+# > **Answer.** A heatmap and a table say so for any text. In the example (profile laptop) the highest score, 0.036, is
 # > on a word of the question, and 37% of the input's score lies on punctuation and white space. Summed by sentence, and
 # > under `FlashTrace.best()`, the sentence that holds the answer comes right behind the question. Read the cautions, too.
 # >
@@ -32,11 +32,11 @@ from flashtrace_book.run import start
 from flashtrace_lib import FlashTrace, Trace, files, load_model, trace
 
 run = start(profile)
-run.versions()
 
 # %%
-model, tokenizer = load_model(run.profile.model, dtype=run.profile.dtype, device_map=run.profile.device_map)
-run.record_model(model)
+model, tokenizer = load_model("embedded", dtype=run.profile.dtype, device_map=run.profile.device_map)
+run.record_model(model, "embedded")
+run.versions()
 
 # %% [markdown]
 # Write your own text here. The model answers. Its text between `<think>` and `</think>` is the reasoning $\mathbf T$; the
@@ -109,11 +109,10 @@ print(*t.cautions() or ["nothing stands out"], sep="\n")
 # the mistake is found:
 
 # %%
-codes = """The door code of the office is 5821. The door code of the cellar is 9034. The door code of the garage is 7716.
-Deliveries are left at the back gate before noon.
+hours = """The library opens at nine. The museum opens at ten. The pool opens at noon.
 
-What is the door code of the cellar?"""
-wrong = trace(model, tokenizer, codes, method=FlashTrace.best())
+When does the museum open?"""
+wrong = trace(model, tokenizer, hours, method=FlashTrace.best())
 print(wrong.response)
 wrong.top(3, by="sentence").round(3)
 

@@ -190,13 +190,15 @@ def test_the_command_writes_weights_that_the_method_takes_and_a_card(tmp_path, m
 
 def test_the_committed_card_is_that_of_the_committed_weights():
     files = committed()
-    assert [path.name for path in files] == ["embedded.json"]
+    assert [path.name for path in files] == ["adapter_short.json", "embedded.json"]
     assert files[0].with_name("README.md").read_text() == card(map(read_weights, files))
 
 
 @pytest.mark.slow
 def test_the_committed_weights_are_the_reasoners_and_not_its_base_models():
-    (weights,) = map(read_weights, committed())
-    assert [len(row) for row in weights["weights"]] == [9] * 30
-    assert is_of(weights, load_model("embedded", dtype="bfloat16")[0])
-    assert not is_of(weights, load_model("embedded-base")[0])
+    base = load_model("embedded-base")[0]
+    for weights in map(read_weights, committed()):
+        assert [len(row) for row in weights["weights"]] == [9] * 30
+        model = load_model(weights["model"], dtype="bfloat16")[0]
+        assert [is_of(other, model) for other in map(read_weights, committed())].count(True) == 1
+        assert is_of(weights, model) and not is_of(weights, base)

@@ -272,7 +272,7 @@ def test_bad_adapters_are_refused(trained, tmp_path):
 
 
 def test_every_configuration_loads():
-    assert set(training_names()) >= {"smoke", "laptop"}
+    assert set(training_names()) >= {"smoke", "short", "long"}
     for name in training_names():
         config = load_training_config(name)
         assert config.name == name and not set(config.eval_tasks) - set(TASKS)

@@ -54,6 +54,32 @@ def mask_table(frame: pd.DataFrame) -> pd.DataFrame:
     return _means(part[part["ranking"].isin(MAIN)], ["group", "mask", "ranking"])
 
 
+def swap_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """RISE by mask over the tokens that can be swapped, and its distance to random tokens'.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        From `swap_mask.measure`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``group, mask, ranking, mean, low, high, n`` and ``behind, behind_low, behind_high``: random tokens minus the
+        ranking, on the same samples.
+    """
+    part = frame.assign(ranking=frame["ranking"].str.replace(r" \d+$", "", regex=True))
+    part = part.groupby(["group", "mask", "ranking", "sample"], sort=False)["rise"].mean().reset_index()
+    rows = []
+    for (group, mask), own in part.groupby(["group", "mask"], sort=False):
+        wide = own.pivot(index="sample", columns="ranking", values="rise")
+        for ranking in (name for name in MAIN if name in wide):
+            behind = mean_row((wide["random"] - wide[ranking]).dropna(), "behind", "behind_")
+            del behind["n"]
+            rows.append({"group": group, "mask": mask, "ranking": ranking, **mean_row(wide[ranking]), **behind})
+    return pd.DataFrame(rows)
+
+
 def mask_agreement(table: pd.DataFrame) -> pd.DataFrame:
     """Rank correlation of the rankings' order under each mask with that under the padding token, by group."""
     rows = []

@@ -44,7 +44,7 @@ MASKS = {
 SCORED = ("T ∪ O", "T", "O")
 EVIDENCE = "evidence first"
 _WIDTHS = (3, 7)
-_TOLERANCE = 0.05  # of a curve's range, between arithmetics
+TOLERANCE = 0.05  # of a curve's range, between arithmetics
 Scores = torch.Tensor
 
 
@@ -142,7 +142,12 @@ def masked_order(sample: Sample, scores: Scores, keeps_question: bool = False) -
 
 
 def curve_sums(
-    network: torch.nn.Module, sample: Sample, order: torch.Tensor, mask: str, steps: int, tokenizer: Any = None
+    network: torch.nn.Module,
+    sample: Sample,
+    order: torch.Tensor,
+    mask: str | torch.Tensor,
+    steps: int,
+    tokenizer: Any = None,
 ) -> dict[str, list[float]]:
     """Log-probability (nats) of T, O and the whole response with the first k of ``steps`` groups masked.
 
@@ -151,8 +156,8 @@ def curve_sums(
     network : transformers.PreTrainedModel
     order : torch.LongTensor
         From `masked_order`.
-    mask : str
-        Of `MASKS`.
+    mask : str or torch.LongTensor
+        Of `MASKS`, or the tokens [N] of another context, each of which stands in at its place.
     tokenizer : optional
         Knows the neutral word and the end of a text.
 
@@ -166,7 +171,10 @@ def curve_sums(
     measure = log_prob_of(sample.input_ids[start:stop])
     masks = {n: _mask_of(sample, order[:n]) for n in dict.fromkeys(counts)}
     ids = sample.input_ids[: stop - 1].cpu()
-    if mask == "deleted":
+    if isinstance(mask, torch.Tensor):
+        rows = [torch.where(hit, mask, sample.input_ids.cpu())[: stop - 1] for hit in masks.values()]
+        picked = score_rows(network, rows, stop - start, measure)
+    elif mask == "deleted":
         rows = [ids[~hit[: stop - 1]] for hit in masks.values()]  # the fewer are masked, the longer: longest first
         picked = score_rows(network, rows, stop - start, measure)  # [rows, R]
     elif mask == "hidden":
@@ -267,7 +275,7 @@ def compare(
     order = masked_order(sample, scores, curve.keeps_question)
     new = np.array(curve_sums(network, sample, order, curve.mask, profile.rise_anatomy.steps, tokenizer)["T ∪ O"])
     old = np.asarray(stored["T ∪ O"][0], dtype=float)
-    agrees = old.shape == new.shape and bool(np.abs(old - new).max() <= _TOLERANCE * np.ptp(old))
+    agrees = old.shape == new.shape and bool(np.abs(old - new).max() <= TOLERANCE * np.ptp(old))
     return f"log p of {curve.ranking} under {curve.mask}", old.round(2).tolist(), new.round(2).tolist(), agrees
 
 

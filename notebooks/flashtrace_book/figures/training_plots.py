@@ -20,7 +20,8 @@ _MODE_COLOURS = {"thinking": BLUE, "direct": ORANGE}
 # Scores that make a reasoner worth explaining, in thinking mode: right answers for variable tracking, arithmetic and
 # multi-hop questions, recalled values for needles.
 _AIMS = {"h4_c1": 0.95, "h6_c1": 0.95, "h10_c1": 0.95, "h2_c3": 0.7, "mq_q2": 0.9, "mq_q4": 0.9, "mv_v2": 0.9,
-         "mv_v4": 0.9, "mq_q8": 0.7, "mv_v8": 0.7, "gsm8k": 0.7, "math500": 0.7, "morehopqa": 0.7}  # fmt: skip
+         "mv_v4": 0.9, "mq_q8": 0.7, "mv_v8": 0.7, "gsm8k": 0.7, "math500": 0.7, "morehopqa": 0.7,
+         "documents_qa": 0.7, "long_word_problems": 0.7}  # fmt: skip
 TARGETS = pd.DataFrame([{"task": task, "mode": "thinking", "aim": aim} for task, aim in _AIMS.items()])
 
 
@@ -53,7 +54,7 @@ def _draw_loss(axes: Axes, log: pd.DataFrame, window: int, title: str) -> None:
     plain_numbers(axes.yaxis)
     axes.set_title(title, pad=16)
     axes.legend()
-    note(axes, f"{int(log['n'].sum())} problems; they grow harder over the first half")
+    note(axes, f"{int(log['n'].sum())} problems")
 
 
 def _draw_held_out(axes: Axes, log: pd.DataFrame) -> None:

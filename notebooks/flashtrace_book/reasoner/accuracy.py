@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from .answers import Record, answer, answer_store, problems_of, records_of, stor
 from .curriculum import TASKS, problems
 from .modes import final_answer, template_kwargs
 
+TABLE, BASE_TABLE = "accuracy.csv", "accuracy_base.csv"  # of the model without the adapter
 COLUMNS = ("task", "mode", "id", "length", "score", "correct", "finished", "tokens", "seconds", "response")
 
 
@@ -155,6 +156,18 @@ def accuracy_table(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def plain_table(files: Mapping[str, Path]) -> pd.DataFrame:
+    """Right answers to plain reading questions: ``model, n, correct, correct_low, correct_high, tokens``.
+
+    Parameters
+    ----------
+    files : mapping of str to Path
+        Names of models and their tables of accuracy.
+    """
+    rows = [pd.read_csv(path).query("task == 'plain_questions'").assign(model=name) for name, path in files.items()]
+    return pd.concat(rows, ignore_index=True)[["model", "n", "correct", "correct_low", "correct_high", "tokens"]]
+
+
 def _interval(scores: np.ndarray) -> tuple[float, float]:
     if set(scores) <= {0.0, 1.0}:
         return share_interval(int(scores.sum()), len(scores))
@@ -186,12 +199,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--length", type=int, default=512, help="tokens of a RULER prompt (default: 512)")
     parser.add_argument("--batch-size", type=int, default=10)
+    parser.add_argument("--base", action="store_true", help="measure the model without the adapter, beside it")
     parser.add_argument("--dtype", default="float32", choices=DTYPES, help="of the weights (default: float32)")
     arguments = parser.parse_args(argv)
     try:
         device = "cuda" if torch.cuda.is_available() else None
         model, tokenizer = load_model("embedded-base", dtype=arguments.dtype, device_map=device)
-        embedded.merge_adapter(model, arguments.adapter)
+        if not arguments.base:
+            embedded.merge_adapter(model, arguments.adapter)
         store = answer_store(arguments.adapter)
         for mode in arguments.modes:
             problem_set = (arguments.tasks, arguments.n, arguments.seed, mode)
@@ -200,8 +215,10 @@ def main(argv: list[str] | None = None) -> int:
         store.compact()
         frame = stored_answers(model, tokenizer, store)  # earlier calls' answers as well
         table = accuracy_table(frame).assign(dtype=arguments.dtype)
-        write_text(arguments.adapter / "accuracy.csv", table.round(4).to_csv(index=False))
-        adapter.write_accuracy(arguments.adapter, table)
+        name = BASE_TABLE if arguments.base else TABLE
+        write_text(arguments.adapter / name, table.round(4).to_csv(index=False))
+        if not arguments.base:
+            adapter.write_accuracy(arguments.adapter, table)
     except (ValueError, CannotWrite) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""Train the adapter that makes the embedded model reason: ``python -m flashtrace_book.reasoner.train laptop``.
+"""Train the adapter that makes the embedded model reason: ``python -m flashtrace_book.reasoner.train long``.
 
 LoRA by plain PyTorch: AdamW, a cosine, the loss on the response alone. The state is saved every few steps, so a run
 that is killed continues from its last checkpoint and, on one machine, ends with the same bits.
