@@ -110,6 +110,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     from flashtrace_lib.load import load_model
 
     from . import audit  # here, because it imports every part of the book
+    from .paths import model_path
     from .profiles import load_profile
 
     if arguments.k < 0:
@@ -117,7 +118,8 @@ def _audit(arguments: argparse.Namespace) -> int:
     profile = load_profile(arguments.profile)
     checks = [*audit.audit_files(profile), *audit.audit_notebooks()]
     if arguments.k > 0:
-        model, tokenizer = load_model(profile.model, dtype=profile.dtype, device_map=profile.device_map)
+        name = model_path(profile.model)
+        model, tokenizer = load_model(name, dtype=profile.dtype, device_map=profile.device_map)
         log = partial(print, file=sys.stderr, flush=True)
         checks += audit.audit_profile(profile, model, tokenizer, arguments.k, arguments.seed, log=log)
     print(audit.report(checks))

@@ -45,6 +45,12 @@ def data_dir(named: str | None = None) -> Path | None:
     return None if named is None else in_checkout(named)
 
 
+def model_path(model: str) -> str:
+    """What ``load_model`` takes for a model's name in a profile: the path of a folder of the checkout, or the name."""
+    folder = in_checkout(model)  # such as an adapter under data/, wherever the notebook runs
+    return str(folder) if folder.is_dir() else model
+
+
 def is_adapter(model: str) -> bool:
     """Whether a model's name is a folder of the checkout that holds an adapter of the embedded model."""
     from flashtrace_lib.model.embedded import CONFIG  # the paths alone load no torch

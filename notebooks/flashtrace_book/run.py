@@ -107,8 +107,7 @@ class Run:
     def load_model(self) -> tuple[torch.nn.Module, Any]:
         """The profile's model and its tokenizer, noted for the manifest."""
         profile = self.profile
-        in_checkout = files.root() / profile.model  # such as an adapter under data/, wherever the notebook runs
-        name = str(in_checkout) if in_checkout.is_dir() else profile.model
+        name = paths.model_path(profile.model)
         model, tokenizer = load_model(name, dtype=profile.dtype, device_map=profile.device_map)
         self.record_model(model)
         return model, tokenizer

@@ -57,6 +57,7 @@ from flashtrace_book.experiments.second_model import (
     suffix,
 )
 from flashtrace_book.figures import model_plots, plots, style, tables
+from flashtrace_book.paths import model_path
 from flashtrace_book.run import start
 from flashtrace_book.samples import all_samples, count_table, mark_cells
 from flashtrace_lib import load_model
@@ -79,7 +80,7 @@ run.versions()
 # Results that are not stored yet are computed.
 
 # %%
-first, tokenizer = load_model(first_name, dtype=run.profile.dtype, device_map=run.profile.device_map)
+first, tokenizer = load_model(model_path(first_name), dtype=run.profile.dtype, device_map=run.profile.device_map)
 first_cells = first_collections(run, first, tokenizer)
 methods = compared_methods(run, tokenizer)
 first_frame = evaluate_first(run, methods, first_cells, first)
@@ -96,7 +97,7 @@ print(len(first_frame), "values of", first_frame["method"].nunique(), "methods o
 # `load_model` refuses a model for which they do not.
 
 # %%
-model, tokenizer = load_model(name, dtype=run.profile.dtype, device_map=run.profile.device_map)
+model, tokenizer = load_model(model_path(name), dtype=run.profile.dtype, device_map=run.profile.device_map)
 run.record_model(model, name)
 style.use_style()
 ids = tokenizer("The red key opens the cellar, the blue key opens the attic.", return_tensors="pt").input_ids[0]

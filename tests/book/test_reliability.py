@@ -74,8 +74,8 @@ def test_structure_and_the_causal_check(folder):
     write(folder, "questions_causal", asked, asked | lot)
     assert measured("laptop") == [
         "5.2% of the first hop's mass [4.7, 5.7] lies on punctuation, 11.0% of the tokens (n = 32).",
-        "Without the sentence ranked first, the question aside, 50% of the answers change, without a random one "
-        "25% (difference +25 points [-10, 60], n = 6).",
+        "The sentence that it ranks first, the question aside, was taken out: 50% of the answers changed. "
+        "A random one was taken out: 25% (difference +25 points [-10, 60], n = 6).",
     ]
     assert measured("laptop", "ifr") == []
 

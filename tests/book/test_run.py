@@ -3,6 +3,7 @@
 import dataclasses
 import random
 import sys
+from pathlib import Path
 
 import matplotlib
 
@@ -256,3 +257,9 @@ def test_a_method_with_its_own_options_says_nothing_but_for_who_proposed():
     assert METHODS["reagent"]().setting() == "3 runs of at most 50 steps, replacements proposed by the causal model"
     said = METHODS["reagent"](proposals="roberta-base").setting()
     assert said == "3 runs of at most 50 steps, replacements proposed by the masked language model roberta-base"
+
+
+def test_a_model_of_the_checkout_is_a_path_from_anywhere(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert Path(paths.model_path("data/adapter_short")).is_absolute() and paths.model_path("embedded") == "embedded"
+    assert paths.model_path("Qwen/Qwen3-8B") == "Qwen/Qwen3-8B"

@@ -90,8 +90,8 @@ def _causal(profile: str, method: str) -> Iterator[str]:
     if {"top", "random"} <= set(rows):
         top, random = rows["top"], rows["random"]
         yield (
-            f"Without the sentence ranked first, the question aside, {top.changed:.0%} of the answers change, without "
-            f"a random one {random.changed:.0%} (difference {100 * random.more:+.0f} points "
+            f"The sentence that it ranks first, the question aside, was taken out: {top.changed:.0%} of the answers "
+            f"changed. A random one was taken out: {random.changed:.0%} (difference {100 * random.more:+.0f} points "
             f"{interval_text(100 * random.more_low, 100 * random.more_high, '.0f')}, n = {top.n})."
         )
 

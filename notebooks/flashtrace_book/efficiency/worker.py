@@ -20,6 +20,7 @@ from flashtrace_lib.bench import measure
 from flashtrace_lib.load import load_model
 from flashtrace_lib.sample import Sample
 
+from ..paths import model_path
 from .other_tools import ADAPTERS, build
 
 THROUGH_REASONING = ("flashtrace", "rollout", "cage")  # explain O and follow the mass through T
@@ -102,7 +103,7 @@ def send(**message: Any) -> None:
 def main(argv: list[str]) -> int:
     """Measure the sizes of a job, JSON in the first argument (`BenchmarkRunner` writes it)."""
     job = json.loads(argv[0])
-    model, tokenizer = load_model(job["model"], dtype=job["dtype"], device_map=job["device_map"])
+    model, tokenizer = load_model(model_path(job["model"]), dtype=job["dtype"], device_map=job["device_map"])
     method = build(job["name"], job["options"], tokenizer)
     measure.warm_up(model, method)
     send(ready=True)

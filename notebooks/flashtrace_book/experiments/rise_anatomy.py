@@ -16,7 +16,6 @@ import torch
 from tqdm import tqdm
 
 from flashtrace_lib.attribution import Method, sentence_scores, sentences_of_input
-from flashtrace_lib.files import root
 from flashtrace_lib.fingerprints import fingerprint, model_fingerprint, sample_fingerprint
 from flashtrace_lib.load import load_model
 from flashtrace_lib.methods import IFR, FlashTrace, Random, RandomSentences
@@ -29,6 +28,7 @@ from flashtrace_lib.store import Store
 from flashtrace_lib.text.offsets import tokenise
 
 from ..evaluations import first_of_cells
+from ..paths import model_path
 from ..profiles import Profile
 from ..run import Run
 from ..samples import all_samples, cell_of, ruler_collections
@@ -224,8 +224,7 @@ def plan_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sampl
 def load_padded(run: Run, model: torch.nn.Module) -> torch.nn.Module:
     """The model that the profile trained on masked prompts; ValueError where it does not read the samples' tokens."""
     name = run.profile.rise_anatomy.padded_model
-    folder = root() / name
-    padded, _ = load_model(str(folder) if folder.is_dir() else name, dtype=run.profile.dtype)
+    padded, _ = load_model(model_path(name), dtype=run.profile.dtype)
     sizes = model.config.vocab_size, padded.config.vocab_size
     if sizes[0] != sizes[1]:
         raise ValueError(

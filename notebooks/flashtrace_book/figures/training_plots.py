@@ -86,7 +86,7 @@ def accuracy_bars(table: pd.DataFrame, *, title: str = "Score on held-out proble
     """
     require(table, "task", "mode", "n", "score", "score_low", "score_high")
     tasks = [task for task in TASKS if task in set(table["task"])]
-    figure, axes = new_axes(title, "", "recall (needles)\nor right answers (fraction)", height=3.0, width=WIDTH)
+    figure, axes = new_axes(title, "", "recall (needles)\nor right answers (fraction)", height=3.3, width=WIDTH)
     modes = [mode for mode in _MODE_COLOURS if mode in set(table["mode"])]
     bars_x = []  # of each mode
     for i, mode in enumerate(modes):
@@ -99,6 +99,6 @@ def accuracy_bars(table: pd.DataFrame, *, title: str = "Score on held-out proble
     axes.plot(bars_x[0], aims, label="aim, thinking", **style)
     name_groups(axes, [task.replace("_", " ") for task in tasks], rotation=30, ha="right")
     axes.set_ylim(0, 1.05)
-    legend_below(axes, ncols=3, gap=0.22)
+    legend_below(axes, ncols=3, gap=0.38)
     note(axes, f"n = {n_range(table['n'])} problems a task; whiskers: 95 % interval, {FEW}")
     return figure
