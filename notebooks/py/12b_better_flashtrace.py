@@ -213,7 +213,7 @@ lost.head(6).round(3)
 # asked for. The intervals are of eleven samples of one small model that quotes its evidence. On a model with longer and
 # freer reasoning the first hop on $\mathbf T \cup \mathbf O$ may not help.
 #
-# Profile `evidence` repeats the comparison on twenty right answers of another adapter, at 1,024 tokens and with a new seed
+# Profile `evidence` repeats the comparison on twenty right answers of the embedded reasoner, at 1,024 tokens and with a new seed
 # (table `figures/evidence/better_parts.md`): the second candidate leads again, in both metrics, against the paper's
 # setting and against IFR. But IFR with $\mathbf T \cup \mathbf O$ as its target is level with it there: what the paper's
 # setting lacks on these tasks, the right target gives as well, at the cost of a row for each token of the reasoning.

@@ -202,6 +202,25 @@ def test_the_audit_asks_again_and_sees_an_answer_that_changed(monkeypatch, token
         audit_answers(model, tokenizer, Store(tmp_path / "empty"))
 
 
+def test_answers_to_problems_that_are_no_longer_drawn_are_left_out(monkeypatch, tokenizer, tmp_path):
+    store, model = Store(tmp_path / "answers"), tiny()
+    answer_truly(monkeypatch, ["gsm8k", "morehopqa"], 4, "thinking")
+    evaluate_reasoner(model, tokenizer, ["gsm8k", "morehopqa"], 4, length=256, batch_size=2, store=store)
+    draw = answers.problems
+
+    def changed(task, n, *rest):
+        """As if the wording of the third word problem had been changed since."""
+        drawn = draw(task, n, *rest)
+        return [
+            replace(problem, prompt=problem.prompt + " ") if (task, i) == ("gsm8k", 2) else problem
+            for i, problem in enumerate(drawn)
+        ]
+
+    monkeypatch.setattr(answers, "problems", changed)
+    assert stored_answers(model, tokenizer, store)["task"].value_counts().to_dict() == {"morehopqa": 4, "gsm8k": 2}
+    assert len(audit_answers(model, tokenizer, store, k=20)) == 6
+
+
 def test_figures_of_the_reasoner(tmp_path):
     log = pd.DataFrame(
         [{"step": s, "split": "train", "task": t, "n": 2, "loss": 1 / s, "exact": 0.5, "tokens": 10}

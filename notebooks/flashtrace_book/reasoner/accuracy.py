@@ -104,7 +104,7 @@ def stored_answers(model: torch.nn.Module, tokenizer: Any, store: Store) -> pd.D
         If the store holds no answers of this model.
     """
     rows = []
-    for _, group in records_of(model, store).groupby(["task", "mode", "seed", "length"], sort=False):
+    for _, group in records_of(model, tokenizer, store).groupby(["task", "mode", "seed", "length"], sort=False):
         records = group.to_dict("records")
         examples = problems_of(records, tokenizer)
         rows += [_row(example, record) for example, record in zip(examples, records, strict=True)]
@@ -129,7 +129,7 @@ def audit_answers(model: torch.nn.Module, tokenizer: Any, store: Store, k: int =
     ValueError
         If the store holds no answers of this model.
     """
-    records = records_of(model, store)
+    records = records_of(model, tokenizer, store)
     rows = []
     for record in records.sample(min(k, len(records)), random_state=seed).to_dict("records"):
         [example] = problems_of([record], tokenizer)

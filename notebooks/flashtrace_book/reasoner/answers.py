@@ -59,7 +59,7 @@ def stored_or_new(
     origin : dict
         ``task, seed, length, start``: the examples are the problems of this task from number ``start`` on.
     """
-    key = fingerprint({**settings, "prompts": [example.prompt + example.request for example in examples]})
+    key = _batch_key(settings, examples)
     keys = [f"{key}-{i}" for i in range(len(examples))]
     if store is not None:
         stored = [store.get(key) for key in keys]
@@ -75,15 +75,32 @@ def stored_or_new(
     return records
 
 
-def records_of(model: torch.nn.Module, store: Store) -> pd.DataFrame:
-    """Stored records of this model; ValueError where there are none."""
+def _batch_key(settings: Record, examples: Sequence[Example]) -> str:
+    return fingerprint({**settings, "prompts": [example.prompt + example.request for example in examples]})
+
+
+def records_of(model: torch.nn.Module, tokenizer: Any, store: Store) -> pd.DataFrame:
+    """Stored records of this model whose problems are still drawn as they were; ValueError where there are none.
+
+    A generator that was changed since draws other problems: the answers to the old ones say nothing about them.
+    """
     records = store.records()
     if len(records):
         records = records[records["model"] == model_fingerprint(model)]
+    if len(records):
+        batches = records.groupby(records["key"].str.rpartition("-")[0], sort=False)
+        records = records[batches["key"].transform(lambda keys: _is_current(records.loc[keys.index], tokenizer))]
     if not len(records):
         command = "python -m flashtrace_book.reasoner.accuracy"
         raise ValueError(f"{store.path} holds no answers of this model: run {command} first")
     return records
+
+
+def _is_current(batch: pd.DataFrame, tokenizer: Any) -> bool:
+    """Whether the problems of a stored batch are those that its key was made of."""
+    rows = batch.sort_values("index").to_dict("records")
+    settings = {name: rows[0][name] for name in ("model", "mode", "max_new_tokens")}
+    return rows[0]["key"].rpartition("-")[0] == _batch_key(settings, problems_of(rows, tokenizer))
 
 
 def problems_of(records: Sequence[Record], tokenizer: Any) -> list[Example]:
