@@ -14,7 +14,7 @@
 # >
 # > **Answer.** For copying, chains and short texts, yes: whole answers to held-out problems of 1,024 tokens are right in 0.90
 # > of `mq_q4`, 0.50 of `mq_q8`, 0.80 of `h2_c3` and 1.00 of `h4_c1` and `h10_c1`. For arithmetic and questions that cross
-# > several documents, no: 0.10 of `documents_qa`, 0.00 of `long_word_problems`. It answers 0.55 of plain questions, the model
+# > several documents, no: 0.10 of `documents_qa` and of `long_word_problems`. It answers 0.55 of plain questions, the model
 # > without an adapter 0.62, the adapter before it 0.27. Chapters therefore keep right answers, and count them.
 # >
 # > **n.** 64 plain questions, 10 to 20 held-out problems of each other task.

@@ -46,9 +46,13 @@ def test_the_planted_model_copies_from_the_evidence(planted):
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in BLIND])
 def test_faithful_methods_rank_the_planted_evidence_first(planted, name, position, kind):
     sample = planted_sample(position, kind)
-    scores = made(name).attribute(planted, sample).scores
-    others = scores[~sample.gold_in_prompt]
-    assert scores[sample.gold_in_prompt].item() > others.max().item()
+    method = made(name)
+    scores = method.attribute(planted, sample).scores
+    reach = getattr(method, "smoothing", 1) // 2  # a method that shares scores among neighbours finds the place
+    gold = int(sample.gold_in_prompt.nonzero())
+    near = torch.zeros(len(scores), dtype=torch.bool)
+    near[max(gold - reach, 0) : gold + reach + 1] = True
+    assert scores[near].max().item() > scores[~near].max().item()
 
 
 @pytest.mark.parametrize("name", BLIND)

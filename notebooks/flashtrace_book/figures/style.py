@@ -42,7 +42,7 @@ class MethodStyle:
 # Okabe-Ito and Tol's muted colours; marker and line tell methods apart where colour does not.
 METHOD_STYLES = {
     "flashtrace": MethodStyle("FlashTrace", "#D55E00", "o", "-"),
-    "flashtrace_best": MethodStyle("FlashTrace.best()", "#882255", "$b$", (0, (5, 1))),
+    "flashtrace_best": MethodStyle("FlashTrace.best()", "#B2182B", "$b$", (0, (7, 1))),
     "ifr": MethodStyle("IFR", "#0072B2", "s", "--"),
     "ifr_all": MethodStyle("IFR on T ∪ O", "#88CCEE", "$I$", (0, (4, 1, 1, 1))),
     "attnlrp": MethodStyle("AttnLRP", "#009E73", "^", "-."),
