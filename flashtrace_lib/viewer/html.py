@@ -102,7 +102,7 @@ def _legend(panel: Panel) -> str:
     swatches = ""
     for score in np.linspace(-1 if panel.diverging else 0, 1, 5) * panel.limit:
         colour = colour_of(score, panel.limit, panel.diverging)
-        swatches += f'<span style="background:{colour};padding:0 4px">{score:.1e}</span>'
+        swatches += f'<span style="background:{colour};padding:0 4px">{score:.2g}</span>'
     return f'<div style="font-size:10px">{swatches} underlined: highest scores</div>'
 
 

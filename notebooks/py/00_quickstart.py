@@ -40,7 +40,7 @@ run.versions()
 
 # %% [markdown]
 # Write your own text here. The model answers. Its text between `<think>` and `</think>` is the reasoning $\mathbf T$; the
-# text that follows is the output $\mathbf O$ to be explained.
+# text that follows is the output $\mathbf O$ to be explained. With `<|im_end|>` it ends its turn.
 
 # %%
 text = """The train to Lyon leaves from platform 4 at 9:30. The train to Nice leaves from platform 7 at 10:15.

@@ -101,8 +101,7 @@ store = Store(run.store("ruler"))
 scorer = Scorer(model, precision="auto")
 frame = evaluate(methods, samples, model, store=store, steps=run.profile.steps, scorer=scorer)
 run.note_curves(frame)
-records = store.records()
-records = records[records["key"].isin(frame["key"])]
+records = metric_audit.records_of(frame, store)
 print(len(records), "records of", records["method"].nunique(), "methods on", records["sample"].nunique(), "samples")
 
 # %%

@@ -8,6 +8,7 @@ from flashtrace_book.experiments import metric_audit as audit
 from flashtrace_book.figures import method_plots, metric_audit_plots
 from flashtrace_lib import metrics as m
 from flashtrace_lib.evaluation.results_table import frame_from_records
+from flashtrace_lib.store import Store
 
 STEPS = 20
 
@@ -67,6 +68,17 @@ def test_variants_are_the_frames_under_other_definitions(records):
     assert (wide["absolute denominator"] < wide["signed denominator"]).all()  # flagged samples turn from 1 to 0
     agreement = audit.agreement_with_default(table)
     assert len(agreement) == 6 and agreement["rho"].between(-1, 1).all()
+
+
+def test_records_bear_the_names_of_the_evaluation_that_asked(records, tmp_path):
+    store = Store(tmp_path / "records")
+    stored = records.assign(method=records["method"].replace("random", "random/0"))
+    for row in stored.to_dict("records"):
+        store.put(row["key"], row)
+    frame = frame_from_records(records[records["sample"] != "s7"], ("rise", "mas"))  # two rows a record
+    found = audit.records_of(frame, store)
+    assert len(found) == 21 and set(found["method"]) == {"flashtrace", "ifr", "random"}
+    assert (found["key"].str.split("-").str[0] == found["method"]).all()
 
 
 def test_temperature_moves_mas_and_nothing_else(records):

@@ -13,6 +13,7 @@ import pandas as pd
 
 from flashtrace_lib import metrics as m
 from flashtrace_lib.evaluation.results_table import frame_from_records
+from flashtrace_lib.store import Store
 
 from ..statistics import rank_correlation
 
@@ -79,6 +80,30 @@ def denominator_table(log_probs: Mapping[str, Iterable[float]]) -> pd.DataFrame:
         }
         for name, curve in ((name, list(values)) for name, values in log_probs.items())
     )
+
+
+def records_of(frame: pd.DataFrame, store: Store) -> pd.DataFrame:
+    """The records that an evaluation read or wrote, under its own names of the methods.
+
+    A record bears the name of the chapter that stored it first; one draw of the random baseline may be ``random`` in
+    one and ``random/0`` in another.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        ``key, method``, from `evaluation.evaluate`.
+    store : Store
+        The store that it was given.
+
+    Returns
+    -------
+    DataFrame
+        As `Store.records`, in its order.
+    """
+    names = frame.drop_duplicates("key").set_index("key")["method"]
+    records = store.records()
+    records = records[records["key"].isin(names.index)]
+    return records.assign(method=records["key"].map(names))
 
 
 def variant_table(records: pd.DataFrame, metrics: Iterable[str] = ("rise", "mas")) -> pd.DataFrame:

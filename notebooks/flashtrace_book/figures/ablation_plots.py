@@ -6,7 +6,19 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from .axes import BANDS, FEW, INTERVAL, legend_below, legend_beside, n_range, name_groups, name_rows, new_axes, note
+from .axes import (
+    BANDS,
+    FEW,
+    INTERVAL,
+    label_ends,
+    legend_below,
+    legend_beside,
+    n_range,
+    name_groups,
+    name_rows,
+    new_axes,
+    note,
+)
 from .checks import require
 from .marks import grouped_bars, line_with_band, means_of, side_by_side, whiskers
 from .palette import DARK, GREY, HATCHES, PALETTE, series_style
@@ -30,8 +42,8 @@ def kept_by_layer(frame: pd.DataFrame, *, title: str = "What the sum over a span
         expected = part.drop_duplicates("sample")["independent"].mean()
         axes.axhline(expected, color=style["color"], lw=0.9, ls=":", label=f"hop {hop}, independent directions")
     axes.set_ylim(0, 1)
-    legend_beside(axes)
     note(axes, f"n = {frame['sample'].nunique()} samples; {BANDS}")
+    label_ends(axes)
     return figure
 
 

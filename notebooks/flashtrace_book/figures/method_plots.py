@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from flashtrace_lib.metrics import HIGHER_IS_BETTER
 from flashtrace_lib.viewer.colours import INK, SEQUENTIAL, SEQUENTIAL_RANGE, WIDTH
 
-from .axes import INTERVAL, legend_below, n_range, name_rows, new_axes, new_panels, note
+from .axes import INTERVAL, label_ends, legend_below, n_range, name_rows, new_axes, new_panels, note
 from .checks import rows_of
 from .marks import side_by_side, whiskers
 from .style import better_side, method_order, method_style, metric_name, styled
@@ -202,8 +202,8 @@ def metric_by_length(frame: pd.DataFrame, metric: str, *, title: str = "") -> Fi
         line = {"elinewidth": 0.8, "capsize": 1.5, "label": style.label, **style.plot_options}
         axes.errorbar(x, rows["mean"], yerr=spread, **line)
     axes.set_ylim(0, 1)
-    axes.legend(ncols=1, loc="upper left", bbox_to_anchor=(1.01, 1))
     note(axes, f"n = {n_range(part['n'])} samples a bin; {better_side(metric)}; {INTERVAL}")
+    label_ends(axes)
     return figure
 
 

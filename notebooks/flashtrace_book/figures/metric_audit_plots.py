@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from flashtrace_lib.viewer.colours import WIDTH
 
-from .axes import FEW, legend_beside, n_range, name_rows, new_axes, new_panels, note
+from .axes import FEW, label_ends, n_range, name_rows, new_axes, new_panels, note
 from .checks import require
 from .marks import whiskers
 from .palette import BLUE, GREY, VERMILION
@@ -79,8 +79,8 @@ def mas_by_temperature(table: pd.DataFrame, *, title: str = "MAS of sharpened sc
     ticks = sorted(table["temperature"].unique())
     axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
     axes.axvline(1, color=GREY, lw=0.8, ls=":")
-    legend_beside(axes)
     note(axes, f"n = {int(table['n'].max())} samples a point, means; lower is better; RISE and recovery do not change")
+    label_ends(axes)
     return figure
 
 
@@ -107,8 +107,8 @@ def ranks_by_variant(table: pd.DataFrame, metric: str) -> Figure:
     axes.set_xticks(range(len(variants)), [name.replace(" ", "\n", 1) for name in variants])
     axes.set_yticks(range(1, part["method"].nunique() + 1))
     axes.invert_yaxis()
-    legend_beside(axes)
     note(axes, f"n = {n_range(part['n'])} samples, means over all cells")
+    label_ends(axes)
     return figure
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from .axes import INTERVAL, legend_beside, new_axes, note, plain_numbers
+from .axes import INTERVAL, label_ends, new_axes, note, plain_numbers
 from .checks import require
 from .marks import means_of
 from .palette import DASHED
@@ -53,8 +53,8 @@ def mass_against_length(
             axes.errorbar(lengths, mean, yerr=spread, capsize=2, label=style.label, **style.plot_options)
     axes.set_ylim(0, 1)
     axes.set_xlim(left=0)
-    legend_beside(axes)
     note(axes, f"n = {frame['sample'].nunique()} samples (dots); lines: means of the cells; {INTERVAL}")
+    label_ends(axes)
     return figure
 
 
@@ -83,16 +83,15 @@ def extrapolated_cost(frame: pd.DataFrame, *, title: str = "Cost of multi-hop at
         label = " ".join([style.label, *variant])
         points = {"color": style.colour, "marker": style.marker}
         measured, fitted = part[part["measured"]], part[~part["measured"]]
-        axes.plot(measured["n_reasoning"], measured["seconds"], label=label, **points)
+        whole = points | {"label": label, "ls": DASHED if len(fitted) else "-"}  # its label stands at the last point
+        axes.plot(part["n_reasoning"], part["seconds"], **whole)
         if len(fitted):
-            tail = pd.concat([measured.tail(1), fitted])
-            axes.plot(tail["n_reasoning"], tail["seconds"], color=style.colour, ls=DASHED)
-            points |= {"ls": "", "mfc": "white", "label": f"{label}, extrapolated"}
-            axes.plot(fitted["n_reasoning"], fitted["seconds"], **points)
+            axes.plot(measured["n_reasoning"], measured["seconds"], **points)
+            axes.plot(fitted["n_reasoning"], fitted["seconds"], ls="", mfc="white", **points)
     sizes = np.sort(frame["n_reasoning"].unique())
     axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
     plain_numbers(axes.yaxis)
     axes.minorticks_off()
-    legend_beside(axes)
     note(axes, "n = 1 run a point; hollow: power law through the last three measured sizes")
+    label_ends(axes)
     return figure

@@ -13,7 +13,18 @@ from flashtrace_lib.metrics import HIGHER_IS_BETTER
 from flashtrace_lib.viewer.colours import SEGMENT_COLOURS, SEGMENT_NAMES, SEGMENTS, WIDTH
 
 from ..statistics import power_law
-from .axes import BANDS, INTERVAL, dense_ticks, legend_below, legend_beside, n_range, name_groups, new_axes, note
+from .axes import (
+    BANDS,
+    INTERVAL,
+    dense_ticks,
+    label_ends,
+    legend_below,
+    legend_beside,
+    n_range,
+    name_groups,
+    new_axes,
+    note,
+)
 from .checks import require, rows_of
 from .marks import grouped_bars, line_with_band, means_of, whiskers
 from .palette import DARK, DASHED, GREY, LINES, SEGMENT_HATCHES, series_style
@@ -73,8 +84,8 @@ def mass_by_position(frame: pd.DataFrame, *, title: str = "Mass within the reaso
     axes.axhline(1 / frame["position"].nunique(), color=GREY, lw=0.8, ls=":", label="evenly spread")
     axes.set_xlim(0, 1)
     axes.set_ylim(bottom=0)
-    legend_beside(axes)
     note(axes, f"n = {frame['sample'].nunique()} samples; {BANDS}")
+    label_ends(axes)
     return figure
 
 
