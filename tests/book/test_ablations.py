@@ -114,7 +114,7 @@ def test_kept_shares_are_of_the_states_that_the_model_computes(family, tmp_path,
     means = cancellation.by_sample(frame).iloc[0]
     assert means["kept_hop1"] == pytest.approx(frame[frame["hop"] == 1]["kept"].mean())
     fig = ablation_plots.kept_by_layer(frame)
-    assert "n = 1 samples" in fig.axes[0].texts[0].get_text() and len(fig.axes[0].lines) == 4
+    assert "n = 1 samples" in fig.axes[0].texts[0].get_text() and len(fig.axes[0].get_legend_handles_labels()[1]) == 4
 
 
 def test_spearman_by_hand():

@@ -185,7 +185,7 @@ def test_mass_plots_state_n_and_show_the_means(traced):
     assert sorted(heights) == pytest.approx(sorted(expected))
     assert {"Input I", "Reasoning T", "Output O", "Context"} <= set(texts(figure))
     figure = plots.mass_by_position(position_frame(samples, attributions, bins=4))
-    assert len(figure.axes[0].lines) == 3 + 1  # a line a hop, and the even spread
+    assert len(figure.axes[0].get_legend_handles_labels()[1]) == 3 + 1  # a line a hop, and the even spread
     assert "position" in figure.axes[0].get_xlabel() and "fraction" in figure.axes[0].get_ylabel()
 
 
