@@ -88,7 +88,7 @@ def label_ends(axes: Axes) -> None:
         axes.add_artist(ConnectionPatch(end, (5, height), axes.transAxes, beside, **lead))
         key = Line2D([5, 14, 23], [height] * 3, markevery=[1])
         key.update_from(line)
-        key.set(transform=beside, clip_on=False)
+        key.set(transform=beside, clip_on=False, label="_key")
         axes.add_artist(key)
         axes.annotate(label, (26, height), xycoords=beside, va="center", fontsize=_LABEL_SIZE, color=DARK)
 
