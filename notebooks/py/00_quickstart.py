@@ -94,7 +94,7 @@ better.page()
 t.top(5).round(3)
 
 # %%
-t.shares().round(2).fillna("–")
+t.shares().round(2).astype(object).fillna("–")
 
 # %% [markdown]
 # Reasons for caution with this heatmap:

@@ -90,8 +90,8 @@ def test_names_of_files_tell_another_model_from_the_profiles():
     run = Run(load_profile("laptop"))
     assert second_model.second_name(run) == "embedded-base" and second_model.suffix(run, "embedded-base") == ""
     assert second_model.suffix(run, "google/Gemma-3-270M") == "_google_gemma_3_270m"
-    with pytest.raises(ValueError, match="the second model is the profile's own, 'embedded'"):
-        second_model.second_name(run, "embedded")
+    with pytest.raises(ValueError, match="the second model is the profile's own, 'data/adapter_short'"):
+        second_model.second_name(run, "data/adapter_short")
 
 
 def test_both_models_get_the_same_problems_and_the_first_ones_are_its_own_tables(tmp_path, monkeypatch):

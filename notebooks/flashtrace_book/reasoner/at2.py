@@ -198,6 +198,7 @@ def card(weights: Iterable[dict[str, Any]]) -> str:
 def _section(model: str, weights: list[list[float]], facts: dict[str, Any]) -> str:
     """What the card says of one file."""
     shortest, longest = facts["tokens"]
+    file = f"data/at2/{Path(model).name}.json"
     rows = [
         f"| {name} | {row['n']} | {row['loss']:.3f} | {row['lds']:.3f} [{row['low']:.3f}, {row['high']:.3f}] |"
         for name, row in facts.items()
@@ -205,13 +206,13 @@ def _section(model: str, weights: list[list[float]], facts: dict[str, Any]) -> s
     ]
     return "\n".join(
         [
-            f"## `data/at2/{model}.json`",
+            f"## `{file}`",
             "",
             f"{len(weights)} layers of {len(weights[0])} heads. Training problems ({', '.join(facts['tasks'])}) with",
             f"{_WHOSE[facts['responses']]} responses, {shortest} to {longest} tokens; {facts['masks']} ablations "
             f"of each in {facts['dtype']},",
             f"measured in {facts['minutes']:g} minutes, added up over the examples.",
-            f"`python -m flashtrace_book.reasoner.at2 {facts['command']} --out data/at2/{model}.json` learns it again.",
+            f"`python -m flashtrace_book.reasoner.at2 {facts['command']} --out {file}` learns it again.",
             "",
             "| weights | examples | loss | LDS |",
             "|---|---|---|---|",
