@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from flashtrace_book.reasoner import reading
+from flashtrace_book.reasoner.reading import story_texts, texts
 from flashtrace_lib.tasks.synthetic import (
     competition_math,
     documents_texts,
@@ -12,8 +14,6 @@ from flashtrace_lib.tasks.synthetic import (
     long_exercises,
     long_word_problems,
     multihop_texts,
-    reading_texts,
-    story_texts,
     template_files,
     word_problems,
 )
@@ -27,7 +27,7 @@ READERS = {
     "long_exercises.yaml": long_exercises.read_texts,
     "long_word_problems.yaml": long_word_problems.read_texts,
     "multihop_qa.yaml": multihop_texts.read_texts,
-    "reading_questions.yaml": reading_texts.read_texts,
+    "reading_questions.yaml": texts.read_texts,
     "reading_stories.yaml": story_texts.read_stories,
     "word_problems.yaml": word_problems.read_texts,
 }
@@ -143,7 +143,8 @@ def test_a_mistake_is_named_with_file_and_line(tmp_path, text, message):
     ],
 )
 def test_a_text_without_what_its_problem_needs_is_refused(tmp_path, name, old, new, message):
-    before, found, after = (FOLDER / name).read_text(encoding="utf-8").partition(old)
+    folder = FOLDER if (FOLDER / name).exists() else reading.TEMPLATES
+    before, found, after = (folder / name).read_text(encoding="utf-8").partition(old)
     assert found
     (tmp_path / name).write_text(before + new + after, encoding="utf-8")
     with pytest.raises(ValueError) as error:

@@ -6,9 +6,10 @@ from collections import Counter
 
 import pytest
 
-from flashtrace_lib.tasks.synthetic import documents_texts, long_exercises, long_word_problems, reading_texts
+from flashtrace_book.reasoner.reading import texts as reading_texts
+from flashtrace_book.reasoner.reading.questions import reading_questions
+from flashtrace_lib.tasks.synthetic import documents_texts, long_exercises, long_word_problems
 from flashtrace_lib.tasks.synthetic.documents_qa import documents_qa
-from flashtrace_lib.tasks.synthetic.reading_questions import reading_questions
 from flashtrace_lib.tasks.synthetic.splits import in_split
 from flashtrace_lib.tasks.synthetic.stratified import draw_wording, in_turn
 from tests.tasks.test_documents_qa import words

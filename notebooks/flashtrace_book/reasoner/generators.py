@@ -10,10 +10,11 @@ from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.synthetic.documents_qa import documents_qa
 from flashtrace_lib.tasks.synthetic.long_exercises import long_exercises
 from flashtrace_lib.tasks.synthetic.long_word_problems import long_word_problems
-from flashtrace_lib.tasks.synthetic.plain_questions import plain_questions
-from flashtrace_lib.tasks.synthetic.reading_questions import reading_questions
-from flashtrace_lib.tasks.synthetic.reading_stories import reading_stories
 from flashtrace_lib.text.offsets import tokenise
+
+from .reading.plain_questions import plain_questions
+from .reading.questions import reading_questions
+from .reading.stories import reading_stories
 
 
 @dataclass(frozen=True)

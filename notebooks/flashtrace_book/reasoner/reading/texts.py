@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .stratified import Wordings, check_wordings
-from .template_files import check_names, check_placeholders, placeholders, read_templates, sentences
+from flashtrace_lib.tasks.synthetic.stratified import Wordings, check_wordings
+from flashtrace_lib.tasks.synthetic.template_files import (
+    check_names,
+    check_placeholders,
+    placeholders,
+    read_templates,
+    sentences,
+)
+
+from . import TEMPLATES
 
 FORMS = (
     "how_many", "which_colour", "home", "relative", "who_did", "when", "gave", "why", "is_colour", "lives_there",
@@ -64,7 +72,7 @@ class Texts:
     forms: dict[str, Form]
 
 
-def read_texts(file: str = "reading_questions.yaml") -> Texts:
+def read_texts(file: str = str(TEMPLATES / "reading_questions.yaml")) -> Texts:
     """The texts, each with the placeholders it needs; ValueError names file and line otherwise."""
     texts: Texts = read_templates(file, Texts)
     for noun in (*texts.items, *texts.colours, *texts.jobs):

@@ -2,16 +2,16 @@
 
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
+from flashtrace_book.reasoner.reading import TEMPLATES
+from flashtrace_book.reasoner.reading.plain_questions import plain_questions
+from flashtrace_book.reasoner.reading.stories import reading_stories
+from flashtrace_book.reasoner.reading.story_texts import STORIES, kind_of, numeric, parse_question, read_stories
 from flashtrace_lib.tasks.scoring import contains, is_correct
 from flashtrace_lib.tasks.synthetic import template_files
-from flashtrace_lib.tasks.synthetic.plain_questions import plain_questions
-from flashtrace_lib.tasks.synthetic.reading_stories import reading_stories
 from flashtrace_lib.tasks.synthetic.splits import SPLITS
-from flashtrace_lib.tasks.synthetic.story_texts import STORIES, kind_of, numeric, parse_question, read_stories
 
 DRAWN = {split: reading_stories(2000, seed=3, split=split) for split in SPLITS}
 EXAMPLES = [example for examples in DRAWN.values() for example in examples]
@@ -134,7 +134,7 @@ def test_no_story_is_one_of_the_questions_by_hand():
     ],
 )
 def test_a_mistake_in_the_file_is_named_with_its_line(tmp_path, old, new, message):
-    text = (Path(template_files.__file__).parent / "templates" / "reading_stories.yaml").read_text(encoding="utf-8")
+    text = (TEMPLATES / "reading_stories.yaml").read_text(encoding="utf-8")
     before, found, after = text.partition(old)
     assert found
     (tmp_path / "mine.yaml").write_text(before + new + after, encoding="utf-8")
@@ -163,7 +163,7 @@ def test_a_mistake_in_the_file_is_named_with_its_line(tmp_path, old, new, messag
     ],
 )
 def test_a_mistake_in_a_story_is_told(tmp_path, old, new, message):
-    text = (Path(template_files.__file__).parent / "templates" / "reading_stories.yaml").read_text(encoding="utf-8")
+    text = (TEMPLATES / "reading_stories.yaml").read_text(encoding="utf-8")
     assert old in text
     (tmp_path / "mine.yaml").write_text(text.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(ValueError, match=r"mine.yaml, line \d+: .*" + re.escape(message)):

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice, product
 
-from .splits import in_split
-from .template_files import Text, placeholders, read_templates, sentences
+from flashtrace_lib.tasks.synthetic.splits import in_split
+from flashtrace_lib.tasks.synthetic.template_files import Text, placeholders, read_templates, sentences
+
+from . import TEMPLATES
 
 LEAST = {"train": 88, "eval": 22}  # stories
 _NAME = re.compile(r"(n|t)(\d+)_(\d+)[a-z]?|([a-z]+)\d?")
@@ -109,7 +111,7 @@ def parse_question(line: Text, side: int) -> Question:
     return Question(parts[0], parts[1], gold, parts[3] if len(parts) == 4 else "")
 
 
-def read_stories(file: str = "reading_stories.yaml") -> Stories:
+def read_stories(file: str = str(TEMPLATES / "reading_stories.yaml")) -> Stories:
     """The stories, each with placeholders that can be filled; ValueError names file and line otherwise."""
     stories: Stories = read_templates(file, Stories)
     for split, least in LEAST.items():

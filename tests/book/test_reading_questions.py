@@ -1,15 +1,14 @@
 """Plain questions about short texts, drawn and written by hand."""
 
 import re
-from pathlib import Path
 
 import pytest
 
+from flashtrace_book.reasoner.reading import TEMPLATES
+from flashtrace_book.reasoner.reading.plain_questions import plain_questions
+from flashtrace_book.reasoner.reading.questions import reading_questions
+from flashtrace_book.reasoner.reading.texts import FORMS, TEXTS
 from flashtrace_lib.tasks.scoring import contains, is_correct
-from flashtrace_lib.tasks.synthetic import template_files
-from flashtrace_lib.tasks.synthetic.plain_questions import plain_questions
-from flashtrace_lib.tasks.synthetic.reading_questions import reading_questions
-from flashtrace_lib.tasks.synthetic.reading_texts import FORMS, TEXTS
 from flashtrace_lib.tasks.synthetic.template_files import placeholders
 
 ANSWERS = {  # form -> answer from the facts
@@ -108,7 +107,7 @@ def test_no_form_of_the_generator_comes_back_in_the_questions_by_hand():
     ],
 )
 def test_a_mistake_in_the_file_is_named_with_its_line(tmp_path, old, new, message):
-    text = (Path(template_files.__file__).parent / "templates" / "plain_questions.yaml").read_text(encoding="utf-8")
+    text = (TEMPLATES / "plain_questions.yaml").read_text(encoding="utf-8")
     before, found, after = text.partition(old)
     assert found
     (tmp_path / "mine.yaml").write_text(before + new + after, encoding="utf-8")

@@ -6,14 +6,15 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from ..example import Example
-from .names import draw_new, draw_town
-from .reading_examples import reading_example
-from .reading_texts import PAIRS, TEXTS, Form
-from .splits import draw_in_split, pick
-from .stratified import Drawn, draw_wording, numbered_examples
-from .template_files import Text, fill, placeholders, sentences
-from .wordlists import WORDS
+from flashtrace_lib.tasks.example import Example
+from flashtrace_lib.tasks.synthetic.names import draw_new, draw_town
+from flashtrace_lib.tasks.synthetic.splits import draw_in_split, pick
+from flashtrace_lib.tasks.synthetic.stratified import Drawn, draw_wording, numbered_examples
+from flashtrace_lib.tasks.synthetic.template_files import Text, fill, placeholders, sentences
+from flashtrace_lib.tasks.synthetic.wordlists import WORDS
+
+from .examples import reading_example
+from .texts import PAIRS, TEXTS, Form
 
 _NUMBERS = (11, 399)
 _AGES = (18, 90)

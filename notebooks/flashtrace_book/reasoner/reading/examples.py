@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..example import Example
+from flashtrace_lib.tasks.example import Example
 
 
 def reading_example(

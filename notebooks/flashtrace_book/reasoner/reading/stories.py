@@ -6,14 +6,15 @@ import random
 import re
 from dataclasses import dataclass
 
-from ..example import Example
-from .names import draw_new, draw_town
-from .reading_examples import reading_example
-from .splits import draw_in_split, pick
+from flashtrace_lib.tasks.example import Example
+from flashtrace_lib.tasks.synthetic.names import draw_new, draw_town
+from flashtrace_lib.tasks.synthetic.splits import draw_in_split, pick
+from flashtrace_lib.tasks.synthetic.stratified import in_turn, numbered_examples
+from flashtrace_lib.tasks.synthetic.template_files import fill, placeholders, sentences
+from flashtrace_lib.tasks.synthetic.wordlists import WORDS
+
+from .examples import reading_example
 from .story_texts import NUMBERS, SIDES, STORIES, Story, choose, kind_of, numeric, options, parse_question
-from .stratified import in_turn, numbered_examples
-from .template_files import fill, placeholders, sentences
-from .wordlists import WORDS
 
 _LONG, _FIRST = 1 / 3, 1 / 6  # shares of the prompts with several stories, and with the question before the text
 _WORDS = (50, 165)  # of a text of several stories: 60 to 250 tokens

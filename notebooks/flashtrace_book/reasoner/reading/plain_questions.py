@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..example import Example
-from .template_files import Text, read_templates
+from flashtrace_lib.tasks.example import Example
+from flashtrace_lib.tasks.synthetic.template_files import Text, read_templates
+
+from . import TEMPLATES
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,13 @@ class PlainQuestion:
     evidence: str
 
 
-def plain_questions(file: str = "plain_questions.yaml") -> list[Example]:
+def plain_questions(file: str = str(TEMPLATES / "plain_questions.yaml")) -> list[Example]:
     """The questions of a file, in its order.
 
     Parameters
     ----------
     file : str
-        A name in ``templates``, or the path of a file elsewhere: a mapping of names to ``text``, ``question``,
+        Its path: a mapping of names to ``text``, ``question``,
         ``answers`` and ``evidence``.
 
     Returns
