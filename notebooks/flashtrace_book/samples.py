@@ -120,6 +120,12 @@ def count_table(collections: Mapping[str, Collection]) -> pd.DataFrame:
     return table.assign(**{name: table[name].fillna(0).astype(int) for name in refused})
 
 
+def brief(counts: pd.DataFrame) -> pd.DataFrame:
+    """The columns of a `count_table` that a page has room for; the rest stands in its CSV."""
+    columns = ["tried", "correct", "kept", "responses", "|I|", "|T|", "|O|", "gold share"]
+    return counts.set_index("cell")[columns]
+
+
 def _source_of_responses(collection: Collection) -> str:
     return "the model's own" if collection.kind == GENERATED else collection.kind + MARKS[collection.kind]
 

@@ -37,7 +37,7 @@ from flashtrace_book.experiments import pilot
 from flashtrace_book.figures import pilot_plots, plots, style
 from flashtrace_book.methods import profile_methods
 from flashtrace_book.run import start
-from flashtrace_book.samples import all_samples, count_table
+from flashtrace_book.samples import all_samples, brief, count_table
 from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation import audit, evaluate, summarise
 from flashtrace_lib.methods import IFR, AttnLRP
@@ -63,7 +63,7 @@ growing = pilot.growing_reasoning(run, model, tokenizer)
 samples = all_samples(growing)
 counts = count_table(growing)
 run.table(counts, "pilot_samples", "Pilot study: samples by number of hops. Lengths are median tokens.")
-counts
+brief(counts)
 
 # %% [markdown]
 # Three methods explain $\mathbf O$. **IFR** gives each token $o$ of $\mathbf O$ a row of proximities, and **AttnLRP**
@@ -103,7 +103,7 @@ fig = pilot_plots.mass_against_length(
 run.figure(fig, "fig1a_reasoning_against_input", "Mass on T, of the mass on I and T", n=len(samples))
 
 # %%
-by_cell = masses.pivot_table(index=["method", "hop"], columns="cell", values=["share", "share_of_both"], sort=False)
+by_cell = masses.pivot_table(index=["method", "hop"], columns="cell", values="share_of_both", sort=False)
 by_cell.round(2)
 
 # %%

@@ -38,6 +38,7 @@ from flashtrace_book.experiments import recursion
 from flashtrace_book.figures import graph_plots, mass, plots, style
 from flashtrace_book.samples import (
     all_samples,
+    brief,
     cell_group,
     cell_of,
     count_table,
@@ -151,7 +152,7 @@ store.compact()
 attributions = stored_attributions(store, samples, "flashtrace_k3")
 counts = count_table(collections)
 run.table(counts, "recursion_samples", "Samples behind the hops: tried, kept and dropped. Lengths are median tokens.")
-counts
+brief(counts)
 
 # %% [markdown]
 # Where the mass of each hop lies:

@@ -51,6 +51,7 @@ from flashtrace_book.run import start
 from flashtrace_book.samples import (
     ALL,
     all_samples,
+    brief,
     cell_group,
     count_table,
     in_groups,
@@ -89,7 +90,7 @@ counts = count_table(cells)
 setting = ruler_setting(run.profile)
 run.table(counts, "ruler_samples", f"RULER samples: what was tried, kept and dropped. Lengths are median tokens. {setting}")
 print(setting)
-counts
+brief(counts)
 
 # %% [markdown]
 # The beginning of one prompt with a chain of assignments, and its evidence, one line per assignment:
@@ -195,8 +196,8 @@ run.figure(fig, "ruler_metrics", "Every metric on RULER, all cells together", n=
 #
 # Mean, 95 % interval (Student's t), and in round brackets the number that the paper prints for Qwen3-8B at 1024 tokens.
 # Bold only where the intervals of the best and the second best method do not overlap. Fewer than six samples get no
-# interval, and so no bold and no winner: read the last columns, which pool the needle cells, the chain cells and all
-# cells. Cells are fixed and their samples drawn apart, so differences between cells make a pooled interval wider, not
+# interval, and so no bold and no winner: shown are the columns that pool the needle cells, the chain cells and all cells,
+# and the file has each cell too. Cells are fixed and their samples drawn apart, so differences between cells make a pooled interval wider, not
 # narrower. A record that stands in two cells counts as one.
 
 # %%
@@ -206,7 +207,7 @@ pooled = summarise(in_groups(deletion))
 table = tables.comparison_table(pd.concat([summary, pooled]), paper=1, profile=run.profile.name, model=run.model_name)
 wide = tables.wide_table(mark_cells(table, cells))
 run.table(table, "table1_ruler", f"Attribution quality on RULER (paper: Table 1). ‡ teacher-forced. {setting}", wide=wide)
-tables.styled(wide, "table1")
+tables.by_metric(wide, "table1", pooled_cells(cells))
 
 # %% [markdown]
 # The pooled columns as a picture, one for each metric: mean and interval, and as a hollow diamond the mean of the numbers
@@ -261,7 +262,8 @@ caps = summarise(frame[frame["metric"].isin(["recovery_cap", "r_precision"])])
 caps = caps[(caps["metric"] == "r_precision") | (caps["method"] == "flashtrace")]  # the cap is the samples', not a method's
 caps = caps.pivot_table(index="cell", columns=["metric", "method"], values="mean", sort=False).round(2)
 run.table(caps, "ruler_caps", "Highest reachable recovery, and R-precision, by cell")
-caps.T
+shown = ["ifr", "ifr_all", "attnlrp", "at2", "flashtrace", "position", "random"]
+caps.loc[:, caps.columns.isin(shown, level="method")]
 
 # %% [markdown]
 # ## FlashTrace against IFR, sample by sample

@@ -42,7 +42,7 @@ from flashtrace_book import statistics
 from flashtrace_book.experiments import reasoning_tasks
 from flashtrace_book.figures import method_plots, style, tables
 from flashtrace_book.run import start
-from flashtrace_book.samples import all_samples, count_table, mark_cells
+from flashtrace_book.samples import all_samples, brief, count_table, mark_cells
 from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation import audit, evaluate, summarise
 from flashtrace_lib.metrics import Scorer
@@ -69,7 +69,7 @@ cells = {kind: reasoning_tasks.task_collection(run, model, tokenizer, kind) for 
 samples = all_samples(cells)
 counts = count_table(cells)
 run.table(counts, "math_samples", f"Mathematics ({run.profile.reasoning.source}): tried, kept, dropped; median tokens")
-counts
+brief(counts)
 
 # %% [markdown]
 # ## Methods and metrics
@@ -116,7 +116,7 @@ table = tables.comparison_table(
 )
 wide = tables.wide_table(mark_cells(table, cells))
 run.table(table, "table2_math", "Faithfulness on mathematics (paper: Table 2, MATH)", wide=wide)
-tables.styled(wide, "table2")
+tables.metrics_beside(wide, "table2")
 
 # %%
 shown = mark_cells(table, cells)

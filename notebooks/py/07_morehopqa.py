@@ -36,7 +36,7 @@ from flashtrace_book.efficiency import timing
 from flashtrace_book.experiments import reasoning_tasks
 from flashtrace_book.figures import mass, plots, style, tables
 from flashtrace_book.run import start
-from flashtrace_book.samples import all_samples, count_table, mark_cells, stored_attributions
+from flashtrace_book.samples import all_samples, brief, count_table, mark_cells, stored_attributions
 from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation import audit, evaluate, summarise
 from flashtrace_lib.methods import Rollout
@@ -63,7 +63,7 @@ cells = {"morehopqa": reasoning_tasks.task_collection(run, model, tokenizer, "mo
 samples = all_samples(cells)
 counts = count_table(cells)
 run.table(counts, "morehopqa_samples", f"MoreHopQA ({run.profile.reasoning.source}): tried, kept, dropped; median tokens")
-counts
+brief(counts)
 
 # %% [markdown]
 # ## Table 2, the columns of MoreHopQA
@@ -92,7 +92,7 @@ print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["s
 table = tables.comparison_table(summarise(frame), paper=2, profile=run.profile.name, model=run.model_name)
 wide = tables.wide_table(mark_cells(table, cells))
 run.table(table, "table2_morehopqa", "Faithfulness on MoreHopQA (paper: Table 2)", wide=wide)
-tables.styled(wide, "table2")
+tables.metrics_beside(wide, "table2")
 
 # %%
 fig = plots.metric_bars(table, "mas", title="MAS on MoreHopQA")
@@ -104,13 +104,12 @@ run.figure(fig, "table2_morehopqa_mas", "MAS on MoreHopQA", n=frame["sample"].nu
 #
 # ## Better than chance?
 #
-# A line below names a method that is not shown to beat the random ranking; nothing is printed where there are too few
-# templates.
+# A line below names each method that is not shown to beat the random ranking; where there are too few templates none is.
 
 # %%
 control = statistics.against(frame[frame["metric"] != "r_precision"], "random")
 run.table(control, "morehopqa_against_random", "Every method minus the random ranking, on the same samples")
-print(*statistics.not_better(control, "a random ranking"), sep="\n")
+print(*statistics.not_better(control, "a random ranking") or ["none"], sep="\n")
 
 # %% [markdown]
 # ## Where the rankings look

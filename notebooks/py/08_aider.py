@@ -36,7 +36,7 @@ from flashtrace_book.experiments import reasoning_tasks
 from flashtrace_book.experiments.code_targets import OnCode, last_line_span, with_target
 from flashtrace_book.figures import plots, style, tables
 from flashtrace_book.run import start
-from flashtrace_book.samples import all_samples, count_table, mark_cells
+from flashtrace_book.samples import all_samples, brief, count_table, mark_cells
 from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation import audit, evaluate, summarise
 from flashtrace_lib.methods import IFR, Random
@@ -64,7 +64,7 @@ cells = {"exercism": reasoning_tasks.task_collection(run, model, tokenizer, "exe
 samples = all_samples(cells)
 counts = count_table(cells)
 run.table(counts, "aider_samples", f"Exercises ({run.profile.reasoning.source}): tried, kept, dropped; median tokens")
-counts
+brief(counts)
 
 # %%
 sample = samples[0]

@@ -59,7 +59,7 @@ from flashtrace_book.experiments.second_model import (
 from flashtrace_book.figures import model_plots, plots, style, tables
 from flashtrace_book.paths import model_path
 from flashtrace_book.run import start
-from flashtrace_book.samples import all_samples, count_table, mark_cells
+from flashtrace_book.samples import all_samples, brief, count_table, mark_cells
 from flashtrace_lib import load_model
 from flashtrace_lib.evaluation import audit, evaluate, summarise
 from flashtrace_lib.kernel.decomposition import decomposition_gaps
@@ -118,7 +118,7 @@ cells = second_collections(run, model, tokenizer)
 samples = all_samples(cells)
 counts = count_table(cells)
 run.table(counts, f"table5_samples{ending}", f"What {name} answered: tried, kept and dropped; median tokens")
-counts
+brief(counts)
 
 # %%
 first_counts = count_table(first_cells)
@@ -168,7 +168,7 @@ run.figure(fig, f"table5_mas{ending}", "MAS on a second model", n=frame["sample"
 # %%
 found = summarise(pooled(frame[frame["metric"].isin(["recovery", "r_precision"])], settings.tasks))
 run.table(found, f"table5_recovery{ending}", "Recovery of the evidence on a second model")
-found.pivot_table(index="method", columns=["metric", "cell"], values="mean", sort=False).round(2)
+found.pivot_table(index=["metric", "method"], columns="cell", values="mean", sort=False).round(2)
 
 # %% [markdown]
 # ## Better than chance?
@@ -202,7 +202,7 @@ ranks = pd.concat([ranks.assign(control="with random"), uncontrolled.assign(cont
 paper = paper_agreement().rename(columns={"rho": "paper"})[["metric", "over", "paper"]]
 ranks = ranks.merge(paper, how="left", on=["metric", "over"])
 run.table(ranks, f"table5_rank_agreement{ending}", "Spearman's correlation of two models' means", n=frame["sample"].nunique())
-ranks.round(2)
+ranks.pivot_table(index=["metric", "over"], columns="control", values="rho", sort=False).join(paper.set_index(["metric", "over"])).round(2)
 
 # %% [markdown]
 # ## What the paper found, what we found, why they differ

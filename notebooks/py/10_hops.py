@@ -73,7 +73,7 @@ print(len(hops), "values of", hops["method"].nunique(), "numbers of hops on", ho
 table7 = tables.comparison_table(summarise(hops), paper=7, profile=run.profile.name, model=run.model_name)
 wide7 = tables.wide_table(mark_cells(table7, {"morehopqa": questions}), digits=3)
 run.table(table7, "table7_hops", "Effect of the number of recursive hops on MoreHopQA (paper: Table 7)", wide=wide7)
-tables.styled(wide7, "table7")
+tables.metrics_beside(wide7, "table7")
 
 # %% [markdown]
 # On the samples of RULER, where the evidence is known to the token (hop by hop, the first $K$ hops of one run being the run

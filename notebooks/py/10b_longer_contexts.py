@@ -34,7 +34,7 @@ from flashtrace_book.experiments import reasoning_tasks
 from flashtrace_book.figures import plots, style, tables
 from flashtrace_book.methods import profile_methods
 from flashtrace_book.run import start
-from flashtrace_book.samples import all_samples, count_table, mark_cells
+from flashtrace_book.samples import all_samples, brief, count_table, mark_cells
 from flashtrace_lib.evaluation import audit, evaluate, summarise
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.metrics.intervals import interval_text
@@ -64,7 +64,7 @@ long_cells = {
 long_samples = all_samples(long_cells)
 counts = count_table(long_cells)
 run.table(counts, "table8_samples", f"HotpotQA ({run.profile.reasoning.source}) without a filter: what was answered")
-counts
+brief(counts)
 
 # %%
 methods = profile_methods(run, run.profile.hotpotqa.long_methods, tokenizer)

@@ -101,7 +101,7 @@ pooled = pd.concat([summarise(in_groups(ways)), summarise(ways[ways["cell"] == "
 spans = tables.comparison_table(pooled, profile=run.profile.name, model=run.model_name)
 wide_spans = tables.wide_table(spans)
 run.table(spans, "appendix_m_aggregation", "Ways to make one target of a span (appendix M)", wide=wide_spans)
-tables.styled(wide_spans, "appendixm")
+tables.by_metric(wide_spans, "appendixm")
 
 # %%
 fig = plots.metric_bars(spans, "r_precision", title="R-precision by the way the target is made")
@@ -113,7 +113,7 @@ run.figure(fig, "appendix_m_r_precision", "R-precision by the way the target is 
 # %%
 against = statistics.against(ways, "flashtrace")
 run.table(against, "appendix_m_paired", "Other ways to make the target minus the sum, on the same samples")
-against.round(3)
+tables.interval_grid(against, "method", "metric")
 
 # %% [markdown]
 # ## Does the sum cancel?
@@ -153,7 +153,7 @@ related = cancellation.by_sample(kept).merge(outcomes.reset_index(), on="sample"
 properties = [name for name in related if name.startswith(("kept_", "n_target_"))]
 cancelled = statistics.correlations(related, properties, outcomes.columns)
 run.table(cancelled, "appendix_m_correlations", "Rank correlation of what the sum keeps with faithfulness, over samples")
-cancelled.round(2)
+tables.interval_grid(cancelled, "property", "outcome", "rho", "+.2f")
 
 # %% [markdown]
 # ## What the paper found, what we found, why they differ

@@ -78,7 +78,7 @@ structure.round(3)
 table = failures.sample_properties(everything, found)
 worst = failures.worst_samples(table, run.profile.ablations.worst)
 run.table(worst, "appendix_n_worst", "The samples of the lowest recovery", n=len(table))
-worst[["sample", "cell", "reached", "r_precision", "gold_share", "gold_mass", "question", "spread", "first_token"]].round(2)
+worst[["sample", "cell", "reached", "r_precision", "gold_share", "gold_mass", "question", "spread"]].round(2)
 
 # %% [markdown]
 # Properties that the worst samples share, against all others:

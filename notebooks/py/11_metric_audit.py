@@ -17,7 +17,7 @@
 # > up to 0.204. The rank correlation with the swapped facts is 0.67 for RISE, 0.66 for AUROC in the haystack, 0.65 for
 # > MAS, 0.63 for LDS and 0.47 for recovery.
 # >
-# > **n.** 20 samples, 11 methods; n = 19 samples for the swaps, n = 10 for LDS.
+# > **n.** 20 samples, 10 methods; n = 19 samples for the swaps, n = 10 for LDS.
 # >
 # > **Figure.** `audit_temperature` for MAS, `audit_swap_agreement` for the swapped facts.
 #
@@ -107,7 +107,7 @@ print(len(records), "records of", records["method"].nunique(), "methods on", rec
 # %%
 flags = metric_audit.flag_table(frame)
 run.table(flags, "audit_flagged", "Samples whose likelihood masking does not lower, by cell (the same for every method)")
-flags.T
+flags
 
 # %% [markdown]
 # ## The effect of each definition on the ranking of the methods

@@ -34,7 +34,7 @@ import pandas as pd
 
 from flashtrace_book.experiments import causal_masking, open_questions, value_bias
 from flashtrace_book.experiments.choices import CHOICES, CHOSEN
-from flashtrace_book.figures import question_plots, style
+from flashtrace_book.figures import question_plots, style, tables
 from flashtrace_book.run import start
 from flashtrace_book.samples import all_samples, mark_cells, ruler_collections
 from flashtrace_lib import FlashTrace
@@ -64,7 +64,7 @@ where = open_questions.halves_of(samples)
 halves = pd.DataFrame({"cell": [s.metadata["cell"] for s in samples], "half": [where[s.id] for s in samples]})
 counts = halves.value_counts(sort=False).unstack(fill_value=0).reset_index()
 run.table(mark_cells(counts, cells), "questions_samples", "Samples for tuning and held out. ‡ teacher-forced.")
-counts.set_index("cell").T
+counts.set_index("cell")
 
 # %% [markdown]
 # ## The questions
@@ -132,7 +132,7 @@ print("recovery on", len(samples), "samples, RISE in", settings.steps, "steps on
 # %%
 ranked = open_questions.rank_choices(pd.concat([frame, exact], ignore_index=True))
 run.table(ranked, "questions_ranked", "Every open choice: its other reading minus the paper's, on the same samples")
-ranked[ranked["metric"].isin(["recovery", "rise"])].round(3)
+tables.interval_grid(ranked[ranked["metric"].isin(["recovery", "rise"])], "question", "metric")
 
 # %%
 fig = question_plots.effect_forest(ranked, "choice", title="What each open choice changes")
@@ -232,7 +232,7 @@ asked = causal_masking.causal_frame(model, tokenizer, again, FlashTrace(hops=run
 answers.compact()
 changed = causal_masking.changed_table(asked)
 run.table(changed, "questions_causal", "Answers that change when one sentence of the input is masked")
-changed.round(2)
+changed.drop(columns=["more_low", "more_high", "tokens"]).round(2)
 
 # %%
 fig = question_plots.changed_answers(changed)

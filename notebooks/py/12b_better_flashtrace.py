@@ -32,7 +32,7 @@ from flashtrace_book.experiments.better_plan import CANDIDATE, LABELS, PAPER, PR
 from flashtrace_book.experiments.departure import departure_table
 from flashtrace_book.figures import question_plots, side_by_side, style
 from flashtrace_book.run import start
-from flashtrace_book.samples import all_samples
+from flashtrace_book.samples import all_samples, brief
 from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation import audit
 from flashtrace_lib.metrics.intervals import interval_text
@@ -91,7 +91,7 @@ found = better_flashtrace.collections(run, model, tokenizer)
 counts = better_tables.plan_counts(found)
 samples = all_samples(found)
 run.table(counts, "better_samples", "Samples of the plan: right answers of the model")
-counts
+brief(counts).join(counts.set_index("cell")["half"]).drop(columns="responses")
 
 # %%
 frame = better_flashtrace.measure(run, model, tokenizer)

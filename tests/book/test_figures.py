@@ -8,7 +8,16 @@ from matplotlib.figure import Figure
 
 from flashtrace_book.figures import axes, marks, method_plots, overview, plots, style
 from flashtrace_book.figures.mass import mass_frame, position_frame
-from flashtrace_book.figures.tables import LONG_COLUMNS, comparison_table, distinct_best, styled, wide_table
+from flashtrace_book.figures.tables import (
+    LONG_COLUMNS,
+    by_metric,
+    comparison_table,
+    distinct_best,
+    interval_grid,
+    metrics_beside,
+    styled,
+    wide_table,
+)
 from flashtrace_lib import FlashTrace, Segments
 from flashtrace_lib.attribution import Attribution
 from flashtrace_lib.evaluation.results_table import summarise
@@ -78,6 +87,37 @@ def test_a_notebook_shows_bold_where_the_file_has_its_mark():
     assert "**0.70** [0.60, 0.80] (0.48)" in wide["mq q2"].tolist()  # as the .md has it
     page = styled(wide, "table1").to_html()
     assert "><b>0.70</b> [0.60, 0.80] (0.48)</td>" in page and "*" not in page and 'id="T_table1"' in page
+
+
+def test_a_page_shows_a_metric_at_a_time():
+    wide = wide_table(comparison_table(summary(ROWS), 1, profile="p", model="m"))
+    page = by_metric(wide, "t", ["h2 c3", "not there"]).data
+    names = list(dict.fromkeys(wide["metric"]))
+    assert [f"<caption>{name}</caption>" in page for name in names] == [True] * len(names)
+    assert page.count("<table") == len(names) and "mq q2" not in page and 'id="T_t_0"' in page
+    assert page.count("<td") == 2 * len(wide)
+
+
+def test_a_page_shows_metrics_beside_each_other():
+    wide = wide_table(comparison_table(summary(ROWS), 1, profile="p", model="m"))
+    beside = metrics_beside(wide, "t").data.set_index("method")
+    for row in wide.itertuples(index=False):
+        found = beside.loc[row.method, row.metric]
+        assert found.tolist() == [row[2], row[3]]
+    assert beside.size >= 2 * len(wide) and not beside.isna().any(axis=None)
+    one = metrics_beside(wide.drop(columns="h2 c3"), "t").data
+    assert list(one) == ["method", *dict.fromkeys(wide["metric"])] and one["method"].is_unique
+
+
+def test_a_page_shows_values_with_their_intervals():
+    long = pd.DataFrame(
+        [("b", "rise", 0.1, 0.05, 0.15), ("b", "mas", -0.2, math.nan, math.nan), ("a", "rise", 0.3, 0.2, 0.4)],
+        columns=["method", "metric", "difference", "low", "high"],
+    )
+    grid = interval_grid(long, "method", "metric")
+    assert list(grid.index) == ["b", "a"] and list(grid) == ["rise", "mas"]
+    assert grid.loc["b"].tolist() == ["+0.100 [+0.050, +0.150]", "-0.200 (no interval)"]
+    assert grid.loc["a"].tolist() == ["+0.300 [+0.200, +0.400]", "–"]
 
 
 def test_cells_of_a_styled_table_are_text():

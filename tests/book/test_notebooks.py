@@ -99,6 +99,16 @@ def test_notebook_carries_the_outputs_of_one_clean_run(path):
     assert not [out for cell in code for out in cell.outputs if out.output_type == "error"]
 
 
+@pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.stem != "13_claims"], ids=lambda path: path.stem)
+def test_tables_of_a_page_can_be_taken_in(path):
+    """At most 12 rows and 8 columns of values; the list of all claims is a page of its own."""
+    for cell in read(path).cells:
+        for output in cell.get("outputs", []):
+            for table in re.findall(r"<table.*?</table>", output.get("data", {}).get("text/html", ""), re.DOTALL):
+                rows = [row.count("<td") for row in re.findall(r"<tr.*?</tr>", table, re.DOTALL) if "<td" in row]
+                assert len(rows) <= 12 and max(rows) <= 8, cell.source
+
+
 def test_nbval_collects_the_notebooks_and_nothing_else(pytestconfig):
     assert pytestconfig.getini("testpaths") == ["tests", "notebooks"]
     assert pytestconfig.option.nbval and Path(pytestconfig.option.nbval_sanitize_with).is_file()

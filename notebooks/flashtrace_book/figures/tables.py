@@ -12,9 +12,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from IPython.display import HTML
 from pandas.io.formats.style import Styler
 
 from flashtrace_lib.metrics import HIGHER_IS_BETTER
+from flashtrace_lib.metrics.intervals import interval_text
 
 from ..paper_numbers import paper_value
 from .style import method_order, method_style, metric_name
@@ -121,6 +123,57 @@ def styled(frame: pd.DataFrame, name: str, *, prose: bool = False) -> Styler:
     """
     shown = frame.style.hide(axis="index").format(_as_html).set_uuid(name)
     return shown.set_table_styles(_PROSE) if prose else shown
+
+
+def by_metric(wide: pd.DataFrame, name: str, cells: Sequence[str] | None = None) -> HTML:
+    """A `wide_table` on a page, where it has many cells: a table of its own for each metric, one below the other.
+
+    Parameters
+    ----------
+    wide : DataFrame
+        From `wide_table`.
+    name : str
+        As in `styled`.
+    cells : sequence of str, optional
+        Columns that the page has room for. Default: all of them.
+    """
+    columns = ["method", *(wide.columns[2:] if cells is None else [cell for cell in cells if cell in wide])]
+    parts = [
+        styled(part[columns], f"{name}_{number}").set_caption(str(metric)).to_html()
+        for number, (metric, part) in enumerate(wide.groupby("metric", sort=False))
+    ]
+    return HTML("\n".join(parts))
+
+
+def metrics_beside(wide: pd.DataFrame, name: str) -> Styler:
+    """A `wide_table` of few cells on a page: one row for each method, the metrics beside each other."""
+    cells = list(wide.columns[2:])
+    entries = wide.set_index(["method", "metric"])[cells].stack(future_stack=True)
+    beside = entries.unstack(["metric", None], sort=False).fillna("–")
+    if len(cells) == 1:
+        beside = beside.droplevel(1, axis="columns")
+    return styled(beside.rename_axis(columns=None if len(cells) == 1 else [None, None]).reset_index(), name)
+
+
+def interval_grid(
+    frame: pd.DataFrame, index: str | list[str], columns: str, value: str = "difference", form: str = "+.3f"
+) -> pd.DataFrame:
+    """A long table with ``low`` and ``high`` on a page: each value with its interval, by two of its columns.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        One row for each pair of ``index`` and ``columns``.
+    index, columns : str
+        Column that names the rows (or several), and the one that names the columns; both in the order of the frame.
+    value : str
+        Column of the values.
+    form : str
+        Format of the values and of their bounds.
+    """
+    text = [f"{v:{form}} {interval_text(a, b, form)}" for v, a, b in frame[[value, "low", "high"]].to_numpy()]
+    grid = frame.assign(text=text).pivot_table(index=index, columns=columns, values="text", aggfunc="first", sort=False)
+    return grid.fillna("–")
 
 
 def _as_html(value: object) -> object:
