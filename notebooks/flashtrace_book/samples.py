@@ -123,7 +123,7 @@ def count_table(collections: Mapping[str, Collection]) -> pd.DataFrame:
 def brief(counts: pd.DataFrame) -> pd.DataFrame:
     """The columns of a `count_table` that a page has room for; the rest stands in its CSV."""
     columns = ["tried", "correct", "kept", "responses", "|I|", "|T|", "|O|", "gold share"]
-    return counts.set_index("cell")[columns]
+    return counts.set_index("cell")[columns].rename_axis(index=None)
 
 
 def _source_of_responses(collection: Collection) -> str:
