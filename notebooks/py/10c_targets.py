@@ -163,10 +163,11 @@ tables.interval_grid(cancelled, "property", "outcome", "rho", "+.2f")
 # no harm from cancellation. Computed here:
 
 # %%
-for row in against.itertuples():
-    verdict = {"neither": "no difference shown", TOO_FEW: TOO_FEW}.get(row.better, f"better: {row.better}")
-    print(f"{row.method} minus the sum: {row.metric} {row.difference:+.3f} {interval_text(row.low, row.high)}, n = {row.n}, "
-          f"{verdict}")
+for metric, rows in against.groupby("metric"):
+    verdicts = rows["better"].replace({"neither": "no difference shown", "flashtrace": "worse"})
+    verdicts = verdicts.where(verdicts.isin(["no difference shown", "worse", TOO_FEW]), "better")
+    found = rows["method"].groupby(verdicts).agg(", ".join)
+    print(f"{metric}, against the sum: " + "; ".join(f"{verdict}: {methods}" for verdict, methods in found.items()))
 
 # %%
 level = kept.groupby("hop")[["kept", "independent"]].mean()

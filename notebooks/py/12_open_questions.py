@@ -132,23 +132,11 @@ print("recovery on", len(samples), "samples, RISE in", settings.steps, "steps on
 # %%
 ranked = open_questions.rank_choices(pd.concat([frame, exact], ignore_index=True))
 run.table(ranked, "questions_ranked", "Every open choice: its other reading minus the paper's, on the same samples")
-tables.interval_grid(ranked[ranked["metric"].isin(["recovery", "rise"])], "question", "metric")
+tables.interval_grid(ranked[ranked["metric"].isin(["recovery", "rise"])], ["choice", "question"], "metric")
 
 # %%
 fig = question_plots.effect_forest(ranked, "choice", title="What each open choice changes")
 run.figure(fig, "questions_forest", "Effect of each open choice on recovery and RISE", n=len(samples))
-
-# %% [markdown]
-# Results with 95 % intervals:
-
-# %%
-names = {"recovery": "recovery", "rise": "RISE"}
-for choice, rows in ranked[ranked["metric"].isin(names)].groupby("choice", sort=False):
-    told = [
-        f"{names[r.metric]} {r.difference:+.3f} {interval_text(r.low, r.high)}, n = {r.n}, better: {r.better}"
-        for r in rows.itertuples()
-    ]
-    print(f"{choice} ({rows['question'].iloc[0]}):\n    " + "\n    ".join(told))
 
 # %% [markdown]
 # Value biases are missing here where the model has none; they follow. With as many questions as these, one interval in
