@@ -36,7 +36,7 @@ from .profiles import Profile, load_profile
 _DPI = 150
 _STAMP_ID = "flashtrace-stamp"
 _ON_CURVE = re.compile(r"\b(RISE|MAS)\b")  # in a caption
-_READABLE = {  # names of models as a reader knows them
+READABLE = {  # names of models as a reader knows them
     "embedded": "SmolLM2-135M + adapter",
     "embedded-base": "SmolLM2-135M",
     "data/adapter_short": "SmolLM2-135M + short adapter",
@@ -120,7 +120,7 @@ class Run:
     def stamp(self, n: int | str | None = None, *, on_curve: bool = False) -> str:
         """The line on every figure and table: model, number of samples, arithmetic of the curves, and profile."""
         name, *arithmetic = self.model_name.split(", ")  # such as "embedded, bfloat16"
-        parts = [", ".join([_READABLE.get(name, name), *arithmetic])]
+        parts = [", ".join([READABLE.get(name, name), *arithmetic])]
         if n is not None:
             parts.append(f"n = {n}")
         if on_curve and self.curves:

@@ -20,7 +20,7 @@ from flashtrace_lib.metrics.intervals import MIN_SAMPLES
 from .. import paths
 from ..figures.style import method_style
 from ..profiles import load_profile, profile_names
-from ..run import Saved
+from ..run import READABLE, Saved
 from .claim import CLAIMS, Claim
 from .evidence import Evidence
 from .robustness import depends_on_the_metric, summary
@@ -28,7 +28,6 @@ from .rules import DEPENDS, MISSING, REPRODUCED, VERDICTS, Missing
 
 OWN = "the paper"  # stands for the profile of a claim that is judged by the paper's own publications
 NO_EVIDENCE = ("smoke",)  # profiles that check that the book runs
-_MODELS = {"embedded": "SmolLM2-135M-Instruct with the book's adapter", "embedded-base": "SmolLM2-135M-Instruct"}
 _SHORT = re.compile(r"[\d.]*|\[[\d.]+\]\(.*\)")  # a number, or a link of one
 _MANY = 4  # the most findings that a cell of the table shows in full
 
@@ -165,7 +164,7 @@ def markdown(judged: list[dict[str, Any]]) -> str:
     ]
     for profile in counts["profile"]:
         title = "The paper and its published code" if profile == OWN else f"Profile {profile}"
-        blocks += [f"## {title}", *setting(profile), _profile_table(judged, profile, rule_of)]
+        blocks += [f"## {title}", *setting(profile), *_profile_table(judged, profile, rule_of)]
     blocks += ["## Rules", "\n".join(f"* {name}: {text}" for text, name in rule_of.items())]
     blocks.append(
         "Where a rule is about single numbers: all of them, *reproduced*; some, *partly*; none, *not reproduced* if "
@@ -176,17 +175,21 @@ def markdown(judged: list[dict[str, Any]]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _profile_table(judged: list[dict[str, Any]], profile: str, rule_of: dict[str, str]) -> str:
-    """The table of one profile; ``rule_of`` gives the short name of a rule."""
-    rows = []
+def _profile_table(judged: list[dict[str, Any]], profile: str, rule_of: dict[str, str]) -> list[str]:
+    """What one profile has measured as a table, and how many claims are left; ``rule_of`` has the rules' short names."""
+    rows, left = [], 0
     for number, claim in enumerate(judged, 1):
         if profile in claim["verdicts"]:
             found, notebook = claim["verdicts"][profile], claim["notebook"]
+            if found["verdict"] == MISSING:
+                left += 1
+                continue
             verdict = f"**{found['verdict']}** ({rule_of[claim['rule']]})"
             chapter = notebook.split("_")[0]
             link = f"[{chapter}](../notebooks/{notebook}.ipynb)"
             rows.append([number, claim["claim"], verdict, _paper(claim), _ours(found, claim), link])
-    return table(["", "claim", "verdict", "paper", "ours", "notebook"], rows)
+    measured = [table(["", "claim", "verdict", "paper", "ours", "notebook"], rows)] if rows else []
+    return measured + ([f"Not measured in this profile: {left} of {left + len(rows)} claims."] if left else [])
 
 
 def setting(profile: str) -> list[str]:
@@ -194,7 +197,7 @@ def setting(profile: str) -> list[str]:
     if profile not in profile_names():
         return []
     known = load_profile(profile)
-    model = _MODELS.get(known.model, f"`{known.model}`")
+    model = READABLE.get(known.model, f"`{known.model}`")
     methods = [
         f"{method_style(method).label} with {', '.join(f'{option} {value}' for option, value in options.items())}"
         for method, options in known.method_options.items()
