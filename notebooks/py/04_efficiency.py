@@ -37,7 +37,7 @@ from flashtrace_book import paths
 from flashtrace_book.efficiency import audit, benchmark_runner, other_tools, sweep
 from flashtrace_book.evaluations import first_of_cells
 from flashtrace_book.experiments import reasoning_tasks
-from flashtrace_book.figures import efficiency_plots, efficiency_tables, style
+from flashtrace_book.figures import efficiency_plots, efficiency_tables, style, tables
 from flashtrace_book.methods import profile_methods
 from flashtrace_book.run import start
 from flashtrace_book.samples import ALL, all_samples, in_groups, ruler_collections
@@ -137,7 +137,7 @@ if len(elsewhere):
 growth, wide = efficiency_tables.complexity_table(frame)
 run.table(growth, "table6_complexity", "Complexity by the paper, and fitted exponents of time and memory (paper: Table 6)",
           wide=wide, n="sizes in brackets")
-wide.style.hide(axis="index").set_uuid("table6")
+tables.styled(wide, "table6")
 
 # %% [markdown]
 # An exponent below 1 is of lengths at which fixed costs still rule. So compare methods with each other rather than with
@@ -155,7 +155,7 @@ wide.style.hide(axis="index").set_uuid("table6")
 modes = sweep.sweep_attention(run.profile, Store(run.store("efficiency")))
 table = efficiency_tables.attention_table(modes)
 run.table(table, "table9_attention", "FlashTrace with cached and with recomputed attention (paper: Table 9)", n=runs)
-table.drop(columns="outcome").round(3).style.hide(axis="index").format(precision=3, na_rep="–").set_uuid("table9")
+tables.styled(table.drop(columns="outcome"), "table9", digits=3)
 
 # %%
 savings = efficiency_tables.attention_savings(modes)
@@ -172,7 +172,7 @@ for row in savings.itertuples():
 # %%
 headline = efficiency_tables.headline(frame)
 run.table(headline, "efficiency_headline", "FlashTrace against IFR, one target row at a time (the paper's) and batched", n=runs)
-headline.round(2).style.hide(axis="index").format(precision=2, na_rep="–").set_uuid("headline")
+tables.styled(headline, "headline", digits=2)
 
 # %% [markdown]
 # ## Beside published tools
@@ -186,7 +186,7 @@ print("\n".join(other_tools.available()[1]) or "all are installed")
 tools = efficiency_tables.tools_table(sweep.sweep_tools(run.profile, Store(run.store("efficiency"))))
 run.table(tools, "efficiency_tools", "Published tools beside the nearest method, in forward passes and GiB", n=runs)
 longest = tools[tools["outcome"] == "ok"].groupby("tool", sort=False).tail(1).drop(columns="outcome")
-longest.style.hide(axis="index").format(precision=2, na_rep="–").set_uuid("tools")
+tables.styled(longest, "tools", digits=2)
 
 # %% [markdown]
 # ## (e) Cost against faithfulness

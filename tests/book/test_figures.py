@@ -120,6 +120,14 @@ def test_a_page_shows_values_with_their_intervals():
     assert grid.loc["a"].tolist() == ["+0.300 [+0.200, +0.400]", "–"]
 
 
+def test_a_styled_table_is_the_same_in_every_run():
+    frame = pd.DataFrame({"a": [1.23456, math.nan], "b": ["<x>", "y"], "n": [3, 4]})
+    shown = styled(frame, "t", digits=2)
+    assert repr(shown) == repr(styled(frame, "t")) and shown.to_html() == styled(frame, "t", digits=2).to_html()
+    assert ">1.23</td>" in shown.to_html() and ">–</td>" in shown.to_html() and ">3</td>" in shown.to_html()
+    assert "&lt;x&gt;" in shown.to_html()
+
+
 def test_cells_of_a_styled_table_are_text():
     frame = pd.DataFrame({"text": ["<script>1</script> & 2 < 3", "**a** * b, *c*<br>d"], "n": [1, 2]})
     page = styled(frame, "x", prose=True).to_html()

@@ -176,7 +176,7 @@ def markdown(judged: list[dict[str, Any]]) -> str:
 
 
 def _profile_table(judged: list[dict[str, Any]], profile: str, rule_of: dict[str, str]) -> list[str]:
-    """What one profile has measured as a table, and how many claims are left; ``rule_of`` has the rules' short names."""
+    """What one profile has measured as a table, and how many claims are left; ``rule_of`` names the rules."""
     rows, left = [], 0
     for number, claim in enumerate(judged, 1):
         if profile in claim["verdicts"]:

@@ -105,7 +105,14 @@ def wide_table(long: pd.DataFrame, *, cells: Sequence[str] | None = None, digits
     return pd.DataFrame(rows)
 
 
-def styled(frame: pd.DataFrame, name: str, *, prose: bool = False) -> Styler:
+class PageTable(Styler):
+    """A table of a page. In plain text it has no address, which would change the notebook with every run."""
+
+    def __repr__(self) -> str:
+        return "(a table in HTML)"
+
+
+def styled(frame: pd.DataFrame, name: str, *, prose: bool = False, digits: int | None = None) -> PageTable:
     """A table as a notebook shows it: without row numbers, and bold where Markdown would be.
 
     Parameters
@@ -116,12 +123,15 @@ def styled(frame: pd.DataFrame, name: str, *, prose: bool = False) -> Styler:
         Goes into the HTML's ids, ``T_<name>``, which must not change from run to run.
     prose : bool
         Cells hold sentences: they wrap, from the upper left.
+    digits : int, optional
+        Decimals of numbers, and a dash where one is missing. Default: numbers as pandas writes them.
 
     Returns
     -------
-    pandas.io.formats.style.Styler
+    PageTable
     """
-    shown = frame.style.hide(axis="index").format(_as_html).set_uuid(name)
+    shown = PageTable(frame).hide(axis="index").set_uuid(name)
+    shown = shown.format(_as_html) if digits is None else shown.format(precision=digits, na_rep="–", escape="html")
     return shown.set_table_styles(_PROSE) if prose else shown
 
 
@@ -145,7 +155,7 @@ def by_metric(wide: pd.DataFrame, name: str, cells: Sequence[str] | None = None)
     return HTML("\n".join(parts))
 
 
-def metrics_beside(wide: pd.DataFrame, name: str) -> Styler:
+def metrics_beside(wide: pd.DataFrame, name: str) -> PageTable:
     """A `wide_table` of few cells on a page: one row for each method, the metrics beside each other."""
     cells = list(wide.columns[2:])
     entries = wide.set_index(["method", "metric"])[cells].stack(future_stack=True)
