@@ -167,7 +167,7 @@ for metric, rows in against.groupby("metric"):
     verdicts = rows["better"].replace({"neither": "no difference shown", "flashtrace": "worse"})
     verdicts = verdicts.where(verdicts.isin(["no difference shown", "worse", TOO_FEW]), "better")
     found = rows["method"].groupby(verdicts).agg(", ".join)
-    print(f"{metric}, against the sum: " + "; ".join(f"{verdict}: {methods}" for verdict, methods in found.items()))
+    print(f"{metric} against the sum (n = {rows['n'].max()}): " + "; ".join(f"{verdict}: {methods}" for verdict, methods in found.items()))
 
 # %%
 level = kept.groupby("hop")[["kept", "independent"]].mean()
