@@ -118,6 +118,8 @@ def test_a_page_shows_values_with_their_intervals():
     assert list(grid.index) == ["b", "a"] and list(grid) == ["rise", "mas"]
     assert grid.loc["b"].tolist() == ["+0.100 [+0.050, +0.150]", "-0.200 (no interval)"]
     assert grid.loc["a"].tolist() == ["+0.300 [+0.200, +0.400]", "–"]
+    with pytest.raises(ValueError, match="twice"):
+        interval_grid(pd.concat([long, long]), "method", "metric")
 
 
 def test_a_styled_table_is_the_same_in_every_run():

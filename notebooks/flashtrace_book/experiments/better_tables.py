@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from flashtrace_lib.evaluation.results_table import clusters
-from flashtrace_lib.metrics.intervals import interval_text
 from flashtrace_lib.tasks.responses import Collection
 
+from ..figures.tables import interval_grid
 from ..samples import count_table
 from ..statistics import against, mean_row
 from .better_plan import CANDIDATE, CELLS, LABELS, PAPER, POOLED, PRIMARY
@@ -92,11 +92,8 @@ def means(frame: pd.DataFrame) -> pd.DataFrame:
 
 def pivoted(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """Differences with their intervals as text, a row for each ``label`` and a column for each value of ``columns``."""
-    text = [f"{row.difference:+.3f} {interval_text(row.low, row.high)}" for row in table.itertuples()]
     head = table[list(columns)].agg(" minus ".join, axis=1)
-    wide = table.assign(text=text, head=head).pivot(index="label", columns="head", values="text")
-    wide = wide.reindex(index=table["label"].drop_duplicates(), columns=head.drop_duplicates()).fillna("–")
-    return wide.rename_axis(index=None, columns=None)
+    return interval_grid(table.assign(head=head), "label", "head").rename_axis(index=None, columns=None)
 
 
 def readable(table: pd.DataFrame, metric: str = PRIMARY) -> str:

@@ -180,8 +180,17 @@ def interval_grid(
         Column of the values.
     form : str
         Format of the values and of their bounds.
+
+    Raises
+    ------
+    ValueError
+        If a pair occurs twice.
     """
     text = [f"{v:{form}} {interval_text(a, b, form)}" for v, a, b in frame[[value, "low", "high"]].to_numpy()]
+    rows = [index] if isinstance(index, str) else list(index)
+    repeated = frame.duplicated([*rows, columns])
+    if repeated.any():
+        raise ValueError(f"{frame.loc[repeated, [*rows, columns]].iloc[0].tolist()} stands in the table twice")
     grid = frame.assign(text=text).pivot_table(index=index, columns=columns, values="text", aggfunc="first", sort=False)
     return grid.fillna("–")
 

@@ -36,8 +36,7 @@ def plain_questions(file: str = str(TEMPLATES / "plain_questions.yaml")) -> list
     Parameters
     ----------
     file : str
-        Its path: a mapping of names to ``text``, ``question``,
-        ``answers`` and ``evidence``.
+        Its path: a mapping of names to ``text``, ``question``, ``answers`` and ``evidence``.
 
     Returns
     -------
