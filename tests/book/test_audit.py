@@ -24,7 +24,7 @@ from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.fingerprints import model_fingerprint, sample_fingerprint
 from flashtrace_lib.methods import METHODS, Perturbation
 from flashtrace_lib.store import Store
-from tests.book.test_open_questions import Words, causal_sample
+from tests.book.test_causal_masking import Words, causal_sample
 from tests.metrics.test_ablation import haystack_sample
 from tests.oracles.planted import planted_model
 from tests.oracles.tiny import tiny_model, tiny_sample

@@ -33,7 +33,7 @@ def test_a_profile_that_measures_no_headline_has_no_column():
             found["verdicts"]["new"] = {"verdict": verdict, "missing": "", "findings": []}
     assert summary(judged) == before
     judged[[found["key"] for found in judged].index("one_hop")]["verdicts"]["new"]["verdict"] = "undecided"
-    assert "| claim | laptop | real | new | paper |" in summary(judged)
+    assert "| claim | evidence | laptop | real | new | paper |" in summary(judged)
 
 
 def test_a_readme_without_its_marks_is_refused(tmp_path):

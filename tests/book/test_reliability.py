@@ -12,7 +12,7 @@ PAIRED = {"metric": "rise", "difference": -0.1, "low": -0.14, "high": -0.06, "n"
 def folder(tmp_path, monkeypatch):
     """An empty checkout."""
     monkeypatch.setenv("FLASHTRACE_FIGURES_DIR", str(tmp_path / "elsewhere"))
-    monkeypatch.setattr("flashtrace_book.claims.evidence.files.root", lambda: tmp_path)
+    monkeypatch.setattr("flashtrace_lib.files.root", lambda: tmp_path)
     (tmp_path / "figures" / "laptop").mkdir(parents=True)
     return tmp_path / "figures" / "laptop"
 

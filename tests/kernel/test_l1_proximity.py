@@ -73,7 +73,7 @@ def test_a_large_target_does_not_swallow_small_contributions():
 
 
 def test_no_tensor_of_all_contributions_exists():
-    n, d = 60_000, 512
+    n, d = 200_000, 512  # a block is a fifth of what is allowed, so that other noise fits
     v, w_o, y = torch.randn(n, 8), torch.randn(8, d), 10 * torch.randn(1, d)
     scale = torch.rand(1, n)
     per_head(scale, v, w_o, y)

