@@ -34,6 +34,12 @@ def figures_dir(profile: str) -> Path:
     return figures_root() / profile
 
 
+def stored_table(profile: str, name: str) -> Path | None:
+    """File of a profile's table; where figures are sent elsewhere, as by tests, the checkout's own file stands in."""
+    folders = (figures_dir(profile), in_checkout("figures") / profile)
+    return next((path for folder in folders if (path := folder / f"{name}.csv").is_file()), None)
+
+
 def executed_dir(profile: str) -> Path:
     """Executed copies of the notebooks of a profile."""
     return build_root() / "executed" / profile

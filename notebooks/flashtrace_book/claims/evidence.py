@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from flashtrace_lib import files
 from flashtrace_lib.evaluation.draws import mean_over_draws
 from flashtrace_lib.evaluation.results_table import frame_from_records, summarise
 from flashtrace_lib.store import Store
@@ -66,12 +65,6 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 
 
-def table_path(profile: str, name: str) -> Path | None:
-    """The file of a table; where figures are sent elsewhere, as by the tests, the checkout's own file stands in."""
-    folders = (paths.figures_dir(profile), files.root() / "figures" / profile)
-    return next((path for folder in folders if (path := folder / f"{name}.csv").is_file()), None)
-
-
 def read_table(profile: str, name: str) -> pd.DataFrame:
     """Read a table of ``COLUMNS``.
 
@@ -84,7 +77,7 @@ def read_table(profile: str, name: str) -> pd.DataFrame:
     """
     if name not in COLUMNS:
         raise ValueError(f"no table {name!r} is read for a claim; known are {', '.join(COLUMNS)}")
-    path = table_path(profile, name)
+    path = paths.stored_table(profile, name)
     if path is None:
         raise Missing(f"{name}.csv")
     try:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from flashtrace_lib.metrics.intervals import interval_text
 
-from .evidence import table_path
+from .. import paths
 
 TASKS = {"ruler": "RULER and HotpotQA", "math": "mathematics", "morehopqa": "MoreHopQA"}
 METHOD = "flashtrace"
@@ -107,5 +107,5 @@ def _rows(profile: str, name: str, method: str) -> list:
 
 def _table(profile: str, name: str) -> list:
     """Rows of a stored table, empty if it does not exist."""
-    path = table_path(profile, name)
+    path = paths.stored_table(profile, name)
     return [] if path is None else list(pd.read_csv(path).itertuples(index=False))

@@ -18,6 +18,7 @@ from pandas.io.formats.style import Styler
 from flashtrace_lib.metrics import HIGHER_IS_BETTER
 from flashtrace_lib.metrics.intervals import interval_text
 
+from .. import paths
 from ..paper_numbers import paper_value
 from .style import method_order, method_style, metric_name
 
@@ -193,6 +194,20 @@ def interval_grid(
         raise ValueError(f"{frame.loc[repeated, [*rows, columns]].iloc[0].tolist()} stands in the table twice")
     grid = frame.assign(text=text).pivot_table(index=index, columns=columns, values="text", aggfunc="first", sort=False)
     return grid.fillna("–")
+
+
+def stored(profile: str, name: str) -> pd.DataFrame:
+    """A table that the run of another profile has written, see `Run.table`.
+
+    Raises
+    ------
+    FileNotFoundError
+        If that profile has not written it.
+    """
+    path = paths.stored_table(profile, name)
+    if path is None:
+        raise FileNotFoundError(f"figures/{profile}/{name}.csv is not there: run the book with --profile {profile}")
+    return pd.read_csv(path)
 
 
 def _as_html(value: object) -> object:
