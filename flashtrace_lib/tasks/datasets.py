@@ -146,7 +146,7 @@ def documents_examples(
     *,
     source: str = "standin",
     folder: Path | str | None = None,
-    seed: int = 0,
+    seed: int | None = 0,
     gold: str = "sentence",
 ) -> tuple[list[Example], dict[str, int]]:
     """Examples of HotpotQA whose prompts are filled up to a length; see `hotpotqa.hotpotqa_at_length`.
@@ -174,14 +174,14 @@ def documents_examples(
     """
     _check("hotpotqa", source)
     if source == "synthetic":
-        return by_task.generated_documents(n, length, count, seed), {_TOO_LONG: 0}
+        return by_task.generated_documents(n, length, count, seed or 0), {_TOO_LONG: 0}
     if source == "standin":
-        where, records = "synthetic records", synthetic_records("hotpotqa", n + _POOL, seed)
+        where, records = "synthetic records", synthetic_records("hotpotqa", n + _POOL, seed or 0)
     else:
         where, records = hub_records("hotpotqa") if source == "hub" else folder_records("hotpotqa", folder)
     order = _order(len(records), None if source == "standin" else seed)
     pool = [records[i] for i in order[: n + _POOL]]
-    make = partial(_at_length, length=length, count=count, others=pool, gold=gold, seed=seed)
+    make = partial(_at_length, length=length, count=count, others=pool, gold=gold, seed=seed or 0)
     made = [_made(make, "hotpotqa", record, i, where) for i, record in zip(order[:n], pool, strict=False)]
     refused = {_TOO_LONG: 0} | Counter(example for example in made if isinstance(example, str))
     return [example for example in made if isinstance(example, Example)], refused

@@ -25,7 +25,7 @@ from .scoring import is_correct, score
 
 FALLBACKS = ("teacher-forced", "unfiltered", "none")
 MODES = ("thinking", "direct")
-STEPS = "step_by_step"
+STEPS, OWN_STEPS = "step_by_step", "own_steps"
 FORCED, UNFILTERED, NOTHING = FALLBACKS
 GENERATED = "generated"
 MARKS = {GENERATED: "", FORCED: " ‡", UNFILTERED: " §"}  # behind a cell's name, wherever it appears
@@ -86,7 +86,7 @@ def collect(
         its own first ``n`` finished responses, right or wrong; or nothing more than what was kept.
     filtered : bool
         False keeps its first ``n`` finished responses, right or wrong, from the start (appendix K.1).
-    mode : {"thinking", "direct", "step_by_step"}, optional
+    mode : {"thinking", "direct", "step_by_step", "own_steps"}, optional
         See `prompt_settings`.
     grounded : bool
         Keep a correct response only if its reasoning quotes or restates all of the evidence, and of one wording
@@ -148,24 +148,27 @@ def prompt_settings(tokenizer: Any, example: Example, mode: str | None = None) -
 
     Parameters
     ----------
-    mode : {"thinking", "direct", "step_by_step"}, optional
+    mode : {"thinking", "direct", "step_by_step", "own_steps"}, optional
         A template with a switch (``enable_thinking``, as Qwen3's) is set to it; thinking where it is not given. Such a
         model begins its turn itself: the benchmark's first words of the answer would stand where it thinks, and in
         direct mode would set it apart from thinking by more than the switch. A template without one is left alone.
         ``"step_by_step"`` is for those: `chat_template.STEP_BY_STEP` takes the place of the benchmark's first words,
-        what it names the output becomes O, and only that is judged.
+        what it names the output becomes O, and only that is judged. ``"own_steps"`` is for those that work a problem
+        out when they are asked for a box: nothing is added, and T and O are told apart in the same way.
 
     Raises
     ------
     ValueError
         If the mode is unknown, is asked of a template that has no switch, or begins the turn of one that has.
     """
-    if mode not in (None, *MODES, STEPS):
-        raise ValueError(f"mode must be one of {', '.join((*MODES, STEPS))}, got {mode!r}")
+    if mode not in (None, *MODES, STEPS, OWN_STEPS):
+        raise ValueError(f"mode must be one of {', '.join((*MODES, STEPS, OWN_STEPS))}, got {mode!r}")
     request = {"request": example.request} if example.request else {}
+    if mode in (STEPS, OWN_STEPS) and can_think(tokenizer):
+        raise ValueError(f"mode {mode!r}: this model thinks by itself (its template has enable_thinking)")
+    if mode == OWN_STEPS:
+        return request
     if mode == STEPS:
-        if can_think(tokenizer):
-            raise ValueError(f"mode {mode!r}: this model thinks by itself (its template has enable_thinking)")
         asked = example.request + STEP_BY_STEP["request"]
         return {"request": asked, "answer_prefix": STEP_BY_STEP["answer_prefix"]}
     if not can_think(tokenizer):
@@ -211,7 +214,7 @@ def _verdict(example: Example, response: list[int], model: torch.nn.Module, toke
 def _judged_text(tokenizer: Any, response: list[int], mode: str | None) -> str:
     """What is judged of a generated response: its answer, without the label that step by step asks for."""
     text = answer_text(tokenizer, response)
-    found = STEP_BY_STEP["output"].search(text) if mode == STEPS else None
+    found = STEP_BY_STEP["output"].search(text) if mode in (STEPS, OWN_STEPS) else None
     return found[1].removeprefix("Answer:").strip() if found else text
 
 
@@ -226,7 +229,7 @@ def sample_settings(tokenizer: Any, example: Example, how: str, mode: str | None
 def _sample(tokenizer: Any, example: Example, response: list[int] | str, how: str, mode: str | None) -> Sample:
     """Build the Sample of one response."""
     settings = sample_settings(tokenizer, example, how, mode)
-    if mode == STEPS and how != FORCED:  # a reference response has tags
+    if mode in (STEPS, OWN_STEPS) and how != FORCED:  # a reference response has tags
         settings["output"] = STEP_BY_STEP["output"]
     text = response if isinstance(response, str) else _judged_text(tokenizer, response, mode)
     metadata = {

@@ -84,6 +84,33 @@ def evaluate_all(
     return add_calibrated(pd.concat(frames, ignore_index=True), steps=run.profile.steps)
 
 
+def evaluate_with_curves(
+    run: Run,
+    methods: Iterable[Method] | Mapping[str, Method],
+    samples: Sequence[Sample],
+    model: torch.nn.Module,
+    store: Store,
+    scorer: Scorer,
+    ranking: Sequence[str] = ("recovery", "r_precision"),
+) -> pd.DataFrame:
+    """Ranking metrics on all samples, RISE and MAS on as many of a cell as the profile gives curves; as `evaluate`.
+
+    Parameters
+    ----------
+    run : Run
+        Its profile's ``evaluation.curve_samples`` counts, and ``steps``.
+    ranking : sequence of str
+        Metrics that need no forward pass of their own.
+    """
+    methods = methods if isinstance(methods, Mapping) else list(methods)
+    curved = first_of_cells(samples, run.profile.evaluation.curve_samples)
+    rest = [sample for sample in samples if sample.id not in {sample.id for sample in curved}]
+    how = {"store": store, "steps": run.profile.steps, "scorer": scorer}
+    frames = [evaluate(methods, curved, model, metrics=(*ranking, *CURVE), **how)]
+    frames += [evaluate(methods, rest, model, metrics=tuple(ranking), **how)] if rest else []
+    return pd.concat(frames, ignore_index=True)
+
+
 def first_of_cells(samples: Sequence[Sample], n: int) -> list[Sample]:
     """The first ``n`` samples of each cell, in their order."""
     taken: dict[str, int] = {}

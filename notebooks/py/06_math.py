@@ -39,12 +39,13 @@ profile = "laptop"
 from IPython.display import HTML
 
 from flashtrace_book import statistics
+from flashtrace_book.evaluations import evaluate_with_curves
 from flashtrace_book.experiments import reasoning_tasks
 from flashtrace_book.figures import method_plots, style, tables
 from flashtrace_book.run import start
 from flashtrace_book.samples import all_samples, brief, count_table, mark_cells
 from flashtrace_lib import FlashTrace
-from flashtrace_lib.evaluation import audit, evaluate, summarise
+from flashtrace_lib.evaluation import audit, summarise
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.metrics.intervals import MIN_SAMPLES, interval_text
 from flashtrace_lib.store import Store
@@ -97,8 +98,7 @@ brief(counts)
 methods = reasoning_tasks.reasoning_methods(run, tokenizer)
 store = Store(run.store("math"))
 scorer = Scorer(model, precision="auto")
-metrics = ("recovery", "r_precision", "rise", "mas")
-frame = evaluate(methods, samples, model, store=store, metrics=metrics, steps=run.profile.steps, scorer=scorer)
+frame = evaluate_with_curves(run, methods, samples, model, store, scorer)
 run.note_curves(frame)
 store.compact()
 print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["sample"].nunique(), "samples")
@@ -121,11 +121,11 @@ tables.metrics_beside(wide, "table2")
 # %%
 shown = mark_cells(table, cells)
 fig = method_plots.metric_heatmap(shown, "rise", title="RISE on mathematics")
-run.figure(fig, "table2_math_rise", "RISE on mathematics", n=frame["sample"].nunique())
+run.figure(fig, "table2_math_rise", "RISE on mathematics", n=deletion["sample"].nunique())
 
 # %%
 fig = method_plots.metric_heatmap(shown, "mas", title="MAS on mathematics")
-run.figure(fig, "table2_math_mas", "MAS on mathematics", n=frame["sample"].nunique())
+run.figure(fig, "table2_math_mas", "MAS on mathematics", n=deletion["sample"].nunique())
 
 # %% [markdown]
 # ## Better than chance?
@@ -165,7 +165,7 @@ found.pivot_table(index="method", columns=["metric", "cell"], values="mean", sor
 lengths = reasoning_tasks.by_length(deletion, bins=min(4, max(1, len(samples) // MIN_SAMPLES)))
 run.table(lengths, "fig5_by_length", "RISE and MAS by length of the reasoning, tokens")
 fig = method_plots.metric_by_length(lengths, "mas", title="MAS by length of the reasoning")
-run.figure(fig, "fig5_mas_by_length", "MAS by length of the reasoning", n=frame["sample"].nunique())
+run.figure(fig, "fig5_mas_by_length", "MAS by length of the reasoning", n=deletion["sample"].nunique())
 
 # %% [markdown]
 # ## A heatmap (Figure 6)

@@ -145,7 +145,8 @@ def test_the_committed_results_are_found_and_none_is_measured_again():
     stored = store.records().drop_duplicates(sizes).set_index(sizes)
     shared = stored.columns.intersection(list(efficiency.COLUMNS))
     assert set(stored["outcome"]) == {"ok", "time-out", "beyond"}
-    for sweep in (efficiency.sweep, efficiency.sweep_attention, efficiency.sweep_tools):
+    sweeps = (efficiency.sweep, efficiency.sweep_headline, efficiency.sweep_attention, efficiency.sweep_tools)
+    for sweep in sweeps:
         frame = sweep(laptop, store, refuse)
         expected = stored.loc[frame[sizes].apply(tuple, axis=1), shared].reset_index(drop=True)
         pd.testing.assert_frame_equal(frame[shared], expected, check_dtype=False)
@@ -176,6 +177,22 @@ def test_the_ways_to_attention_are_a_sweep_of_their_own(profile, store):
     frame = efficiency.sweep_attention(profile(), store, Stub())
     assert set(frame["method"]) == {f"flashtrace_{mode}" for mode in efficiency.ATTENTION_MODES}
     assert set(frame["axis"]) == {efficiency.ATTENTION} and set(frame["length"]) == {16}
+
+
+def test_the_headline_is_measured_once_under_limits_of_its_own(profile, store):
+    stub, limits = Stub(), []
+
+    def patient(command, on_message, allowed):
+        limits.append((allowed.seconds, allowed.gib, json.loads(command[-1])["runs"]))
+        return stub(command, on_message, allowed)
+
+    asked = profile(headline_generations=(64,), headline_limit=900, methods=("clp", "ifr", "ifr_one_by_one"), runs=3)
+    frame = efficiency.sweep_headline(asked, store, patient)
+    assert frame["method"].tolist() == ["ifr", "ifr_one_by_one"] and limits == [(900, 2, 1)] * 2
+    assert frame["axis"].tolist() == [efficiency.HEADLINE] * 2 and frame["length"].tolist() == [64, 64]
+    assert efficiency.sweep_headline(profile(), store, patient).empty and len(limits) == 2
+    efficiency.sweep_headline(asked, store, patient)
+    assert len(limits) == 2
 
 
 def test_tools_are_swept_beside_the_nearest_method(profile, store, monkeypatch):

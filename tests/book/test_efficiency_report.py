@@ -68,6 +68,9 @@ def test_the_headline_is_taken_where_both_ran_and_bounded_where_one_was_stopped(
     assert table.loc[("ifr_one_by_one", "at least"), ["n_generated", "speedup"]].tolist() == [40, 20.0]
     assert table.loc[("ifr", "measured"), ["n_generated", "speedup"]].tolist() == [80, 8.0]
     assert table["paper"].dropna().tolist() == [130.0, 130.0] and len(table) == 3
+    longer = sweep_frame(cost, axis=sweep.HEADLINE, lengths=(5,)).assign(length=500, n_generated=500)
+    table = efficiency_tables.headline(pd.concat([frame, longer])).set_index("method")
+    assert table["n_generated"].tolist() == [500, 500] and set(table["kind"]) == {"measured"}  # no bound beside it
 
 
 def test_table_9_has_the_papers_rows_and_relative_savings():

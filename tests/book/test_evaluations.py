@@ -64,6 +64,22 @@ def test_each_kind_of_metric_has_its_samples_and_draws(asked):
     assert set(frame.loc[frame["metric"] == "rise_calibrated", "sample"]) == {"a0", "b0"}
 
 
+def test_rankings_on_all_samples_and_curves_on_the_first(asked):
+    methods = {"ifr": SimpleNamespace(name="ifr")}
+    run = run_with(curve_samples=1)
+    frame = evaluations.evaluate_with_curves(run, methods, samples(), None, None, None)
+    assert [(ids, metrics) for _, ids, metrics, _ in asked] == [
+        (["a0", "b0"], ("recovery", "r_precision", *CURVE)),
+        (["a1", "b1", "a2", "b2"], ("recovery", "r_precision")),
+    ]
+    assert {how["steps"] for *_, how in asked} == {run.profile.steps}
+    assert frame.groupby("metric")["sample"].nunique().to_dict() == {
+        "recovery": 6, "r_precision": 6, "rise": 2, "mas": 2,
+    }  # fmt: skip
+    evaluations.evaluate_with_curves(run_with(), methods, samples(), None, None, None)
+    assert len(asked) == 3  # where every sample has a curve there is one call
+
+
 def test_what_is_asked_for_no_sample_is_left_out(asked):
     frame = evaluate_all(run_with(mask_samples=0, draws=1, curve_draws=1), samples(), None, None)
     assert not set(frame["metric"]) & {*LDS, *DROP}

@@ -65,6 +65,7 @@ def test_the_profile_says_which_records_and_what_stands_in(run, monkeypatch, tmp
     assert asked["store"].path.name.startswith("gsm8k_responses")
     with_reasoning(run, source="standin")
     reasoning_tasks.task_collection(run, None, None, "math500")
+    assert (asked["mode"], asked["filtered"], asked["seed"]) == (None, True, run.profile.seed)
     assert asked["folder"] is None  # a folder that is set is not read by a profile of synthetic records
 
 
@@ -126,6 +127,25 @@ def test_mean_with_interval():
     assert gain == {"gain": 3.5, "gain_low": low, "gain_high": high, "n": 6}
     empty = statistics.mean_row([])
     assert empty["n"] == 0 and np.isnan(empty["mean"]) and np.isnan(empty["low"])
+
+
+def test_a_task_is_put_as_the_profile_says(run, monkeypatch, tmp_path):
+    asked = {}
+    monkeypatch.setattr(reasoning_tasks, "task_examples", lambda kind, n, **settings: asked.update(n=n, **settings))
+    monkeypatch.setattr(reasoning_tasks, "collect_stored", lambda *given, **how: asked.update(how) or Collection(["s"]))
+    monkeypatch.setenv("FLASHTRACE_DATA_DIR", str(tmp_path))
+    how = {"modes": {"gsm8k": "own_steps"}, "unfiltered": ("morehopqa",), "tries": {"gsm8k": 9}, "shuffle": False}
+    with_reasoning(run, source="folder", samples=3, max_tries=7, **how)
+    reasoning_tasks.task_collection(run, None, None, "gsm8k")
+    assert (asked["n"], asked["mode"], asked["filtered"], asked["seed"]) == (9, "own_steps", True, None)
+    reasoning_tasks.task_collection(run, None, None, "morehopqa")
+    assert (asked["n"], asked["mode"], asked["filtered"]) == (7, None, False)
+    with_reasoning(run, source="standin", shuffle=False)
+    reasoning_tasks.task_collection(run, None, None, "gsm8k")
+    assert asked["seed"] == run.profile.seed  # synthetic ones are drawn with it in any case
+    for wrong, said in (({"modes": {"gsm8k": "slowly"}}, "modes.gsm8k must be one of"), ({"tries": {"x": 3}}, "no task")):
+        with pytest.raises(ValueError, match=said):
+            with_reasoning(run, **wrong)
 
 
 def test_hotpotqa_at_the_profiles_length_and_at_others(run, monkeypatch):

@@ -153,7 +153,7 @@ def test_a_model_that_can_think_begins_its_turn_itself(embedded):
     assert prompt_settings(thinker, prefixed, "direct") == {"template_kwargs": {"enable_thinking": False}}
     with pytest.raises(ValueError, match="has no enable_thinking switch; leave it out"):
         prompt_settings(plain, prefixed, "direct")
-    with pytest.raises(ValueError, match="mode must be one of thinking, direct, step_by_step, got 'slow'"):
+    with pytest.raises(ValueError, match="mode must be one of thinking, direct, step_by_step, own_steps, got 'slow'"):
         prompt_settings(thinker, prefixed, "slow")
 
 
@@ -177,6 +177,19 @@ def test_step_by_step_begins_the_turn_and_judges_the_answer_alone(answering, emb
     use_reasoner_template(thinker)
     with pytest.raises(ValueError, match="'step_by_step': this model thinks by itself"):
         prompt_settings(thinker, asked, "step_by_step")
+
+
+def test_own_steps_adds_no_word_and_takes_the_box_for_the_answer(answering, embedded):
+    boxed = [replace(e, request=" In a box.", answer_prefix="The code is", scorer="boxed", answers=("42",))
+             for e in EXAMPLES[:3]]  # fmt: skip
+    answering({0: r"It is 41 + 1. So \boxed{42}.<|im_end|>", 1: r"It is 42. So \boxed{41}.<|im_end|>", 2: "42<|im_end|>"})
+    found = collect(boxed, *embedded, 3, mode="own_steps", fallback="none", progress=False)
+    assert found.counts == {"tried": 3, "correct": 1, "incorrect": 2, "unfinished": 0}  # no box, no answer
+    first = found.samples[0]
+    text = embedded[1].decode(first.input_ids)
+    assert "In a box.<|im_end|>\n<|im_start|>assistant\nIt is 41" in text and "The code is" not in text
+    read = {name: embedded[1].decode(first.input_ids[slice(*span)]).strip() for name, span in first.segments.named()}
+    assert read["reasoning"] == "It is 41 + 1. So" and read["output"].startswith(r"\boxed{42}")
 
 
 def test_both_modes_of_one_problem_are_kept_apart(answering, embedded, tmp_path):

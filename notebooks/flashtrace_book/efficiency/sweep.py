@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ from .benchmark_runner import BenchmarkedMethod, BenchmarkRunner, Size, Supervis
 from .other_tools import ADAPTERS, available
 from .supervised_process import ERROR, OK, supervise
 
-ATTENTION, TOOLS = "attention", "tools"  # axes beside "input" and "generation": Table 9, and published tools
+# Axes beside "input" and "generation": Table 9, published tools, and the lengths of the paper's headline.
+ATTENTION, TOOLS, HEADLINE = "attention", "tools", "headline"
+HEADLINE_METHODS = ("flashtrace", "ifr", "ifr_one_by_one")
 ATTENTION_MODES = ("cached", "recompute", "fused")
 VARIANTS = {"ifr_one_by_one": ("ifr", {"batch_size": 1})}  # label -> name of the method, options
 COLUMNS = (
@@ -66,6 +69,19 @@ def sweep_attention(profile: Profile, store: Store, run_worker: Supervise = supe
     ]
     grid = [(n, settings.fixed_generation) for n in settings.attention_inputs]
     return _measure(profile, store, methods, {ATTENTION: grid}, run_worker)
+
+
+def sweep_headline(profile: Profile, store: Store, run_worker: Supervise = supervise) -> pd.DataFrame:
+    """Measure FlashTrace and IFR at the generations of the paper's headline; as `sweep`.
+
+    One run, since IFR one by one takes an hour, and limits of their own.
+    """
+    settings = profile.efficiency
+    once = {"time_limit": settings.headline_limit, "memory_limit": 2 * settings.memory_limit, "runs": 1}
+    patient = replace(profile, efficiency=replace(settings, **once))
+    methods = [method for method in swept_methods(profile) if method.label in HEADLINE_METHODS]
+    grid = [(settings.fixed_input, n) for n in settings.headline_generations or ()]
+    return _measure(patient, store, methods if grid else [], {HEADLINE: grid}, run_worker)
 
 
 def sweep_tools(profile: Profile, store: Store, run_worker: Supervise = supervise) -> pd.DataFrame:
@@ -166,7 +182,7 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 def _row(record: dict[str, Any], axis: str) -> dict[str, Any]:
     """Row of a record on one of its axes."""
-    length = record["n_generated"] if axis == "generation" else record["n_input"]
+    length = record["n_generated"] if axis in ("generation", HEADLINE) else record["n_input"]
     return {name: record.get(name) for name in COLUMNS} | {"axis": axis, "length": length}
 
 
@@ -181,7 +197,7 @@ def main(argv: list[str] | None = None) -> int:
     store = Store((args.folder or paths.results_dir(profile.name)) / "efficiency")
     if args.again:
         forget_earlier_code(store)
-    parts = [measure(profile, store) for measure in (sweep, sweep_attention, sweep_tools)]
+    parts = [measure(profile, store) for measure in (sweep, sweep_headline, sweep_attention, sweep_tools)]
     frame = pd.concat(parts, ignore_index=True)
     print(frame[["axis", "method", "length", "outcome", "seconds", "ratio", "peak_gib", "n"]].round(3).to_string())
     return int((frame["outcome"] == ERROR).any())

@@ -15,7 +15,7 @@ from flashtrace_lib.attribution import Method
 from flashtrace_lib.evaluation.results_table import summarise
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
-from flashtrace_lib.tasks.datasets import documents_examples, task_examples
+from flashtrace_lib.tasks.datasets import REAL, documents_examples, task_examples
 from flashtrace_lib.tasks.responses import Collection
 from flashtrace_lib.tasks.synthetic import by_task
 from flashtrace_lib.text.offsets import tokenise
@@ -51,11 +51,11 @@ def task_collection(run: Run, model: torch.nn.Module, tokenizer: Any, kind: str)
         If no sample is left.
     """
     settings = run.profile.reasoning
-    examples = task_examples(kind, settings.max_tries, **records_from(run, kind))
+    examples = task_examples(kind, settings.tries_of(kind), **records_from(run, kind))
     if kind == "exercism":  # a solution that differs from the reference can be correct
         examples = [replace(example, scorer="unit_tests") for example in examples]
     options = {"max_new_tokens": settings.max_new_tokens, "fallback": settings.fallback}
-    options["grounded"] = grounded(run, kind)
+    options |= {"grounded": grounded(run, kind), **asked_as(run, kind)}
     store = f"{kind}_responses"
     return _checked(collect_stored(run, store, examples, model, tokenizer, settings.samples, **options), kind)
 
@@ -99,9 +99,17 @@ def hotpotqa_collection(
         examples = [replace(example, cell=f"hotpotqa_{length}") for example in examples]
     n = settings.samples if length is None else settings.long_samples
     options = {"max_new_tokens": settings.max_new_tokens, "fallback": run.profile.reasoning.fallback}
-    options |= {"filtered": filtered, "grounded": filtered and grounded(run, "hotpotqa")}
+    options |= asked_as(run, "hotpotqa")
+    options["filtered"] &= filtered
+    options["grounded"] = options["filtered"] and grounded(run, "hotpotqa")
     collection = collect_stored(run, "hotpotqa_responses", examples, model, tokenizer, n, **options)
     return _checked(replace(collection, counts={**collection.counts, **refused}), "HotpotQA")
+
+
+def asked_as(run: Run, kind: str) -> dict[str, Any]:
+    """How the profile has a task put to the model, and whether it keeps right answers alone: options of `collect`."""
+    settings = run.profile.reasoning
+    return {"mode": settings.modes.get(kind), "filtered": kind not in settings.unfiltered}
 
 
 def grounded(run: Run, kind: str) -> bool:
@@ -144,7 +152,8 @@ def records_from(run: Run, kind: str) -> dict[str, Any]:
     if (kind, source) == ("exercism", "hub"):  # no hub holds the exercises
         source = "folder"
     folder = paths.data_dir(run.profile.data_dir) if source == "folder" else None
-    return {"source": source, "folder": folder, "seed": run.profile.seed}
+    seed = run.profile.seed if run.profile.reasoning.shuffle or source not in REAL else None
+    return {"source": source, "folder": folder, "seed": seed}
 
 
 def reasoning_methods(run: Run, tokenizer: Any = None) -> list[Method]:

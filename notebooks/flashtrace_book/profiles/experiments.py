@@ -74,6 +74,11 @@ class EfficiencyProfile(Settings, section="efficiency"):
         Longest run, s.
     memory_limit : int
         Most memory above the loaded model's, GiB.
+    headline_generations : tuple of int, optional
+        Lengths of the generation, tokens, ascending, at which FlashTrace and IFR are measured under a limit of their own:
+        the paper's headline is of 5,000 tokens, where IFR one by one takes an hour. One run each.
+    headline_limit : int
+        Longest run there, s.
     attention_inputs : tuple of int
         Lengths of the input at which implementations of the attention sums are compared (Table 9), tokens, ascending.
     tools : tuple of str
@@ -103,6 +108,8 @@ class EfficiencyProfile(Settings, section="efficiency"):
     runs: int = 3
     time_limit: int = 20
     memory_limit: int = 6
+    headline_generations: tuple[int, ...] | None = None
+    headline_limit: int = 7200
     attention_inputs: tuple[int, ...] = (512, 1024, 2048)
     tools: tuple[str, ...] = (
         "captum_ablation",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from flashtrace_lib.tasks.datasets import SOURCES
-from flashtrace_lib.tasks.responses import FALLBACKS
+from flashtrace_lib.tasks.registry import TASKS
+from flashtrace_lib.tasks.responses import FALLBACKS, MODES, OWN_STEPS, STEPS
 
 from ..settings import Settings
 
@@ -104,10 +105,19 @@ class ReasoningProfile(Settings, section="reasoning"):
     ----------
     source : {"standin", "synthetic", "folder", "hub"}
         Source of the records, see `tasks.datasets`.
+    shuffle : bool
+        Real records are drawn at random, as in the paper; else they are taken in the order of their file, so that a
+        longer file does not change which are taken.
     samples : int
         Correctly answered samples per task.
     max_tries : int
         Most records tried per task to find them.
+    tries : dict of str to int
+        The same for single tasks, in place of ``max_tries``.
+    modes : dict of str to str
+        How a task is put to a model without think tags, see `responses.prompt_settings`.
+    unfiltered : tuple of str
+        Tasks of which the first finished responses are explained, right or wrong (§), without looking for right ones.
     max_new_tokens : int
         Longest response, tokens.
     fallback : {"teacher-forced", "unfiltered", "none"}
@@ -120,8 +130,12 @@ class ReasoningProfile(Settings, section="reasoning"):
     """
 
     source: str = field(default="standin", metadata={"choices": SOURCES})
+    shuffle: bool = True
     samples: int = 20
     max_tries: int = 60
+    tries: dict[str, int] = field(default_factory=dict)
+    modes: dict[str, str] = field(default_factory=dict)
+    unfiltered: tuple[str, ...] = field(default=(), metadata={"may_be_empty": True})
     max_new_tokens: int = 384
     fallback: str = field(default="teacher-forced", metadata={"choices": FALLBACKS})
     methods: tuple[str, ...] | None = None
@@ -131,6 +145,17 @@ class ReasoningProfile(Settings, section="reasoning"):
         super().__post_init__()
         if self.max_tries < self.samples:
             raise ValueError(f"reasoning.max_tries {self.max_tries} is less than samples {self.samples}: raise it")
+        for name in (*self.tries, *self.modes, *self.unfiltered):
+            if name not in TASKS:
+                raise ValueError(f"reasoning: no task {name!r}: known are {', '.join(TASKS)}")
+        known = (*MODES, STEPS, OWN_STEPS)
+        for task, mode in self.modes.items():
+            if mode not in known:
+                raise ValueError(f"reasoning.modes.{task} must be one of {', '.join(known)}, got {mode!r}")
+
+    def tries_of(self, task: str) -> int:
+        """Most records tried of ``task``."""
+        return self.tries.get(task, self.max_tries)
 
 
 @dataclass(frozen=True)
