@@ -253,6 +253,7 @@ GSM8K, MATH500, MOREHOPQA, EXERCISM = (
     for kind in ("gsm8k", "math500", "morehopqa", "exercism")
 )
 BETTER = Source("better_responses", better_flashtrace.plan_samples)
+QUESTIONS = Source("question_responses", partial(better_flashtrace.plan_samples, real=True))
 
 RECOMPUTE: dict[str, Audited] = {
     # responses
@@ -265,6 +266,7 @@ RECOMPUTE: dict[str, Audited] = {
     "exercism_responses": Audited(check_responses),
     "example_responses": Audited(check_responses),
     "better_responses": Audited(check_responses),
+    "question_responses": Audited(check_responses),
     # attributions and deletion curves
     "ruler": Audited(check_results, (RULER, HOTPOTQA)),
     "recursion": Audited(check_results, (RULER, HOTPOTQA)),
@@ -274,7 +276,7 @@ RECOMPUTE: dict[str, Audited] = {
     "morehopqa": Audited(check_results, (MOREHOPQA,)),
     "aider": Audited(check_results, (EXERCISM,)),
     "hotpotqa_long": Audited(check_results, (LONG_HOTPOTQA,)),
-    "better_flashtrace": Audited(check_results, (BETTER,)),
+    "better_flashtrace": Audited(check_results, (BETTER, QUESTIONS)),
     "generalisation": Audited(check_results),  # of the second model: counted only
     # other measurements of samples
     "cancellation": Audited(partial(check_samples, experiment=cancellation), (RULER, HOTPOTQA, MOREHOPQA)),

@@ -1,5 +1,6 @@
 """The experiment on the propagated residual: its plan, a small run that resumes, its tables and its figure."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from flashtrace_book.run import Run
 from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation.results_table import METRICS
 from flashtrace_lib.metrics import mean_interval
-from flashtrace_lib.tasks.datasets import synthetic_examples
+from flashtrace_lib.tasks.datasets import synthetic_examples, synthetic_records
 from flashtrace_lib.tasks.ruler import CELLS as RULER_CELLS
 from tests.oracles.tiny_reasoner import load_tokenizer, tiny
 from tests.support.whiskers import drawn
@@ -75,6 +76,27 @@ def test_the_halves_share_no_sample(tokenizer):
         assert {example.cell for example in examples} == {name}
         of_half[bp.CELLS[name].half] |= {example.prompt for example in examples}
     assert all(of_half.values()) and not of_half[TUNING] & of_half[HELD_OUT]
+
+
+def test_real_questions_are_taken_in_order_and_only_where_the_profile_has_them(tokenizer, tmp_path, monkeypatch):
+    records = synthetic_records("morehopqa", 12)
+    (tmp_path / "morehopqa").mkdir()
+    (tmp_path / "morehopqa" / "with_human_verification.json").write_text(json.dumps(records))
+    monkeypatch.setenv("FLASHTRACE_DATA_DIR", str(tmp_path))
+    smoke, plan = load_profile("smoke"), replace(SMALL, question_samples=2)
+    reasoning = {"modes": {"morehopqa": "step_by_step"}, "unfiltered": ("morehopqa",), "shuffle": False}
+    run = Run(replace(smoke, reasoning=replace(smoke.reasoning, source="folder", **reasoning)))
+    examples = bf.cell_examples(run, "morehopqa_real", tokenizer, plan)
+    assert [example.id for example in examples] == [record["_id"] for record in records[:4]]
+    how = {}
+    monkeypatch.setattr(bf, "collect_stored", lambda run, store, *given, **options: how.update(options, store=store))
+    bf.cell_collection(run, "morehopqa_real", None, tokenizer, plan)
+    assert (how["store"], how["mode"], how["filtered"]) == ("question_responses", "step_by_step", False)
+    assert not {name for name in bf.planned_cells(BetterProfile()) if name.endswith("_real")}
+    for source, cell in (("standin", "morehopqa_real"), ("folder", "morehopqa")):
+        run = Run(replace(smoke, reasoning=replace(smoke.reasoning, source=source)))
+        with pytest.raises(ValueError, match="does not go with reasoning.source"):
+            bf.cell_examples(run, cell, tokenizer, plan)
 
 
 # --- a small run ----------------------------------------------------------------------------------------------

@@ -107,6 +107,17 @@ def test_a_result_that_is_not_there_yet_is_picked_up_once_it_is(tables):
     assert verdict("second_model")["verdict"] == PARTLY
 
 
+def test_the_gain_of_a_hop_is_that_of_05_where_03_was_not_run(tables):
+    row = {"K": 1, "recovery": 0.5, "low": 0.4, "high": 0.6, "gain": 0.2, "gain_low": 0.1, "gain_high": 0.3, "n": 8}
+    pd.DataFrame([row]).to_csv(tables / "recursion_recovery.csv")
+    pd.DataFrame([row | {"gain": -0.2, "gain_low": -0.3, "gain_high": -0.1}]).to_csv(tables / "ruler_hops.csv")
+    assert verdict("one_hop")["verdict"] == REPRODUCED
+    (tables / "recursion_recovery.csv").unlink()
+    assert verdict("one_hop")["verdict"] == FAILED
+    (tables / "ruler_hops.csv").unlink()
+    assert verdict("one_hop")["missing"] == "ruler_hops.csv"
+
+
 def test_efficiency_claims_read_the_tables_of_a_sweep(tables):
     rows = [{"axis": axis, "method": method, "length": 64, "n_input": 64, "n_generated": 16, "outcome": "ok",
              "ratio": ratio, "peak_gib": 0.1 * ratio}

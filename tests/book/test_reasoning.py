@@ -143,7 +143,10 @@ def test_a_task_is_put_as_the_profile_says(run, monkeypatch, tmp_path):
     with_reasoning(run, source="standin", shuffle=False)
     reasoning_tasks.task_collection(run, None, None, "gsm8k")
     assert asked["seed"] == run.profile.seed  # synthetic ones are drawn with it in any case
-    for wrong, said in (({"modes": {"gsm8k": "slowly"}}, "modes.gsm8k must be one of"), ({"tries": {"x": 3}}, "no task")):
+    for wrong, said in (
+        ({"modes": {"gsm8k": "slowly"}}, "modes.gsm8k must be one of"),
+        ({"tries": {"x": 3}}, "no task"),
+    ):
         with pytest.raises(ValueError, match=said):
             with_reasoning(run, **wrong)
 

@@ -182,7 +182,9 @@ def test_step_by_step_begins_the_turn_and_judges_the_answer_alone(answering, emb
 def test_own_steps_adds_no_word_and_takes_the_box_for_the_answer(answering, embedded):
     boxed = [replace(e, request=" In a box.", answer_prefix="The code is", scorer="boxed", answers=("42",))
              for e in EXAMPLES[:3]]  # fmt: skip
-    answering({0: r"It is 41 + 1. So \boxed{42}.<|im_end|>", 1: r"It is 42. So \boxed{41}.<|im_end|>", 2: "42<|im_end|>"})
+    answering(
+        {0: r"It is 41 + 1. So \boxed{42}.<|im_end|>", 1: r"It is 42. So \boxed{41}.<|im_end|>", 2: "42<|im_end|>"}
+    )
     found = collect(boxed, *embedded, 3, mode="own_steps", fallback="none", progress=False)
     assert found.counts == {"tried": 3, "correct": 1, "incorrect": 2, "unfinished": 0}  # no box, no answer
     first = found.samples[0]

@@ -30,6 +30,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "fig1b_change": ("method", *PAIRED),
     "fig1c_cost": ("method", "n_reasoning", "seconds", "measured"),
     "recursion_recovery": ("K", "recovery", "low", "high", "gain", "gain_low", "gain_high", "n"),
+    "ruler_hops": ("K", "recovery", "low", "high", "gain", "gain_low", "gain_high", "n"),
     "table1_ruler": LONG,
     "ruler_paired": ("cell", *PAIRED),
     "ruler_paired_groups": ("cell", *PAIRED),

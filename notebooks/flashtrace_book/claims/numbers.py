@@ -201,10 +201,12 @@ def rollout_time_saved(evidence: Evidence) -> list[Finding]:
 
 
 def first_hop_gain(evidence: Evidence) -> list[Finding]:
-    """Gain in recovery from the first recursive hop."""
-    gain, low, high, n = (
-        evidence.number("recursion_recovery", column, K=1) for column in ("gain", "gain_low", "gain_high", "n")
-    )
+    """Gain in recovery from the first recursive hop: of 03, or of 05 where that chapter was not run."""
+    columns = ("gain", "gain_low", "gain_high", "n")
+    try:
+        gain, low, high, n = (evidence.number("recursion_recovery", column, K=1) for column in columns)
+    except Missing:
+        gain, low, high, n = (evidence.number("ruler_hops", column, K=1) for column in columns)
     return [Finding("recovery, K = 1 minus K = 0", gain, low, high, int(n))]
 
 

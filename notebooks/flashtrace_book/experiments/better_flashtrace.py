@@ -22,7 +22,7 @@ from flashtrace_lib.files import CannotWrite
 from flashtrace_lib.metrics import TOP_COUNTS
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
-from flashtrace_lib.tasks.datasets import documents_examples, task_examples
+from flashtrace_lib.tasks.datasets import REAL, documents_examples, task_examples
 from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.responses import Collection
 from flashtrace_lib.tasks.ruler import CELLS as RULER_CELLS
@@ -45,13 +45,14 @@ from .better_plan import (
     PAPER,
     PRIMARY,
     RANKING,
+    REAL_QUESTIONS,
     compared,
     main_methods,
     settings,
 )
 from .better_tables import differences, readable
 from .open_questions import HELD_OUT
-from .reasoning_tasks import grounded, records_from
+from .reasoning_tasks import asked_as, grounded, records_from
 from .shared_pass import sharing
 
 _LENGTHS = {"gsm8k": PROBLEM["math"], "morehopqa": PROBLEM["morehopqa"]}  # of I, tokens
@@ -70,32 +71,52 @@ def cell_examples(run: Run, name: str, tokenizer: Any, plan: BetterProfile) -> l
         examples = ruler_examples(cell.source, plan.length, tokenizer, plan.tries, seed=seed, **how)
     elif cell.source == "hotpotqa":
         count, gold = (lambda text: len(tokenise(tokenizer, text)[0])), run.profile.hotpotqa.gold
-        where = records_from(run, cell.source) | {"seed": seed}
-        examples, _ = documents_examples(plan.tries, plan.length, count, gold=gold, **where)
+        examples, _ = documents_examples(_tries(name, plan), plan.length, count, gold=gold, **_records(run, name, seed))
     else:
-        examples = task_examples(cell.source, plan.tries, **records_from(run, cell.source) | {"seed": seed})
+        examples = task_examples(cell.source, _tries(name, plan), **_records(run, name, seed))
     return [replace(example, cell=name) for example in examples]
+
+
+def _records(run: Run, name: str, seed: int) -> dict[str, Any]:
+    """Source of a cell's records; real ones in the order that the profile wants, whatever the half."""
+    where = records_from(run, CELLS[name].source)
+    if (where["source"] in REAL) != (CELLS[name].group == REAL_QUESTIONS):
+        raise ValueError(f"cell {name} does not go with reasoning.source {where['source']!r} of the profile")
+    return where if where["source"] in REAL else where | {"seed": seed}
+
+
+def _wanted(name: str, plan: BetterProfile) -> int:
+    """Samples of a cell."""
+    return plan.samples if CELLS[name].group != REAL_QUESTIONS else plan.question_samples
+
+
+def _tries(name: str, plan: BetterProfile) -> int:
+    """Problems that are tried; answers to real questions count right or wrong, but may be unfinished."""
+    return plan.tries if CELLS[name].group != REAL_QUESTIONS else 2 * plan.question_samples
 
 
 def cell_collection(run: Run, name: str, model: torch.nn.Module, tokenizer: Any, plan: BetterProfile) -> Collection:
     """Samples of a cell that the model answers rightly, from a store of this experiment's own where they are there."""
     how = {"max_new_tokens": plan.max_new_tokens, "fallback": plan.fallback}
     how["grounded"] = grounded(run, CELLS[name].source)
+    store = "better_responses"
+    if CELLS[name].group == REAL_QUESTIONS:  # apart: they quote the records, which are not the book's to copy
+        store = "question_responses"
+        how |= asked_as(run, CELLS[name].source) | {"max_new_tokens": run.profile.hotpotqa.max_new_tokens}
     examples = cell_examples(run, name, tokenizer, plan)
-    return collect_stored(run, "better_responses", examples, model, tokenizer, plan.samples, **how)
+    return collect_stored(run, store, examples, model, tokenizer, _wanted(name, plan), **how)
 
 
-def collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
-    """`cell_collection` of every cell of the profile's plan."""
+def collections(run: Run, model: torch.nn.Module, tokenizer: Any, real: bool | None = None) -> dict[str, Collection]:
+    """`cell_collection` of every cell of the profile's plan, or of those of real questions, or of all others."""
     plan = run.profile.better_flashtrace
-    return {
-        name: cell_collection(run, name, model, tokenizer, plan) for name in tqdm(planned_cells(plan), desc="cells")
-    }
+    cells = [c for c in planned_cells(plan) if real is None or (CELLS[c].group == REAL_QUESTIONS) == real]
+    return {name: cell_collection(run, name, model, tokenizer, plan) for name in tqdm(cells, desc="cells")}
 
 
-def plan_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sample]:
-    """Samples of all cells of the profile's plan."""
-    return all_samples(collections(run, model, tokenizer))
+def plan_samples(run: Run, model: torch.nn.Module, tokenizer: Any, real: bool = False) -> list[Sample]:
+    """Samples of the profile's plan: those of real questions, or all others."""
+    return all_samples(collections(run, model, tokenizer, real))
 
 
 # --- measurements ---------------------------------------------------------------------------------------------
@@ -160,7 +181,8 @@ def measure(
 
 def planned_cells(plan: BetterProfile) -> list[str]:
     """Cells of a plan, checked."""
-    return list(CELLS) if plan.cells is None else check_cells(plan.cells)
+    whole = [name for name, cell in CELLS.items() if cell.group != REAL_QUESTIONS]
+    return whole if plan.cells is None else check_cells(plan.cells)
 
 
 def planned_methods(plan: BetterProfile) -> list[str]:
@@ -216,12 +238,13 @@ def cost_table(
     rows = []
     for name in planned_cells(plan) if cells is None else check_cells(cells):
         n_input, n_response = _LENGTHS.get(name, plan.length), RESPONSE["ruler"]
-        total = plan.samples * _attribution_passes(run, planned_methods(plan), n_input, n_response)
-        total += min(plan.mask_samples, plan.samples) * (plan.masks + 2)
+        wanted = _wanted(name, plan)
+        total = wanted * _attribution_passes(run, planned_methods(plan), n_input, n_response)
+        total += min(plan.mask_samples, wanted) * (plan.masks + 2)
         few = len(set(planned_methods(plan)) & {*MAIN, *BASELINES}) + plan.drop_draws
-        total += min(plan.drop_samples, plan.samples) * (2 * len(TOP_COUNTS) * few + 2)
+        total += min(plan.drop_samples, wanted) * (2 * len(TOP_COUNTS) * few + 2)
         hours = total * 2 * parameters * (n_input + n_response) / rate / 3600
-        rows.append({"cell": name, "samples": plan.samples, "passes": round(total), "core_hours": hours})
+        rows.append({"cell": name, "samples": wanted, "passes": round(total), "core_hours": hours})
     return pd.DataFrame(rows)
 
 

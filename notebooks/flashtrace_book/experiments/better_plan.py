@@ -27,6 +27,7 @@ from .choices import punctuation_tokens
 from .open_questions import HELD_OUT, TUNING
 
 POOLED = "pooled"
+REAL_QUESTIONS = "real questions"
 PRIMARY = "r_precision_haystack"
 # Of a ranking alone; then from masks that all methods share; then with passes of each method's own.
 RANKING = (
@@ -68,6 +69,8 @@ CELLS: dict[str, Cell] = {
     **{f"{name}_noise": Cell(name, HELD_OUT, "needles in noise", "noise") for name in ("mq_q4", "mv_v4")},
     # Not math500: its problems have no gold and hardly two sentences, so nothing of the plan can be measured on them.
     **{name: Cell(name, HELD_OUT, "synthetic tasks") for name in ("hotpotqa", "morehopqa", "gsm8k")},
+    # Only for a profile whose records are real, and which names them.
+    **{f"{name}_real": Cell(name, HELD_OUT, REAL_QUESTIONS) for name in ("hotpotqa", "morehopqa")},
 }
 
 

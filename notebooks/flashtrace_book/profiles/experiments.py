@@ -75,8 +75,8 @@ class EfficiencyProfile(Settings, section="efficiency"):
     memory_limit : int
         Most memory above the loaded model's, GiB.
     headline_generations : tuple of int, optional
-        Lengths of the generation, tokens, ascending, at which FlashTrace and IFR are measured under a limit of their own:
-        the paper's headline is of 5,000 tokens, where IFR one by one takes an hour. One run each.
+        Lengths of the generation, tokens, ascending, at which FlashTrace and IFR one by one are measured under a limit
+        of their own, once: the paper's headline is of 5,000 tokens, where IFR takes an hour.
     headline_limit : int
         Longest run there, s.
     attention_inputs : tuple of int
@@ -254,6 +254,8 @@ class BetterProfile(Settings, section="better_flashtrace"):
         when the second candidate was chosen.
     samples, tries : int
         Right answers wanted of a cell, and problems that are tried for them.
+    question_samples : int
+        Responses wanted of a cell of real questions, right or wrong.
     mask_samples, masks : int
         Samples of a cell, the first ones, with LDS, and the masks of each.
     drop_samples : int
@@ -272,6 +274,7 @@ class BetterProfile(Settings, section="better_flashtrace"):
     held_out_seed: int = 2
     samples: int = 8
     tries: int = 30
+    question_samples: int = 8
     mask_samples: int = field(default=4, metadata={"least": 0})
     masks: int = 64
     drop_samples: int = field(default=4, metadata={"least": 0})
