@@ -30,7 +30,7 @@ profile = "laptop"
 from flashtrace_book.experiments import better_flashtrace, better_plan, better_tables
 from flashtrace_book.experiments.better_plan import CANDIDATE, LABELS, PAPER, PRIMARY, SECOND
 from flashtrace_book.experiments.departure import departure_table
-from flashtrace_book.figures import question_plots, side_by_side, style
+from flashtrace_book.figures import question_plots, side_by_side, style, tables
 from flashtrace_book.run import start
 from flashtrace_book.samples import all_samples, brief
 from flashtrace_lib import FlashTrace
@@ -144,6 +144,11 @@ groups = groups[groups["method"].isin(parts)]
 run.table(groups, "better_groups", "Settings minus the paper's by kind of held-out cell")
 better_tables.pivoted(groups[groups["metric"] == PRIMARY], ["group"])
 
+# %%
+against_ifr = better_tables.differences(judged, "ifr", by="group")
+against_ifr = against_ifr[against_ifr["method"].isin([PAPER, *parts, "ifr_all"])]
+run.table(against_ifr, "better_groups_ifr", "Settings minus IFR by kind of held-out cell")
+
 # %% [markdown]
 # ## Choices around the candidate
 #
@@ -218,6 +223,25 @@ lost.head(6).round(3)
 # setting and against IFR. But IFR with $\mathbf T \cup \mathbf O$ as its target is level with it there: what the paper's
 # setting lacks on these tasks, the right target gives as well, at the cost of a row for each token of the reasoning.
 #
+# ## Another model, and real questions
+#
+# Profile `qwen` asks Qwen2.5-Coder-0.5B-Instruct, a family with another tokenizer and with biases, that was trained for none
+# of this. It answers RULER at 1,024 tokens at once, so that $\mathbf T$ is empty, and only its right answers count. Questions
+# of HotpotQA and MoreHopQA it reasons about in its own words and mostly answers wrongly; there the first responses are
+# explained, right or wrong (§), and the evidence is the supporting sentences. Each setting minus IFR, by kind of cell:
+
+# %%
+other = tables.stored("qwen", "better_groups_ifr")
+print({group: int(part["n"].max()) for group, part in other.groupby("group", sort=False)})
+better_tables.pivoted(other[other["metric"] == PRIMARY], ["group"])
+
+# %%
+better_tables.pivoted(other[other["metric"] == "recovery"], ["group"])
+
+# %%
+better_tables.pivoted(other[other["metric"] == "auroc_haystack"], ["group"])
+
+# %% [markdown]
 # ## Which to use when
 #
 # * **To find the evidence** in a long prompt: propagate the residual, and smooth over a few tokens, since evidence comes
