@@ -252,8 +252,8 @@ GSM8K, MATH500, MOREHOPQA, EXERCISM = (
     Source(f"{kind}_responses", partial(reasoning_tasks.task_samples, kind=kind))
     for kind in ("gsm8k", "math500", "morehopqa", "exercism")
 )
-BETTER = Source("better_responses", better_flashtrace.plan_samples)
-QUESTIONS = Source("question_responses", partial(better_flashtrace.plan_samples, real=True))
+BETTER = Source(better_flashtrace.STORE, better_flashtrace.plan_samples)
+QUESTIONS = Source(better_flashtrace.QUESTION_STORE, partial(better_flashtrace.plan_samples, real=True))
 
 RECOMPUTE: dict[str, Audited] = {
     # responses
@@ -265,8 +265,8 @@ RECOMPUTE: dict[str, Audited] = {
     "morehopqa_responses": Audited(check_responses),
     "exercism_responses": Audited(check_responses),
     "example_responses": Audited(check_responses),
-    "better_responses": Audited(check_responses),
-    "question_responses": Audited(check_responses),
+    better_flashtrace.STORE: Audited(check_responses),
+    better_flashtrace.QUESTION_STORE: Audited(check_responses),
     # attributions and deletion curves
     "ruler": Audited(check_results, (RULER, HOTPOTQA)),
     "recursion": Audited(check_results, (RULER, HOTPOTQA)),

@@ -55,6 +55,8 @@ from .open_questions import HELD_OUT
 from .reasoning_tasks import asked_as, grounded, records_from
 from .shared_pass import sharing
 
+STORE = "better_responses"
+QUESTION_STORE = "question_responses"  # apart: they quote the records, which are not the book's to copy
 _LENGTHS = {"gsm8k": PROBLEM["math"], "morehopqa": PROBLEM["morehopqa"]}  # of I, tokens
 _BY_TOKEN = 2.5  # passes of a variant with a row for each token of T and O; measured: 2.1 times one without
 
@@ -99,9 +101,9 @@ def cell_collection(run: Run, name: str, model: torch.nn.Module, tokenizer: Any,
     """Samples of a cell that the model answers rightly, from a store of this experiment's own where they are there."""
     how = {"max_new_tokens": plan.max_new_tokens, "fallback": plan.fallback}
     how["grounded"] = grounded(run, CELLS[name].source)
-    store = "better_responses"
-    if CELLS[name].group == REAL_QUESTIONS:  # apart: they quote the records, which are not the book's to copy
-        store = "question_responses"
+    store = STORE
+    if CELLS[name].group == REAL_QUESTIONS:
+        store = QUESTION_STORE
         how |= asked_as(run, CELLS[name].source) | {"max_new_tokens": run.profile.hotpotqa.max_new_tokens}
     examples = cell_examples(run, name, tokenizer, plan)
     return collect_stored(run, store, examples, model, tokenizer, _wanted(name, plan), **how)
