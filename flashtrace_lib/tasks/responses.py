@@ -64,6 +64,7 @@ def collect(
     filtered: bool = True,
     mode: str | None = None,
     grounded: bool = False,
+    give_up: bool = True,
     progress: bool = True,
 ) -> Collection:
     """Let the model answer until ``n`` responses are finished and correct.
@@ -92,6 +93,8 @@ def collect(
         Keep a correct response only if its reasoning quotes or restates all of the evidence, and of one wording
         (``metadata["template"]``) no more than a quarter of ``n``; ``counts`` then has ``ungrounded``: correct, and not
         kept.
+    give_up : bool
+        False tries every example, however many are answered wrongly.
 
     Returns
     -------
@@ -116,7 +119,7 @@ def collect(
             elif verdict == "correct":
                 correct.append((example, response))
             finished += [(example, response)] if verdict != "unfinished" else []
-        hopeless = not correct and (fallback != UNFILTERED or len(finished) >= n)
+        hopeless = give_up and not correct and (fallback != UNFILTERED or len(finished) >= n)
         kept = no_wording_too_often(correct, n, wording)
         if len(kept if filtered else finished) >= n or (filtered and hopeless):
             break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -65,7 +65,8 @@ def evaluate_all(
     labelled = {method.name: method for method in methods if method.name not in ("random", "random_sentences")}
     few = {method.name: method for method in profile_methods(run, settings.few_methods, tokenizer)}
     cheap, costly = labelled | _draws(settings.draws), labelled | _draws(settings.curve_draws)
-    masked, curved = first_of_cells(samples, settings.mask_samples), first_of_cells(samples, settings.curve_samples)
+    masked = first_of_cells(samples, settings.mask_samples)
+    curved = first_of_cells(samples, settings.curves_of)
     plan: list[tuple[Mapping[str, Method], Sequence[Sample], tuple[str, ...]]] = [
         (cheap, samples, RANKING),
         (cheap, masked, LDS),
@@ -98,12 +99,12 @@ def evaluate_with_curves(
     Parameters
     ----------
     run : Run
-        Its profile's ``evaluation.curve_samples`` counts, and ``steps``.
+        Its profile's ``evaluation.curve_samples`` and ``curves`` count, and ``steps``.
     ranking : sequence of str
         Metrics that need no forward pass of their own.
     """
     methods = methods if isinstance(methods, Mapping) else list(methods)
-    curved = first_of_cells(samples, run.profile.evaluation.curve_samples)
+    curved = first_of_cells(samples, run.profile.evaluation.curves_of)
     rest = [sample for sample in samples if sample.id not in {sample.id for sample in curved}]
     how = {"store": store, "steps": run.profile.steps, "scorer": scorer}
     frames = [evaluate(methods, curved, model, metrics=(*ranking, *CURVE), **how)]
@@ -111,14 +112,14 @@ def evaluate_with_curves(
     return pd.concat(frames, ignore_index=True)
 
 
-def first_of_cells(samples: Sequence[Sample], n: int) -> list[Sample]:
-    """The first ``n`` samples of each cell, in their order."""
+def first_of_cells(samples: Sequence[Sample], n: int | Callable[[str], int]) -> list[Sample]:
+    """The first ``n`` samples of each cell, or as many as ``n`` says of a cell's name, in their order."""
     taken: dict[str, int] = {}
     kept = []
     for sample in samples:
         cell = cell_of(sample)
         taken[cell] = taken.get(cell, 0) + 1
-        kept += [sample] if taken[cell] <= n else []
+        kept += [sample] if taken[cell] <= (n(cell) if callable(n) else n) else []
     return kept
 
 

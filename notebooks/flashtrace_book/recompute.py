@@ -32,6 +32,7 @@ from .experiments import (
     cancellation,
     causal_masking,
     counterfactual,
+    direct_answers,
     pilot,
     reasoning_tasks,
     rise_anatomy,
@@ -253,6 +254,7 @@ GSM8K, MATH500, MOREHOPQA, EXERCISM = (
     for kind in ("gsm8k", "math500", "morehopqa", "exercism")
 )
 BETTER = Source(better_flashtrace.STORE, better_flashtrace.plan_samples)
+DIRECT = Source(direct_answers.STORE, direct_answers.direct_samples)
 QUESTIONS = Source(better_flashtrace.QUESTION_STORE, partial(better_flashtrace.plan_samples, real=True))
 
 RECOMPUTE: dict[str, Audited] = {
@@ -267,6 +269,7 @@ RECOMPUTE: dict[str, Audited] = {
     "example_responses": Audited(check_responses),
     better_flashtrace.STORE: Audited(check_responses),
     better_flashtrace.QUESTION_STORE: Audited(check_responses),
+    direct_answers.STORE: Audited(check_responses),
     # attributions and deletion curves
     "ruler": Audited(check_results, (RULER, HOTPOTQA)),
     "recursion": Audited(check_results, (RULER, HOTPOTQA)),
@@ -274,12 +277,14 @@ RECOMPUTE: dict[str, Audited] = {
     "pilot": Audited(check_results, (PILOT,)),
     "math": Audited(check_results, (GSM8K, MATH500)),
     "morehopqa": Audited(check_results, (MOREHOPQA,)),
+    "direct_answers": Audited(check_results, (DIRECT,)),
     "aider": Audited(check_results, (EXERCISM,)),
     "hotpotqa_long": Audited(check_results, (LONG_HOTPOTQA,)),
     "better_flashtrace": Audited(check_results, (BETTER, QUESTIONS)),
     "generalisation": Audited(check_results),  # of the second model: counted only
     # other measurements of samples
     "cancellation": Audited(partial(check_samples, experiment=cancellation), (RULER, HOTPOTQA, MOREHOPQA)),
+    "direct_causes": Audited(partial(check_samples, experiment=direct_answers), (DIRECT,)),
     "open_questions_answers": Audited(partial(check_samples, experiment=causal_masking), (RULER,)),
     "ruler_swaps": Audited(partial(check_samples, experiment=counterfactual), (RULER,)),
     "rise_anatomy": Audited(partial(check_samples, experiment=rise_anatomy), (RULER, GSM8K)),

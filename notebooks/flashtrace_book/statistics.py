@@ -163,11 +163,27 @@ def power_law_exponent(x: Iterable[float], y: Iterable[float]) -> dict[str, floa
     x, y = x[positive], y[positive]
     if len(x) < 2:
         return {"exponent": math.nan, "low": math.nan, "high": math.nan, "points": len(x)}
-    factor, exponent = power_law(x, y)
+    line = line_slope(np.log(x), np.log(y))
+    return {"exponent": line.pop("slope"), **line}
+
+
+def line_slope(x: Iterable[float], y: Iterable[float]) -> dict[str, float]:
+    """Slope of the least-squares line with the 95 % interval of Student's t that its residuals give.
+
+    Returns
+    -------
+    dict
+        ``slope, low, high`` and ``points``, the number of pairs; NaN where there are too few (two for the slope, three
+        for the interval) or x does not vary.
+    """
+    x, y = np.asarray(list(x), dtype=float), np.asarray(list(y), dtype=float)
+    spread = np.square(x - x.mean()).sum() if len(x) else 0.0
+    if len(x) < 2 or not spread:
+        return {"slope": math.nan, "low": math.nan, "high": math.nan, "points": len(x)}
+    slope = float(((x - x.mean()) * (y - y.mean())).sum() / spread)
     free = len(x) - 2
     half_width = math.nan
     if free:
-        residuals = np.log(y) - np.log(factor) - exponent * np.log(x)
-        spread = np.square(np.log(x) - np.log(x).mean()).sum()
+        residuals = y - y.mean() - slope * (x - x.mean())
         half_width = stdtrit(free, 0.975) * math.sqrt(np.square(residuals).sum() / free / spread)
-    return {"exponent": exponent, "low": exponent - half_width, "high": exponent + half_width, "points": len(x)}
+    return {"slope": slope, "low": slope - half_width, "high": slope + half_width, "points": len(x)}

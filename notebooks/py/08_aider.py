@@ -32,13 +32,14 @@ profile = "laptop"
 from IPython.display import HTML
 
 from flashtrace_book import statistics
+from flashtrace_book.evaluations import evaluate_with_curves
 from flashtrace_book.experiments import reasoning_tasks
 from flashtrace_book.experiments.code_targets import OnCode, last_line_span, with_target
 from flashtrace_book.figures import plots, style, tables
 from flashtrace_book.run import start
 from flashtrace_book.samples import all_samples, brief, count_table, mark_cells
 from flashtrace_lib import FlashTrace
-from flashtrace_lib.evaluation import audit, evaluate, summarise
+from flashtrace_lib.evaluation import audit, summarise
 from flashtrace_lib.methods import IFR, Random
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.metrics.intervals import interval_text
@@ -96,8 +97,7 @@ methods = {
 }
 store = Store(run.store("aider"))
 scorer = Scorer(model, precision="auto")
-metrics = ("recovery", "r_precision", "rise", "mas")
-frame = evaluate(methods, samples, model, store=store, metrics=metrics, steps=run.profile.steps, scorer=scorer)
+frame = evaluate_with_curves(run, methods, samples, model, store, scorer)
 run.note_curves(frame)
 store.compact()
 deletion = frame[frame["metric"].isin(["rise", "mas"])]

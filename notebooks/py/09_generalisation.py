@@ -42,8 +42,8 @@ second_model = None  # default: the profile's
 import pandas as pd
 
 from flashtrace_book import statistics
+from flashtrace_book.evaluations import evaluate_with_curves
 from flashtrace_book.experiments.second_model import (
-    METRICS,
     RULER,
     both_models,
     compared_methods,
@@ -61,7 +61,7 @@ from flashtrace_book.paths import model_path
 from flashtrace_book.run import start
 from flashtrace_book.samples import all_samples, brief, count_table, mark_cells
 from flashtrace_lib import load_model
-from flashtrace_lib.evaluation import audit, evaluate, summarise
+from flashtrace_lib.evaluation import audit, summarise
 from flashtrace_lib.kernel.decomposition import decomposition_gaps
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.metrics.intervals import interval_text
@@ -139,7 +139,7 @@ for row, other in zip(counts.itertuples(), first_counts.itertuples(), strict=Tru
 methods = compared_methods(run, tokenizer)
 store = Store(run.store("generalisation"))
 scorer = Scorer(model, precision="auto")
-frame = evaluate(methods, samples, model, store=store, metrics=METRICS, steps=run.profile.steps, scorer=scorer)
+frame = evaluate_with_curves(run, methods, samples, model, store, scorer)
 run.note_curves(frame)
 store.compact()
 print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["sample"].nunique(), "samples")

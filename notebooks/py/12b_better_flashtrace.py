@@ -225,13 +225,13 @@ lost.head(6).round(3)
 #
 # ## Another model, and real questions
 #
-# Profile `qwen` asks Qwen2.5-Coder-0.5B-Instruct, a family with another tokenizer and with biases, that was trained for none
+# Profile `real` asks Qwen2.5-Coder-0.5B-Instruct, a family with another tokenizer and with biases, that was trained for none
 # of this. It answers RULER at 1,024 tokens at once, so that $\mathbf T$ is empty, and only its right answers count. Questions
 # of HotpotQA and MoreHopQA it reasons about in its own words and mostly answers wrongly; there the first responses are
 # explained, right or wrong (§), and the evidence is the supporting sentences. Each setting minus IFR, by kind of cell:
 
 # %%
-other = tables.stored("qwen", "better_groups_ifr")
+other = tables.stored("real", "better_groups_ifr")
 print({group: int(part["n"].max()) for group, part in other.groupby("group", sort=False)})
 better_tables.pivoted(other[other["metric"] == PRIMARY], ["group"])
 

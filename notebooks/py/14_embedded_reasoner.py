@@ -129,8 +129,7 @@ for row in aimed.itertuples():
 # A model that was taught a few forms of reasoning can lose what it could do before. So it answers plain questions over
 # short texts, in forms that no training problem has, beside the same model without an adapter and beside the *short*
 # adapter, which this book trained before it on ten families without plain questions, in prompts that were mostly shorter
-# (`python -m flashtrace_book.reasoner.train short`). The stored results of profiles `laptop` and `real` are of the short
-# adapter, as their stamps say.
+# (`python -m flashtrace_book.reasoner.train short`). The stored results of profile `laptop` are of the short adapter, as their stamps say.
 
 # %%
 plain = plain_table({"no adapter": folder / BASE_TABLE, "short adapter": short / TABLE, "embedded reasoner": folder / TABLE})

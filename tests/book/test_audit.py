@@ -12,7 +12,7 @@ import pytest
 
 from flashtrace_book import cli, paths
 from flashtrace_book.audit import audit_files, audit_notebooks, audit_profile, rebuild_samples, report
-from flashtrace_book.experiments import better_flashtrace, cancellation, causal_masking
+from flashtrace_book.experiments import better_flashtrace, cancellation, causal_masking, direct_answers
 from flashtrace_book.experiments.code_targets import OnCode
 from flashtrace_book.manifest import data_hashes
 from flashtrace_book.notebooks import without_audit
@@ -211,11 +211,14 @@ def test_methods_are_rebuilt_from_their_options():
         rebuild_method("reagent", {"runs": 1})
 
 
+RECORDS_QUOTED = {better_flashtrace.QUESTION_STORE, direct_answers.STORE}
+
+
 def test_every_store_of_responses_gives_samples():
     stored = {path.stem for path in (files.root() / "data" / "results" / "laptop").glob("*_responses.parquet")}
     sources = {source.responses for audited in RECOMPUTE.values() for source in audited.sources}
     # the examples are shown and not scored; answers to real records are not the book's to copy, so git ignores them
-    assert (stored - {"example_responses"}) | {better_flashtrace.QUESTION_STORE} == sources
+    assert (stored - {"example_responses"}) | RECORDS_QUOTED == sources
 
 
 def test_every_store_of_the_book_is_audited():
@@ -223,7 +226,7 @@ def test_every_store_of_the_book_is_audited():
     code = [*(files.root() / "notebooks" / "py").glob("*.py"), *BOOK.rglob("*.py")]
     opened = {name for path in code for name in re.findall(r'run\.store\("(\w+)"\)', path.read_text(encoding="utf-8"))}
     with_masks = {name.removesuffix("_masks") for name in stored | opened}  # these lie beside what they belong to
-    assert len(opened) > 12 and with_masks | {better_flashtrace.QUESTION_STORE} == set(RECOMPUTE)
+    assert len(opened) > 12 and with_masks | RECORDS_QUOTED == set(RECOMPUTE)
 
 
 def test_samples_are_built_where_responses_are_stored_and_a_source_that_fails_is_told(book):

@@ -52,7 +52,7 @@ def test_the_readme_s_numbers_of_the_better_setting_are_those_of_its_table():
             row = rows.loc[(metric, minus)]
             assert f"{row['difference']:.2f} [{row['low']:.2f}, {row['high']:.2f}]" in text, (metric, minus)
     assert set(rows["n"]) == {20} and "twenty right answers" in text
-    table = pd.read_csv(ROOT / "figures" / "qwen" / "better_parts.csv")
+    table = pd.read_csv(ROOT / "figures" / "real" / "better_parts.csv")
     rows = table[table["label"].str.startswith("second candidate") & (table["minus"] == "the paper's setting")]
     for metric, row in rows.set_index("metric").iterrows():
         assert f"{row['difference']:.2f} [{row['low']:.2f}, {row['high']:.2f}] in {metric.partition('_h')[0]}" in (

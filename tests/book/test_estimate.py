@@ -28,7 +28,7 @@ def test_each_row_names_a_notebook_and_counts_its_samples():
     names = [row.notebook for row in rows(PAPER)]
     assert len(set(names)) == len(names) and {name.partition(",")[0] for name in names} <= known
     samples = {row.notebook: row.samples for row in rows(PAPER)}
-    assert samples["05_ruler"] == 100 * 10 and samples["06_math"] == 2 * 100
+    assert samples["05_ruler"] == 100 * 10 and samples["06_math, GSM8K"] == 100
     assert samples["09_generalisation"] == 100 * 10 and samples["09_generalisation, tasks"] == 100
 
 
@@ -55,6 +55,14 @@ def test_each_kind_of_metric_has_its_own_samples():
     assert found["05_ruler, curves"] == (60, 7 * 19 + 2)  # one method, three draws of tokens, three of sentences
     assert found["05_ruler, masks"] == (80, 64 + 2 + 6 * 7)
     assert found["05_ruler, few"] == (10, 1.2 + 19 + 2 + 6)
+
+
+def test_a_task_has_attributions_of_all_samples_and_curves_of_some():
+    few = dataclasses.replace(PAPER.evaluation, curve_samples=6, curves={"exercism": 2})
+    profile = dataclasses.replace(PAPER, evaluation=few, steps=20)
+    found = {row.notebook: (row.samples, sample_passes(profile, row)) for row in rows(profile)}
+    assert found["08_aider"] == (100, 4 * 1.2) and found["08_aider, curves"] == (2, 4 * 19 + 2)
+    assert found["06_math, MATH-500"][0] == 100 and found["06_math, MATH-500, curves"][0] == 6
 
 
 def test_core_hours_by_hand():

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import linregress
 
 from flashtrace_book import statistics
 
@@ -36,3 +37,14 @@ def test_too_few_sizes_give_no_exponent_and_no_interval():
     assert math.isnan(statistics.power_law_exponent([5], [1.0])["exponent"])
     two = statistics.power_law_exponent([5, 10, 20], [1.0, 2.0, 0.0])  # a peak of nothing is no point of a power law
     assert two["exponent"] == pytest.approx(1) and math.isnan(two["low"]) and two["points"] == 2
+
+
+def test_a_slope_is_that_of_scipy():
+    x, y = np.array([12.0, 30, 31, 70, 95]), np.array([0.3, 0.1, 0.5, 0.4, 0.9])
+    fit, expected = statistics.line_slope(x, y), linregress(x, y)
+    assert fit["slope"] == pytest.approx(expected.slope) and fit["points"] == 5
+    assert fit["high"] - fit["slope"] == pytest.approx(expected.stderr * 3.182446, rel=1e-6)  # Student's t, 3 free
+    for few in ([], [3.0], [3.0, 3.0]):
+        assert math.isnan(statistics.line_slope(few, few)["slope"])
+    two = statistics.line_slope([1, 2], [1, 3])
+    assert two["slope"] == 2 and math.isnan(two["low"])

@@ -89,6 +89,13 @@ def test_samples_are_binned_by_the_length_of_their_reasoning():
         reasoning_tasks.by_length(frame_of([1], [0.5]), bins=0)
 
 
+def test_the_slope_over_the_length_is_per_hundred_tokens_and_leaves_out_what_has_no_value():
+    frame = frame_of([100, 200, 300, 400], [0.1, 0.2, 0.3, np.nan])
+    slopes = reasoning_tasks.length_slopes(frame).set_index("method")
+    assert slopes.loc["a", "slope"] == pytest.approx(0.1) and slopes["n"].tolist() == [3, 3]
+    assert reasoning_tasks.length_slopes(frame, per=10).set_index("method").loc["a", "slope"] == pytest.approx(0.01)
+
+
 def test_the_figure_shows_every_method_with_its_interval():
     table = reasoning_tasks.by_length(frame_of([10, 20, 30, 40], [0.1, 0.3, 0.2, 0.4]), bins=2)
     figure = method_plots.metric_by_length(table, "mas", title="MAS by length")

@@ -88,6 +88,12 @@ def test_a_hopeless_cell_is_given_up_and_teacher_forced_as_a_whole(answering, em
     assert sample.segments.has_reasoning and sample.metadata["score"] == 1
 
 
+def test_a_cell_that_is_not_given_up_is_tried_to_its_end(answering, embedded):
+    asked = answering({5: "4127<|im_end|>"})
+    found = collect(EXAMPLES, *embedded, 2, batch_size=3, progress=False, fallback="none", give_up=False)
+    assert asked == [3, 3] and [s.id for s in found.samples] == ["box-5"]
+
+
 def test_too_few_correct_answers_never_mix_with_forced_ones(answering, embedded):
     answering({0: "4127<|im_end|>"})
     found = collect(EXAMPLES, *embedded, 4, batch_size=3, progress=False)

@@ -62,23 +62,36 @@ def _tables(profile: Profile) -> list[Row]:
     second_tasks = second.task_samples * len(second.tasks)
     return [
         *_of_every_metric(profile, "05_ruler", len(ruler.cells), ruler.samples, ruler.length),
-        *_of_every_metric(profile, "05_ruler, HotpotQA", 1, hotpotqa.samples, hotpotqa.length),
-        Row("06_math", 2 * reasoning.samples, PROBLEM["math"], RESPONSE["reasoning"], methods, steps),  # two data sets
-        Row("07_morehopqa", reasoning.samples, PROBLEM["morehopqa"], RESPONSE["reasoning"], with_rollout, steps),
-        Row("08_aider", reasoning.samples, PROBLEM["code"], RESPONSE["code"], on_code, steps),
+        *_of_every_metric(profile, "05_ruler, HotpotQA", 1, hotpotqa.samples, hotpotqa.length, "hotpotqa"),
+        *_of_a_task(profile, "06_math, GSM8K", "gsm8k", PROBLEM["math"], RESPONSE["reasoning"], methods),
+        *_of_a_task(profile, "06_math, MATH-500", "math500", PROBLEM["math"], RESPONSE["reasoning"], methods),
+        *_of_a_task(profile, "07_morehopqa", "morehopqa", PROBLEM["morehopqa"], RESPONSE["reasoning"], with_rollout),
+        *_of_a_task(profile, "08_aider", "exercism", PROBLEM["code"], RESPONSE["code"], on_code),
         Row("09_generalisation", second_problems, ruler.length, RESPONSE["ruler"], second.methods, steps),
         Row("09_generalisation, tasks", second_tasks, PROBLEM["math"], RESPONSE["reasoning"], second.methods, steps),
     ]
 
 
-def _of_every_metric(profile: Profile, name: str, cells: int, samples: int, n_input: int) -> list[Row]:
+def _of_a_task(
+    profile: Profile, name: str, cell: str, n_input: int, n_response: int, methods: tuple[str, ...]
+) -> list[Row]:
+    """Rows of `evaluations.evaluate_with_curves`: attributions of all samples, and curves of some."""
+    samples, size = profile.reasoning.samples, (n_input, n_response)
+    on_curve = min(samples, profile.evaluation.curves_of(cell))
+    return [
+        Row(name, samples, *size, methods),
+        Row(f"{name}, curves", on_curve, *size, ("random",) * len(methods), profile.steps),
+    ]
+
+
+def _of_every_metric(profile: Profile, name: str, cells: int, samples: int, n_input: int, cell: str = "") -> list[Row]:
     """Rows of `evaluations.evaluate_all`: each kind of metric has its own number of samples in a cell."""
     settings, size = profile.evaluation, (n_input, RESPONSE["ruler"])
     methods = tuple(method for method in profile.methods if method != "random")
     compared = (*methods, *["random"] * (2 * settings.curve_draws))  # draws of tokens, and of sentences
     few = settings.few_methods
     of_curves, of_masks, of_few = (
-        cells * min(n, samples) for n in (settings.curve_samples, settings.mask_samples, settings.few_samples)
+        cells * min(n, samples) for n in (settings.curves_of(cell), settings.mask_samples, settings.few_samples)
     )
     of_top = 2 * len(TOP_COUNTS)  # contexts without and with only so many sentences
     return [

@@ -124,10 +124,15 @@ def stored_record(profile: Profile, model: torch.nn.Module, store: Store, sample
 
 
 def compare(
-    profile: Profile, model: torch.nn.Module, tokenizer: Any, sample: Sample, stored: dict[str, Any]
+    profile: Profile,
+    model: torch.nn.Module,
+    tokenizer: Any,
+    sample: Sample,
+    stored: dict[str, Any],
+    method: Method | None = None,
 ) -> tuple[str, Any, Any, bool]:
     """Let the model answer again: name of the check, stored value, value found, and whether both agree."""
-    again = masked_answers(model, tokenizer, sample, FlashTrace(hops=profile.hops), profile.seed)
+    again = masked_answers(model, tokenizer, sample, method or FlashTrace(hops=profile.hops), profile.seed)
     old, new = ({name: list(record[name]) for name in ("answers", "tokens", "gold")} for record in (stored, again))
     return "answers with a sentence masked", old, new, old == new
 

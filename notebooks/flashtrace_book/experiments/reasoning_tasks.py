@@ -16,6 +16,7 @@ from flashtrace_lib.evaluation.results_table import summarise
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.datasets import REAL, documents_examples, task_examples
+from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.responses import Collection
 from flashtrace_lib.tasks.synthetic import by_task
 from flashtrace_lib.text.offsets import tokenise
@@ -25,7 +26,7 @@ from .. import paths
 from ..methods import profile_methods
 from ..run import Run
 from ..samples import collect_stored, stored_attributions
-from ..statistics import mean_row, rank_correlation
+from ..statistics import line_slope, mean_row, rank_correlation
 
 _SIX_DIGITS = 2e-5  # relative; tables keep six digits
 
@@ -85,13 +86,7 @@ def hotpotqa_collection(
     """
     settings = run.profile.hotpotqa
     n_tokens = settings.length if length is None else length
-    examples, refused = documents_examples(
-        settings.max_tries,
-        n_tokens,
-        lambda text: len(tokenise(tokenizer, text)[0]),
-        gold=settings.gold,
-        **records_from(run, "hotpotqa"),
-    )
+    examples, refused = hotpotqa_examples(run, tokenizer, settings.max_tries, n_tokens)
     if not examples:
         counts = ", ".join(f"{n} {reason}" for reason, n in refused.items())
         raise ValueError(f"no record of HotpotQA fits into {n_tokens} tokens ({counts}): raise the profile's length")
@@ -104,6 +99,12 @@ def hotpotqa_collection(
     options["grounded"] = options["filtered"] and grounded(run, "hotpotqa")
     collection = collect_stored(run, "hotpotqa_responses", examples, model, tokenizer, n, **options)
     return _checked(replace(collection, counts={**collection.counts, **refused}), "HotpotQA")
+
+
+def hotpotqa_examples(run: Run, tokenizer: Any, tries: int, n_tokens: int) -> tuple[list[Example], dict[str, int]]:
+    """At most ``tries`` records of HotpotQA in prompts of ``n_tokens``, and how many were left out, by reason."""
+    count, gold = (lambda text: len(tokenise(tokenizer, text)[0])), run.profile.hotpotqa.gold
+    return documents_examples(tries, n_tokens, count, gold=gold, **records_from(run, "hotpotqa"))
 
 
 def asked_as(run: Run, kind: str) -> dict[str, Any]:
@@ -189,6 +190,28 @@ def by_length(frame: pd.DataFrame, bins: int = 4) -> pd.DataFrame:
     summary = summarise(frame.assign(bin=frame["sample"].map(bin_of)), ("method", "metric", "bin"))
     table = summary.join(ranges, on="bin").drop(columns="bin")
     return table.sort_values(["metric", "method", "length"], ignore_index=True)
+
+
+def length_slopes(frame: pd.DataFrame, per: int = 100) -> pd.DataFrame:
+    """Change of every metric for each ``per`` further tokens of reasoning (Fig. 5), by a line through the samples.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        From `evaluation.evaluate`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``metric, method, slope, low, high, n`` (`statistics.line_slope`); samples without a value are left out.
+    """
+    rows = []
+    for (metric, method), part in frame.dropna(subset="value").groupby(["metric", "method"], sort=False):
+        line = line_slope(part["n_reasoning"].astype(float) / per, part["value"])
+        rows.append({"metric": metric, "method": method, **line})
+    return pd.DataFrame(rows, columns=["metric", "method", "slope", "low", "high", "points"]).rename(
+        columns={"points": "n"}
+    )
 
 
 def score_agreement(store: Store, samples: list[Sample], first: str, second: str) -> pd.DataFrame:

@@ -12,11 +12,11 @@ import pandas as pd
 import torch
 
 from flashtrace_lib.attribution import Method
-from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.responses import Collection
 
+from ..evaluations import evaluate_with_curves
 from ..methods import profile_methods
 from ..paper_numbers import PAPER, RULER_CELLS
 from ..profiles import Profile
@@ -25,7 +25,6 @@ from ..samples import ruler_collections
 from .reasoning_tasks import task_collection
 
 RULER = "ruler"  # the cell that pools all RULER cells, the paper's "RULER (Avg)"
-METRICS = ("recovery", "r_precision", "rise", "mas")
 _PAPER_METHODS = ("ifr", "attnlrp", "flashtrace")  # of Table 5
 _MAIN_STORES = {"ruler": "ruler", "gsm8k": "math", "math500": "math", "morehopqa": "morehopqa"}
 
@@ -87,8 +86,7 @@ def evaluate_first(
     frames = []
     for name, samples in samples_of_store.items():
         store = Store(run.store(name))
-        steps = run.profile.steps
-        frames.append(evaluate(methods, samples, model, store=store, metrics=METRICS, steps=steps, scorer=scorer))
+        frames.append(evaluate_with_curves(run, methods, samples, model, store, scorer))
         store.compact()
     return pd.concat(frames, ignore_index=True)
 

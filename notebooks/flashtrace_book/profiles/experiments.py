@@ -175,7 +175,7 @@ class GeneralisationProfile(Settings, section="generalisation"):
 
     model: str = "embedded-base"
     cells: tuple[str, ...] | None = None
-    tasks: tuple[str, ...] = ("gsm8k",)
+    tasks: tuple[str, ...] = field(default=("gsm8k",), metadata={"may_be_empty": True})
     methods: tuple[str, ...] = ("perturbation", "ifr", "attnlrp", "flashtrace", "random")
     ruler_samples: int = 2
     task_samples: int = 5

@@ -71,6 +71,8 @@ class EvaluationProfile(Settings, section="evaluation"):
         Random ablations of a sample; all methods share them.
     curve_samples : int
         Samples of a cell, the first ones, for the deletion curves (RISE, MAS).
+    curves : dict of str to int
+        The same for single cells, in place of ``curve_samples``; may be 0.
     few_methods : tuple of str
         Methods that take a pass for every unit, compared on the first ``few_samples`` of a cell alone.
     few_samples : int
@@ -84,6 +86,7 @@ class EvaluationProfile(Settings, section="evaluation"):
     mask_samples: int = field(default=100, metadata={"least": 0})
     masks: int = 64
     curve_samples: int = 100
+    curves: dict[str, int] = field(default_factory=dict)
     few_methods: tuple[str, ...] = field(default=(), metadata={"may_be_empty": True})
     few_samples: int = 2
     draws: int = 20
@@ -95,6 +98,10 @@ class EvaluationProfile(Settings, section="evaluation"):
             raise ValueError(
                 f"evaluation.curve_draws {self.curve_draws} exceeds draws {self.draws}, of which they are the first"
             )
+
+    def curves_of(self, cell: str) -> int:
+        """Samples of ``cell`` that get deletion curves."""
+        return self.curves.get(cell, self.curve_samples)
 
 
 @dataclass(frozen=True)
@@ -118,6 +125,8 @@ class ReasoningProfile(Settings, section="reasoning"):
         How a task is put to a model without think tags, see `responses.prompt_settings`.
     unfiltered : tuple of str
         Tasks of which the first finished responses are explained, right or wrong (§), without looking for right ones.
+    direct : dict of str to int
+        Tasks that are also put without a word about reasoning, and the records tried (`experiments.direct_answers`).
     max_new_tokens : int
         Longest response, tokens.
     fallback : {"teacher-forced", "unfiltered", "none"}
@@ -136,6 +145,7 @@ class ReasoningProfile(Settings, section="reasoning"):
     tries: dict[str, int] = field(default_factory=dict)
     modes: dict[str, str] = field(default_factory=dict)
     unfiltered: tuple[str, ...] = field(default=(), metadata={"may_be_empty": True})
+    direct: dict[str, int] = field(default_factory=dict)
     max_new_tokens: int = 384
     fallback: str = field(default="teacher-forced", metadata={"choices": FALLBACKS})
     methods: tuple[str, ...] | None = None
@@ -145,7 +155,7 @@ class ReasoningProfile(Settings, section="reasoning"):
         super().__post_init__()
         if self.max_tries < self.samples:
             raise ValueError(f"reasoning.max_tries {self.max_tries} is less than samples {self.samples}: raise it")
-        for name in (*self.tries, *self.modes, *self.unfiltered):
+        for name in (*self.tries, *self.modes, *self.unfiltered, *self.direct):
             if name not in TASKS:
                 raise ValueError(f"reasoning: no task {name!r}: known are {', '.join(TASKS)}")
         known = (*MODES, STEPS, OWN_STEPS)
