@@ -237,6 +237,10 @@ tables.interval_grid(tables.stored("real", "direct_against_flashtrace"), "method
 tables.stored("real", "direct_causal").drop(columns=["profile", "model", "more_low", "more_high", "tokens"], errors="ignore").round(2)
 
 # %% [markdown]
+# On these few right answers IFR and FlashTrace are level, as they must nearly be without a hop, `FlashTrace.best()` finds more of
+# the evidence than both, and whether the top sentence matters more than a random one is not settled: ten answers are too few.
+
+# %% [markdown]
 # ## What the paper found, what we found, why they differ
 #
 # The paper reports the lowest RISE and MAS for FlashTrace, with IFR next, and that FlashTrace saves 93.6 % of the rollout's
