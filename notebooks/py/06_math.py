@@ -221,7 +221,7 @@ print("flagged samples:", int(flags[flags["metric"] == "rise"].groupby("cell")["
 # minus IFR, then the change with each hundred further tokens of reasoning:
 
 # %%
-tables.stored("real", "math_samples")[["cell", "tried", "correct", "unfinished", "kept", "responses", "|I|", "|T|", "|O|"]]
+tables.stored("real", "math_samples")[["cell", "tried", "correct", "unfinished", "kept", "|I|", "|T|", "|O|"]]
 
 # %%
 tables.interval_grid(tables.stored("real", "math_against_random"), "method", "metric")
