@@ -55,7 +55,7 @@ def server(command, folder, tmp_path):
     try:
         description = tmp_path / "home" / f"jpserver-{started.pid}.json"
         until = time.monotonic() + 60
-        while not description.is_file():
+        while not description.is_file() or not description.stat().st_size:  # it is made empty, then written
             assert started.poll() is None, started.stdout.read()
             assert time.monotonic() < until, "the server did not start within a minute"
             time.sleep(0.05)
