@@ -235,10 +235,9 @@ tables.interval_grid(tables.stored("real", "fig5_slopes"), "method", "metric", v
 # %% [markdown]
 # On the right answers to GSM8K FlashTrace's MAS is lower than IFR's, by about what the paper reports, and in RISE the two
 # cannot be distinguished; on MATH-500 in neither. Every slope's interval holds zero: MAS stays level, FlashTrace's and the
-# others'. And as in the default profile no ranking is shown to beat a random one: which words of a problem are masked
-# first hardly matters to the likelihood of a reasoning that repeats its numbers.
+# others', on these twelve samples. And as in the default profile no method is shown to beat a random ranking.
 #
-# Differences from the paper: the model has 135 million parameters and was taught to write one line per step, so that
+# Differences from the paper: the model of the default profile has 135 million parameters and was taught to write one line per step, so that
 # its reasoning repeats every number it needs (lengths in the table of samples; the paper's traces have a median of 188
 # tokens of reasoning). In the profiles without real records the problems are synthetic, of some thirty tokens, most of
 # which the calculation needs, so that a step masks one or two tokens and rankings can hardly be distinguished. And the
