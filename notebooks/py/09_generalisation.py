@@ -42,12 +42,12 @@ second_model = None  # default: the profile's
 import pandas as pd
 
 from flashtrace_book import statistics
-from flashtrace_book.evaluations import evaluate_with_curves
 from flashtrace_book.experiments.second_model import (
     RULER,
     both_models,
     compared_methods,
     evaluate_first,
+    evaluate_samples,
     first_collections,
     paper_agreement,
     pooled,
@@ -139,7 +139,7 @@ for row, other in zip(counts.itertuples(), first_counts.itertuples(), strict=Tru
 methods = compared_methods(run, tokenizer)
 store = Store(run.store("generalisation"))
 scorer = Scorer(model, precision="auto")
-frame = evaluate_with_curves(run, methods, samples, model, store, scorer)
+frame = evaluate_samples(run, methods, samples, model, store, scorer)
 run.note_curves(frame)
 store.compact()
 print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["sample"].nunique(), "samples")

@@ -15,24 +15,8 @@ from flashtrace_book.figures.question_plots import changed_answers
 from flashtrace_lib import FlashTrace
 from flashtrace_lib.methods import CLP
 from flashtrace_lib.store import Store
-from tests.oracles.planted import ANSWER, planted_model, planted_sample
+from tests.oracles.planted import ANSWER, Words, causal_sample, planted_model
 from tests.support.whiskers import drawn
-
-
-class Words:
-    """As much of a tokenizer as the answers need."""
-
-    pad_token_id, eos_token_id = 0, 2
-
-    def decode(self, ids, skip_special_tokens=False):
-        return " ".join(str(i) for i in ids if not (skip_special_tokens and i <= 2))
-
-
-def causal_sample(position=6):
-    """A planted sample whose input is four sentences of three tokens, the last the question; one gives the answer."""
-    sample = planted_sample(position)
-    sample.sentences = [(2, 5), (5, 8), (8, 11), (11, 14)]
-    return sample
 
 
 @pytest.mark.parametrize("position", [3, 6, 9])

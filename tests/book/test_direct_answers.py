@@ -6,11 +6,15 @@ from dataclasses import replace
 import pytest
 
 from flashtrace_book.experiments import direct_answers
+from flashtrace_book.experiments.causal_masking import causal_frame
 from flashtrace_book.profiles import ReasoningProfile, load_profile
 from flashtrace_book.recompute import RECOMPUTE
 from flashtrace_book.run import Run
+from flashtrace_lib import FlashTrace
+from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.datasets import synthetic_records
 from flashtrace_lib.tasks.responses import Collection
+from tests.oracles.planted import Words, causal_sample, planted_model
 from tests.oracles.tiny_reasoner import load_tokenizer
 
 
@@ -48,3 +52,19 @@ def test_a_profile_that_asks_for_none_has_none():
     with pytest.raises(ValueError, match="no task 'trivia'"):
         ReasoningProfile(direct={"trivia": 3})
     assert {"direct_answers", "direct_responses"} <= set(RECOMPUTE)
+
+
+def test_a_stored_causal_check_is_answered_again_and_a_changed_one_is_seen(run, tmp_path):
+    """On a model that copies one word of the input: the record is found by its key, and its answers come again."""
+    model, sample, store = planted_model(), causal_sample(), Store(tmp_path / "causes")
+    hop_0 = FlashTrace(hops=0)
+    assert direct_answers.stored_record(run.profile, model, store, sample) is None
+    causal_frame(model, Words(), [sample], FlashTrace(hops=1), store, run.profile.seed)
+    assert direct_answers.stored_record(run.profile, model, store, sample) is None  # of another method
+    causal_frame(model, Words(), [sample], hop_0, store, run.profile.seed)
+    record = direct_answers.stored_record(run.profile, model, store, sample)
+    *_, agrees = direct_answers.compare(run.profile, model, Words(), sample, record)
+    assert agrees
+    told = record | {"answers": [*record["answers"][:-1], "another answer"]}
+    check, old, new, agrees = direct_answers.compare(run.profile, model, Words(), sample, told)
+    assert not agrees and "masked" in check and old["tokens"] == new["tokens"] and old["answers"] != new["answers"]

@@ -1,5 +1,7 @@
 """Two models: the same problems, and the agreement of ranks against a plain loop."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -112,6 +114,16 @@ def test_both_models_get_the_same_problems_and_the_first_ones_are_its_own_tables
     assert (
         set(frame["cell"]) == set(first) and len(Store(run.store("ruler"))) == 4 and len(Store(run.store("math"))) == 2
     )
+
+
+def test_either_models_curves_are_counted_by_the_comparison_alone(monkeypatch):
+    asked = []
+    monkeypatch.setattr(second_model, "evaluate_with_curves", lambda run, *_: asked.append(run.profile.evaluation))
+    laptop = load_profile("laptop")
+    counts = {"generalisation": replace(laptop.generalisation, curve_samples=3)}
+    counts["evaluation"] = replace(laptop.evaluation, curve_samples=5, curves={"mq_q2": 7})
+    second_model.evaluate_samples(Run(replace(laptop, **counts)), [], [], None, None, None)
+    assert asked[0].curves_of("mq_q2") == asked[0].curves_of("h4_c1") == 3
 
 
 def test_the_scatter_has_a_panel_a_metric_and_a_point_a_cell():

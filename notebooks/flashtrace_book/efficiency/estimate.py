@@ -58,8 +58,8 @@ def _tables(profile: Profile) -> list[Row]:
     methods, steps = reasoning.methods or profile.methods, profile.steps
     on_code = ("ifr", "flashtrace") * 2  # each explains the last line, and all of the code
     with_rollout = (*methods, "rollout")
-    second_problems = second.ruler_samples * len(second.cells or ruler.cells)
-    second_tasks = second.task_samples * len(second.tasks)
+    ruler_cells, few = len(second.cells or ruler.cells), second.curve_samples
+    problems, records = (ruler.length, RESPONSE["ruler"]), (PROBLEM["math"], RESPONSE["reasoning"])
     return [
         *_of_every_metric(profile, "05_ruler", len(ruler.cells), ruler.samples, ruler.length),
         *_of_every_metric(profile, "05_ruler, HotpotQA", 1, hotpotqa.samples, hotpotqa.length, "hotpotqa"),
@@ -67,20 +67,28 @@ def _tables(profile: Profile) -> list[Row]:
         *_of_a_task(profile, "06_math, MATH-500", "math500", PROBLEM["math"], RESPONSE["reasoning"], methods),
         *_of_a_task(profile, "07_morehopqa", "morehopqa", PROBLEM["morehopqa"], RESPONSE["reasoning"], with_rollout),
         *_of_a_task(profile, "08_aider", "exercism", PROBLEM["code"], RESPONSE["code"], on_code),
-        Row("09_generalisation", second_problems, ruler.length, RESPONSE["ruler"], second.methods, steps),
-        Row("09_generalisation, tasks", second_tasks, PROBLEM["math"], RESPONSE["reasoning"], second.methods, steps),
+        *_with_curves("09_generalisation", ruler_cells, (second.ruler_samples, few), problems, second.methods, steps),
+        *_with_curves(
+            "09_generalisation, tasks", len(second.tasks), (second.task_samples, few), records, second.methods, steps
+        ),
     ]
 
 
 def _of_a_task(
     profile: Profile, name: str, cell: str, n_input: int, n_response: int, methods: tuple[str, ...]
 ) -> list[Row]:
-    """Rows of `evaluations.evaluate_with_curves`: attributions of all samples, and curves of some."""
-    samples, size = profile.reasoning.samples, (n_input, n_response)
-    on_curve = min(samples, profile.evaluation.curves_of(cell))
+    counts = profile.reasoning.samples, profile.evaluation.curves_of(cell)
+    return _with_curves(name, 1, counts, (n_input, n_response), methods, profile.steps)
+
+
+def _with_curves(
+    name: str, cells: int, counts: tuple[int, int], size: tuple[int, int], methods: tuple[str, ...], steps: int
+) -> list[Row]:
+    """Rows of `evaluations.evaluate_with_curves`: attributions of all samples of a cell, and curves of the first."""
+    samples, on_curve = counts
     return [
-        Row(name, samples, *size, methods),
-        Row(f"{name}, curves", on_curve, *size, ("random",) * len(methods), profile.steps),
+        Row(name, cells * samples, *size, methods),
+        Row(f"{name}, curves", cells * min(samples, on_curve), *size, ("random",) * len(methods), steps),
     ]
 
 

@@ -13,6 +13,7 @@ import torch
 
 from flashtrace_lib.attribution import Method
 from flashtrace_lib.metrics import Scorer
+from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.responses import Collection
 
@@ -80,15 +81,29 @@ def evaluate_first(
 ) -> pd.DataFrame:
     """The first model's results, from the stores of the notebooks that hold its tables, computed where missing."""
     methods, scorer = list(methods), Scorer(model, precision="auto")
-    samples_of_store = {}
+    samples_of_store: dict[str, list[Sample]] = {}
     for cell, collection in cells.items():
         samples_of_store.setdefault(_MAIN_STORES.get(cell, "ruler"), []).extend(collection.samples)
     frames = []
     for name, samples in samples_of_store.items():
         store = Store(run.store(name))
-        frames.append(evaluate_with_curves(run, methods, samples, model, store, scorer))
+        frames.append(evaluate_samples(run, methods, samples, model, store, scorer))
         store.compact()
     return pd.concat(frames, ignore_index=True)
+
+
+def evaluate_samples(
+    run: Run,
+    methods: Iterable[Method],
+    samples: Iterable[Sample],
+    model: torch.nn.Module,
+    store: Store,
+    scorer: Scorer,
+) -> pd.DataFrame:
+    """`evaluations.evaluate_with_curves`, with curves on as many samples of a cell as the comparison gives them."""
+    few = replace(run.profile.evaluation, curve_samples=run.profile.generalisation.curve_samples, curves={})
+    counted = Run(replace(run.profile, evaluation=few))
+    return evaluate_with_curves(counted, methods, list(samples), model, store, scorer)
 
 
 def pooled(frame: pd.DataFrame, tasks: Iterable[str]) -> pd.DataFrame:

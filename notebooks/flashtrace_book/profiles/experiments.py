@@ -167,6 +167,8 @@ class GeneralisationProfile(Settings, section="generalisation"):
         Methods compared on both models.
     ruler_samples, task_samples : int
         Samples of a RULER cell and of a task, at most the profile's own.
+    curve_samples : int
+        Samples of a cell, the first ones, for the deletion curves (RISE, MAS), of either model.
     max_tries : int
         Problems that the second model tries until it has these samples.
     max_new_tokens : int
@@ -179,6 +181,7 @@ class GeneralisationProfile(Settings, section="generalisation"):
     methods: tuple[str, ...] = ("perturbation", "ifr", "attnlrp", "flashtrace", "random")
     ruler_samples: int = 2
     task_samples: int = 5
+    curve_samples: int = 100
     max_tries: int = 10
     max_new_tokens: int = 128
 
