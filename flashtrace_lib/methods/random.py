@@ -86,7 +86,5 @@ class Position(Method):
 
 
 def _without_model(scores: torch.Tensor, name: str) -> Attribution:
-    """Attribution from positive scores [|I|] that took no pass through the model."""
-    scores = renormalise(scores)
-    metadata = {"forward_passes": 0, "backward_passes": 0, "signed": scores.tolist()}
-    return Attribution(scores, name, metadata=metadata)
+    """Attribution from positive scores [|I|] that took no pass through the model; none is signed."""
+    return Attribution(renormalise(scores), name, metadata={"forward_passes": 0, "backward_passes": 0})

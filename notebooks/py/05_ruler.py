@@ -12,13 +12,13 @@
 # > **Question.** Do attributions rank the evidence first, and does FlashTrace find more of it than IFR, as the paper
 # > says?
 # >
-# > **Answer.** Not more than IFR. At the paper's length (profile evidence) FlashTrace minus IFR is −0.008 in recovery and
-# > −0.012 in R-precision, both for IFR; in RISE, +0.002, the two cannot be distinguished. The sum of the target's states
-# > finds less than IFR, and the hop wins back as much. What explains $\mathbf T$ together with $\mathbf O$ finds far
-# > more: IFR on T ∪ O +0.207 in recovery. In the short prompts of profile laptop FlashTrace leads in recovery, +0.047, and
+# > **Answer.** Not more than IFR. At the paper's length (profile evidence) FlashTrace minus IFR is −0.009 in recovery and
+# > −0.012 in R-precision, both for IFR; in RISE, +0.002, the two cannot be distinguished, and FlashTrace's MAS is lower
+# > by 0.017. The sum of the target's states finds less than the mean of single rows (mean pooling +0.058), and the hop
+# > wins back as much. What explains $\mathbf T$ together with $\mathbf O$ finds far more: IFR on T ∪ O +0.210 in recovery. In the short prompts of profile laptop FlashTrace leads in recovery, +0.047, and
 # > IFR in R-precision, −0.037: there the evidence is longer than a tenth of most inputs, which caps recovery.
 # >
-# > **n.** Profile evidence: 88 samples of 1024 tokens, 8 in each of 11 cells, deletion curves on 11 of them. Profile
+# > **n.** Profile evidence: 176 samples of 1024 tokens, 16 in each of 11 cells, deletion curves on 11 of them. Profile
 # > laptop: 22 samples, two per cell; n = 21 independent ones pooled.
 # >
 # > **Figure.** `table1_recovery_pooled`: recovery by group of cells, beside the paper's.
@@ -344,12 +344,15 @@ tables.interval_grid(long_rivals[long_rivals["metric"].isin(RIVALRY)], "method",
 
 # %% [markdown]
 # The ten cells of RULER are right answers of the model itself; in HotpotQA's it is seldom right, so that they are
-# teacher-forced. With 88 samples the lead in recovery that the short prompts show is gone. The sum alone ($K = 0$) stays
-# behind IFR, which averages single rows, and the hop makes up for it; it cannot do more, since hop 0 leaves a fifth of
-# its mass on $\mathbf T$, where the paper reports four fifths and more (`01_pilot_study`). The methods that find most
-# read the reasoning's own rows: IFR on T ∪ O, and AT2, which is fitted on this model. `FlashTrace.best()` finds more than the
-# paper's setting, too, but its RISE is worse, and so is AT2's: finding the evidence and lowering the likelihood fastest
-# are two things (`05b_what_rise_measures`).
+# teacher-forced. With 176 samples the lead in recovery that the short prompts show is gone in the pool, and cells
+# disagree: FlashTrace recovers more in `mq_q8`, `mv_v8` and HotpotQA, IFR in `mv_v4`, `h10_c1`, `h6_c1` and `mq_q2`. The
+# sum alone ($K = 0$) stays behind IFR, which averages single rows, and the hop makes up for it; it cannot do more, since
+# hop 0 leaves a fifth of its mass on $\mathbf T$, where the paper reports four fifths and more (`01_pilot_study`). Mean
+# pooling, FlashTrace with rows averaged in every hop, finds more than the sum in every metric of the ranking, at a lower
+# RISE. The last token alone recovers less than a random ranking. The methods that find most read the reasoning's own rows:
+# IFR on T ∪ O, and AT2, which is fitted on this model. `FlashTrace.best()` finds more than the paper's setting, too, but
+# its RISE is worse, and so is AT2's: finding the evidence and lowering the likelihood fastest are two things
+# (`05b_what_rise_measures`).
 
 # %% [markdown]
 # ## One sample, method by method

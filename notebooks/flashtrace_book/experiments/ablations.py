@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,9 +41,11 @@ def target_methods(run: Run) -> dict[str, Method]:
 
 
 def table1_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
-    """The samples of Table 1: every RULER cell of the profile, and HotpotQA."""
-    hotpotqa = reasoning_tasks.hotpotqa_collection(run, model, tokenizer)
-    return ruler_collections(run, model, tokenizer) | {"hotpotqa": hotpotqa}
+    """The samples of Table 1: of every RULER cell of the profile, and of HotpotQA, the first ``cell_samples``."""
+    cells = ruler_collections(run, model, tokenizer)
+    cells["hotpotqa"] = reasoning_tasks.hotpotqa_collection(run, model, tokenizer)
+    n = run.profile.ablations.cell_samples
+    return {cell: replace(collection, samples=collection.samples[:n]) for cell, collection in cells.items()}
 
 
 def asked_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sample]:

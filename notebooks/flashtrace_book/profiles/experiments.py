@@ -138,15 +138,18 @@ class AblationsProfile(Settings, section="ablations"):
         Most recursive hops K compared (Table 7).
     hop_samples : int
         Samples of MoreHopQA on which they are compared.
+    cell_samples : int
+        Samples of a cell of Table 1, the first ones, that the ablations take.
     curve_samples : int
         Samples of each RULER cell on which target aggregations are compared by RISE and MAS. Recovery, which costs one
-        pass, compares them on all samples.
+        pass, compares them on all of ``cell_samples``.
     worst : int
         Samples of the lowest recovery that the failure analysis compares with the others.
     """
 
     hops: int = 3
     hop_samples: int = 100
+    cell_samples: int = 100
     curve_samples: int = 20
     worst: int = 50
 
