@@ -11,7 +11,7 @@
 #
 # > **Question.** Do methods rank the same when another model is explained?
 # >
-# > **Answer.** Only in part. On another family at the paper's length (profile evidence, Qwen2.5-Coder-0.5B on RULER)
+# > **Answer.** Only in part. On another family at the paper's length (profile evidence, Qwen on RULER)
 # > every method beats a random ranking, but among themselves they rank otherwise than on the first model (rank
 # > correlation within cells 0.14 in recovery, 0.72 in RISE, 0.08 in MAS). FlashTrace has no lead there: IFR recovers
 # > 0.018 more, AttnLRP 0.057 more, and in RISE and MAS neither can be distinguished from it. `FlashTrace.best()` recovers
@@ -236,7 +236,7 @@ brief(tables.stored("evidence", "table5_samples"))
 
 # %%
 long_rivals = tables.stored("evidence", "table5_against_flashtrace")
-print("samples:", long_rivals.groupby("metric")["n"].max().to_dict())
+print(*(f"{metric}: n = {n}" for metric, n in long_rivals.groupby("metric")["n"].max().items()), sep="\n")
 tables.interval_grid(long_rivals, "method", "metric")
 
 # %% [markdown]

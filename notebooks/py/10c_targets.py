@@ -118,7 +118,7 @@ run.table(against, "appendix_m_paired", "Other ways to make the target minus the
 tables.interval_grid(against, "method", "metric")
 
 # %% [markdown]
-# At the paper's length (profile `evidence`, `05_ruler`: prompts of 1,024 tokens, 16 samples a cell, deletion curves on one of
+# At the paper's length (profile `evidence`, `05_ruler`: prompts of 1,024 tokens, 16 samples per cell, deletion curves on one of
 # each) the two ways that the paper names, each minus the sum:
 
 # %%
