@@ -348,9 +348,9 @@ tables.interval_grid(long_rivals[long_rivals["metric"].isin(RIVALRY)], "method",
 # disagree: FlashTrace recovers more in `mq_q8`, `mv_v8` and HotpotQA, IFR in `mv_v4`, `h10_c1`, `h6_c1` and `mq_q2`. The
 # sum alone ($K = 0$) stays behind IFR, which averages single rows, and the hop makes up for it; it cannot do more, since
 # hop 0 leaves a fifth of its mass on $\mathbf T$, where the paper reports four fifths and more (`01_pilot_study`). Mean
-# pooling, FlashTrace with rows averaged in every hop, finds more than the sum in every metric of the ranking, at a lower
-# RISE. The last token alone recovers less than a random ranking. The methods that find most read the reasoning's own rows:
-# IFR on T ∪ O, and AT2, which is fitted on this model. `FlashTrace.best()` finds more than the paper's setting, too, but
+# pooling, FlashTrace with rows averaged in every hop, finds more than the sum in recovery, R-precision, AUROC and LDS, at a
+# lower RISE. The last token alone recovers less than a random ranking. The methods that find most read the reasoning's own
+# rows: IFR on T ∪ O, and AT2, which is fitted on this model. `FlashTrace.best()` finds more than the paper's setting, too, but
 # its RISE is worse, and so is AT2's: finding the evidence and lowering the likelihood fastest are two things
 # (`05b_what_rise_measures`).
 
