@@ -186,8 +186,8 @@ print(*statistics.not_better(control, "a random ranking"), sep="\n")
 # ## Every method against FlashTrace
 #
 # Each method minus FlashTrace on the same samples, all cells. Higher is better in recovery and R-precision, lower in RISE
-# and MAS. *FlashTrace, best reading* propagates the residual and begins at $\mathbf T \cup \mathbf O$
-# (`12b_better_flashtrace`).
+# and MAS. `flashtrace_best` is `FlashTrace.best()`, which propagates the residual and shares scores among five
+# neighbouring tokens (`12b_better_flashtrace`).
 
 # %%
 rivals = statistics.against(frame[frame["metric"].isin(["recovery", "r_precision", "rise", "mas"])], "flashtrace")
@@ -250,8 +250,8 @@ long_ranks.pivot_table(index=["metric", "over"], columns="control", values="rho"
 # In six cells these are right answers that the model gives at once, so that $\mathbf T$ is empty and FlashTrace is a
 # single hop. Four are teacher-forced (‡), two of them (`mq_q8`, `mv_v8`) because hardly an answer ended within the
 # profile's 96 new tokens: with more the model might have been right. **AttnLRP, behind IFR and FlashTrace on the first
-# model, finds most on this one**, and FlashTrace finds less than IFR on both. What carries over is the lead of the
-# propagated residual: `FlashTrace.best()` recovers more than the paper's setting, in most cells without a hop to gain
+# model, finds most on this one**, and FlashTrace finds less than IFR on both. What carries over is a lead of the
+# better setting: `FlashTrace.best()` recovers more than the paper's setting, in most cells without a hop to gain
 # from, though its lead in R-precision is not shown and its RISE is worse, as in `05_ruler`. Without the random ranking,
 # which every method beats, little of the order is left. With one curve a cell RISE and MAS say nothing of single cells.
 #
