@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -64,7 +65,9 @@ class Job:
             key = self.recorder.masks_key(sample, self.needs.n_masks)
             found = self.masks.get(key)
             if found is None:
+                begun = time.process_time()
                 found = self.recorder.masks_record(sample, self.needs.n_masks)
+                found["cpu_seconds"] = time.process_time() - begun
                 self.keep_masks({key: found})
         return only_masks(found) | {"masks_key": key}
 
@@ -72,6 +75,7 @@ class Job:
         """The stored record, or a new one, or the stored one with the parts it lacked; new parts are stored."""
         key = self.recorder.key(method, sample)
         stored = record = self.store.get(key)
+        begun = time.process_time()
         with naming(label, sample):
             if record is None:
                 record = self.recorder.attribution(method, sample)
@@ -82,6 +86,9 @@ class Job:
         # The key knows nothing of names: a renamed method or cell finds its record and shows under the new name.
         # Facts are the sample's own: a record stored before they were kept has them all the same.
         record = record | (shared or {}) | labels(sample) | facts(sample) | {"method": label, "key": key}
+        if stored is None or _parts(stored) != _parts(record):
+            # What was stored before costs were kept has none: the sum is then of its new parts alone.
+            record["cpu_seconds"] = ((stored or {}).get("cpu_seconds") or 0.0) + time.process_time() - begun
         self.keep(record, stored)
         return record
 
