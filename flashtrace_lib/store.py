@@ -12,43 +12,38 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
-import torch
 
-from .files import atomic_path, locked, writing
-from .fingerprints import fingerprint
+from .files import locked, writing
+from .parquet_files import StoreError, joined, one_row, read_table, unified, without, write_table
 
-_SCHEMA_KEY = b"flashtrace.columns"  # files from before it was written are read without that check
 USED_LOG = "FLASHTRACE_USED_LOG"  # names the file into which a run of the book has its records' keys noted
 FROZEN = "FLASHTRACE_FROZEN_DIR"  # names a folder whose stores are only read: a record that is missing is an error
+FULL = 8 * 2**20  # bytes; a merged file of this size is left as it is, and newer records go into another
 KEY_PATTERN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,119}")  # a key is a file name
 
 
-class StoreError(ValueError):
-    """A stored file cannot be read; the message names it and says what to do."""
-
-
 class Store:
-    """Records under a key: one small parquet part per record, merged into one file on demand.
+    """Records under a key: one small parquet part per record, merged into few files on demand.
 
     A part is written to a temporary file, flushed to the disk and renamed, so that a killed process loses at
     most the record in flight. Any number of processes may write at once: writers hold a shared lock while they
-    rename, `compact` an exclusive one. A newer part always wins over the merged file.
+    rename, `compact` an exclusive one. A newer part always wins over the merged files, a later one of these over an
+    earlier one. Under version control a store that grows adds what is new, since full files stay as they are.
 
     Parameters
     ----------
     path : path-like
-        ``dir/name`` or ``dir/name.parquet``: the merged file is ``dir/name.parquet``, the parts lie in
-        ``dir/name.parts/``. Nothing is created before the first ``put``.
+        ``dir/name`` or ``dir/name.parquet``: the merged file is ``dir/name.parquet``, those after it lie in
+        ``dir/name.more/``, the parts in ``dir/name.parts/``. Nothing is created before the first ``put``.
     """
 
     def __init__(self, path: str | os.PathLike):
         path = Path(path)
         self.path = path if path.suffix == ".parquet" else path.with_name(path.name + ".parquet")
         self.parts = self.path.with_suffix(".parts")
+        self.more = self.path.with_suffix(".more")
         self._merged: tuple[tuple | None, dict[str, int], pa.Table | None] = (None, {}, None)
         self._noted: set[str] = set()  # keys that are in the log of use already
         self._schema: pa.Schema | None = None  # of all records this object knows of; read before the first `put`
@@ -76,12 +71,12 @@ class Store:
         if not KEY_PATTERN.fullmatch(key):
             raise ValueError(f"key {key!r} cannot be a file name: use letters, digits, '.', '_', '-' (fingerprint())")
         self._check_not_frozen(key)
-        table = pa.Table.from_pydict({name: _column(name, value) for name, value in {**record, "key": key}.items()})
+        table = pa.Table.from_pydict({name: one_row(name, value) for name, value in {**record, "key": key}.items()})
         self._check_types(table.schema)
         with writing(self.parts):
             self.parts.mkdir(parents=True, exist_ok=True)
         with self._lock(fcntl.LOCK_SH):
-            _write_atomic(table, self.parts / f"{key}.parquet")
+            write_table(table, self.parts / f"{key}.parquet")
         self.note_use(key)
 
     def get(self, key: str) -> dict[str, Any] | None:
@@ -121,12 +116,12 @@ class Store:
         with writing(self.parts):
             self.parts.mkdir(parents=True, exist_ok=True)
         with self._lock(fcntl.LOCK_EX):
-            read = self._read_parts()
-            table = self._merge(read)
-            keep = [key not in gone for key in table["key"].to_pylist()]
-            _write_atomic(table.filter(pa.array(keep, pa.bool_())), self.path)
-            for path in read:
-                path.unlink()
+            self._merge_parts()
+            for path in reversed(self._files()):  # an earlier record of a key must not outlive a later one
+                table = read_table(path)
+                kept = without(table, gone)
+                if kept is not table:
+                    write_table(kept, path)
         self._schema = None
 
     def __len__(self) -> int:
@@ -138,7 +133,7 @@ class Store:
         return pd.DataFrame(table.to_pylist(), columns=table.column_names)
 
     def compact(self) -> None:
-        """Merge all parts into the one file, atomically; the parts go only once it is safely in place.
+        """Merge all parts into the last file, atomically; the parts go only once it is safely in place.
 
         In a folder that cannot be written to the parts stay as they are, with a warning: they are read as well.
         """
@@ -146,15 +141,32 @@ class Store:
             return
         try:
             with self._lock(fcntl.LOCK_EX):
-                read = self._read_parts()
-                if read:
-                    _write_atomic(self._merge(read), self.path)
-                for path in [*read, *self.parts.glob(".*.tmp.*")]:  # what killed writers left; none is alive in here
-                    path.unlink()
+                self._merge_parts()
         except OSError as error:
             if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
                 raise
             warnings.warn(f"{self.parts} is not merged, since nothing can be written there ({error})", stacklevel=2)
+
+    def _merge_parts(self) -> None:
+        """Put the parts into the last merged file, or into a new one where that is full; the lock must be held."""
+        read, files = self._read_parts(), self._files()
+        if read:
+            self._merge(read)  # raises where they do not fit the records of all files
+            last = files[-1] if files else self.path
+            tables = list(read.values())
+            if last.exists() and last.stat().st_size >= FULL:
+                last = self.more / f"{len(files):04d}.parquet"
+                last.parent.mkdir(exist_ok=True)
+            elif last.exists():
+                tables.append(without(read_table(last), {path.stem for path in read}))
+            write_table(joined(tables).sort_by("key"), last)
+        for path in [*read, *self.parts.glob(".*.tmp.*")]:  # what killed writers left; none is alive in here
+            path.unlink()
+
+    def _files(self) -> list[Path]:
+        """The merged files that exist, in their order."""
+        more = sorted(path for path in self.more.glob("*.parquet") if not path.name.startswith("."))
+        return [path for path in (self.path, *more) if path.exists()]
 
     def _check_not_frozen(self, key: str) -> None:
         """StoreError where the environment says that what is computed here should have been found."""
@@ -171,7 +183,7 @@ class Store:
         if self._schema is None:
             self._schema = self._merge(self._read_parts()).schema
         try:
-            self._schema = _unified([self._schema, schema])
+            self._schema = unified([self._schema, schema])
         except StoreError as error:
             raise ValueError(f"the record does not fit {self.path}: {error}") from None
 
@@ -186,11 +198,9 @@ class Store:
         if not tables:
             return pa.table({"key": pa.array([], pa.string())})
         try:
-            _unified([table.schema for table in tables])
+            return joined(tables).sort_by("key")
         except StoreError as error:  # two processes wrote at once, which neither could see
             raise StoreError(f"{self.path} cannot be merged: {error}") from None
-        # Permissive: a column that is empty or missing in one record takes its type from the others.
-        return pa.concat_tables(tables, promote_options="permissive").sort_by("key")
 
     def _read_parts(self) -> dict[Path, pa.Table]:
         # A hidden file is one that somebody is still writing; glob shows it all the same.
@@ -201,7 +211,7 @@ class Store:
     def _read_part(self, path: Path) -> pa.Table | None:
         """One part, or None where it is missing; a corrupt one counts as missing, since it can be recomputed."""
         try:
-            table = _read(path)
+            table = read_table(path)
         except FileNotFoundError:
             return None
         except StoreError as error:
@@ -213,87 +223,16 @@ class Store:
         return table
 
     def _read_merged(self) -> tuple[dict[str, int], pa.Table | None]:
-        """Row of each key, and the merged table; read again only when the file has changed."""
-        try:
-            stat = self.path.stat()
-        except FileNotFoundError:
+        """Last row of each key, and the merged files as one table; read again only when a file has changed."""
+        files = self._files()
+        if not files:
             return {}, None
-        signature = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        stats = [path.stat() for path in files]
+        signature = tuple((stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
         if self._merged[0] != signature:
-            table = _read(self.path)
+            table = joined([read_table(path) for path in files])
             self._merged = (signature, {key: row for row, key in enumerate(table["key"].to_pylist())}, table)
         return self._merged[1], self._merged[2]
 
     def _lock(self, kind: int) -> AbstractContextManager[None]:
         return locked(self.parts / ".lock", kind)
-
-
-def _column(name: str, value: Any) -> pa.Array:
-    """One-row column; float32 tensors and arrays stay float32."""
-    if isinstance(value, dict):
-        raise ValueError(f"column {name} holds a dict: store it as JSON text")
-    if isinstance(value, torch.Tensor):
-        value = value.detach().cpu()
-        value = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value.item()
-    if isinstance(value, (list, tuple)) and len(value) and isinstance(value[0], (torch.Tensor, np.ndarray)):
-        rows = [_column(name, row) for row in value]
-        return pa.ListArray.from_arrays([0, len(rows)], pa.concat_arrays(rows))
-    if isinstance(value, np.ndarray) and value.ndim > 1:
-        return _column(name, list(value))
-    try:
-        column = pa.array([value])
-        if "struct<" in str(column.type):
-            raise pa.ArrowInvalid("it holds dicts, which go in as JSON text")
-        return column
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise ValueError(f"column {name} cannot be stored ({error}): use numbers, text or lists of them") from error
-
-
-def _unified(schemas: list[pa.Schema]) -> pa.Schema:
-    """Columns of all ``schemas``; StoreError naming a column that has two types."""
-    try:
-        return pa.unify_schemas([schema.remove_metadata() for schema in schemas], promote_options="permissive")
-    except pa.ArrowTypeError:
-        for name in dict.fromkeys(field.name for schema in schemas for field in schema):
-            types = list(dict.fromkeys(schema.field(name).type for schema in schemas if name in schema.names))
-            try:
-                pa.unify_schemas([pa.schema([(name, kind)]) for kind in types], promote_options="permissive")
-            except pa.ArrowTypeError:
-                found = " and ".join(sorted({str(kind) for kind in types}))
-                message = f"column {name} holds {found}: give values of one type, or another column name"
-                raise StoreError(message) from None
-        raise
-
-
-def _write_atomic(table: pa.Table, path: Path) -> None:
-    """Write with checksums of pages and columns; readers see the old file or the new one."""
-    table = table.replace_schema_metadata({_SCHEMA_KEY: _schema_hash(table)})
-    with atomic_path(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
-
-
-def _schema_hash(table: pa.Table) -> bytes:
-    """Digest of the names and types of a table's columns; what arrow calls the values of a list changes on the way."""
-    return fingerprint([[field.name, re.sub(r"\w+: ", "", str(field.type))] for field in table.schema]).encode()
-
-
-def _read(path: Path) -> pa.Table:
-    """Read one parquet file, checksums verified; StoreError where it is damaged or not ours."""
-    try:
-        with open(path, "rb") as file:
-            table = pq.read_table(file, page_checksum_verification=True)
-            stored = (table.schema.metadata or {}).get(_SCHEMA_KEY)
-            if stored is not None and stored != _schema_hash(table):  # pages have checksums, the footer has none
-                raise OSError("its columns are not those that were written")
-    except FileNotFoundError:
-        raise
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise StoreError(
-            f"{path} is damaged or not a parquet file ({error}): restore it from version control, "
-            "or delete it to have it computed again"
-        ) from error
-    if "key" not in table.column_names:
-        raise StoreError(f"{path} has no key column: it was not written by this library; move it elsewhere")
-    return table

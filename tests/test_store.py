@@ -104,7 +104,7 @@ def test_compacting_where_nothing_can_be_written_leaves_the_parts(store, monkeyp
         def refused(table, path):
             raise OSError(number, os.strerror(number))
 
-        monkeypatch.setattr(store_module, "_write_atomic", refused)
+        monkeypatch.setattr(store_module, "write_table", refused)
 
     refuse_with(errno.EROFS)
     with pytest.warns(UserWarning, match="is not merged"):
@@ -113,6 +113,37 @@ def test_compacting_where_nothing_can_be_written_leaves_the_parts(store, monkeyp
     refuse_with(errno.ENOSPC)  # no space left is no such folder
     with pytest.raises(OSError):
         store.compact()
+
+
+def test_a_full_file_is_left_as_it_is(store, monkeypatch):
+    monkeypatch.setattr(store_module, "FULL", 1)
+    for x in range(4):  # each merge finds the file before it full
+        store.put("a", {"x": x})
+        store.put(f"b{x}", {"x": 10 + x})
+        before = {path: path.read_bytes() for path in (store.path, *store.more.glob("*.parquet")) if path.exists()}
+        store.compact()
+        assert all(path.read_bytes() == data for path, data in before.items())
+    assert [path.name for path in sorted(store.more.iterdir())] == ["0001.parquet", "0002.parquet", "0003.parquet"]
+    again = Store(store.path)
+    assert again.get("a")["x"] == 3 and again.get("b0")["x"] == 10 and "b2" in again and len(again) == 5
+    assert again.records()["x"].tolist() == [3, 10, 11, 12, 13]
+    again.drop(["a", "b1"])  # of every file: no earlier record comes back
+    assert Store(store.path).records()["key"].tolist() == ["b0", "b2", "b3"] and again.get("a") is None
+
+
+def test_a_later_file_takes_new_records_until_it_is_full(store, monkeypatch):
+    store.put("a", {"x": 1, "note": "first"})
+    store.compact()
+    monkeypatch.setattr(store_module, "FULL", store.path.stat().st_size)
+    for x in (2, 3):
+        store.put("a" if x == 3 else "b", {"x": x, "extra": [0.5]})
+        monkeypatch.setattr(store_module, "FULL", 2**20 if list(store.more.glob("*")) else store.path.stat().st_size)
+        store.compact()
+    assert [path.name for path in store.more.iterdir()] == ["0001.parquet"]
+    assert store.records()[["key", "x"]].values.tolist() == [["a", 3], ["b", 2]]
+    (store.more / "0001.parquet").write_bytes(b"PAR1 no more")
+    with pytest.raises(StoreError, match="0001.parquet is damaged"):
+        Store(store.path).get("a")
 
 
 def test_newer_part_wins_and_is_counted_once(store):

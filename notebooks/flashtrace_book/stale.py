@@ -8,6 +8,7 @@ store notes the keys that are read or written; ``used.json`` beside the results 
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -124,4 +125,5 @@ def remove(profile: Profile, book: list[str] | None = None) -> Keys:
         store.drop(keys)
         if not len(store):
             store.path.unlink()
+            shutil.rmtree(store.more, ignore_errors=True)
     return removed
