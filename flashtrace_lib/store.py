@@ -132,6 +132,11 @@ class Store:
         table = self._merge(self._read_parts())
         return pd.DataFrame(table.to_pylist(), columns=table.column_names)
 
+    def column(self, name: str) -> list[Any]:
+        """Values of one column, in the order of `records`; None in records without it."""
+        table = self._merge(self._read_parts())
+        return table[name].to_pylist() if name in table.column_names else [None] * table.num_rows
+
     def compact(self) -> None:
         """Merge all parts into the last file, atomically; the parts go only once it is safely in place.
 

@@ -5,6 +5,7 @@ Responses are stored block by block, so an interrupted run resumes, and a stored
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -199,11 +200,14 @@ def respond(
     stored = [None if store is None else store.get(key) for key in keys]
     if all(record is not None for record in stored):
         return [[int(t) for t in record["ids"]] for record in stored]
+    begun = time.process_time()
     responses = generate(model, tokenizer, texts, max_new_tokens)
+    each = (time.process_time() - begun) / len(block)
     if store is not None:
         for key, example, ids in zip(keys, block, responses, strict=True):
             text = tokenizer.decode(ids)
-            store.put(key, {"example": example.id, "cell": example.cell, "ids": ids, "text": text})
+            shown = {"example": example.id, "cell": example.cell, "text": text}
+            store.put(key, {"ids": ids, "cpu_seconds": each, **shown})
     return responses
 
 

@@ -18,6 +18,7 @@ import torch
 
 from flashtrace_lib import files
 from flashtrace_lib._version import __version__
+from flashtrace_lib.store import Store
 
 from . import paths
 from .profiles import Profile
@@ -57,6 +58,7 @@ def write_manifest(
         "git": git_state(),
         "models": read_models(profile.name),
         "data": data_hashes(profile),
+        "cost": cost(profile.name),
         "notebooks": {},
         "outputs": files.hash_tree(paths.figures_dir(profile.name)),
     }
@@ -118,6 +120,24 @@ def data_hashes(profile: Profile) -> dict[str, dict[str, str]]:
     if profile.data_dir is not None:
         hashes["data_dir"] = files.hash_tree(paths.data_dir(profile.data_dir))
     return hashes
+
+
+def cost(profile: str) -> dict[str, dict[str, Any]]:
+    """What the stored results of a profile took, by store.
+
+    Returns
+    -------
+    dict of str to dict
+        ``records``; ``measured``, those of them that hold a cost; and the ``core_hours`` of these. What was stored
+        before costs were kept has none, and what was added to it since then counts alone.
+    """
+    found = {}
+    for path in sorted(paths.results_dir(profile).glob("*.parquet")):
+        seconds = Store(path).column("cpu_seconds")
+        measured = [value for value in seconds if value is not None]
+        hours = round(sum(measured) / 3600, 3)
+        found[path.stem] = {"records": len(seconds), "measured": len(measured), "core_hours": hours}
+    return found
 
 
 def record_model(profile: str, name: str, facts: dict[str, Any]) -> None:

@@ -46,11 +46,13 @@ second_model = None  # default: the profile's
 import pandas as pd
 
 from flashtrace_book import statistics
+from flashtrace_book.experiments.recursion import recovery_by_hops
 from flashtrace_book.experiments.second_model import (
     RULER,
     both_models,
     compared_methods,
     evaluate_first,
+    evaluate_masks,
     evaluate_samples,
     first_collections,
     paper_agreement,
@@ -58,12 +60,13 @@ from flashtrace_book.experiments.second_model import (
     rank_agreement,
     second_collections,
     second_name,
+    step_by_step_collections,
     suffix,
 )
 from flashtrace_book.figures import model_plots, plots, style, tables
 from flashtrace_book.paths import model_path
 from flashtrace_book.run import start
-from flashtrace_book.samples import all_samples, brief, count_table, mark_cells
+from flashtrace_book.samples import all_samples, brief, count_table, mark_cells, stored_attributions
 from flashtrace_lib import load_model
 from flashtrace_lib.evaluation import audit, summarise
 from flashtrace_lib.kernel.decomposition import decomposition_gaps
@@ -185,14 +188,40 @@ print(*statistics.not_better(control, "a random ranking"), sep="\n")
 # %% [markdown]
 # ## Every method against FlashTrace
 #
-# Each method minus FlashTrace on the same samples, all cells. Higher is better in recovery and R-precision, lower in RISE
-# and MAS. `flashtrace_best` is `FlashTrace.best()`, which propagates the residual and shares scores among five
-# neighbouring tokens (`12b_better_flashtrace`).
+# Each method minus FlashTrace on the same samples, all cells. Higher is better in recovery, R-precision, AUROC and LDS
+# (`05_ruler` has the formulas; LDS where the profile asks for it), lower in RISE and MAS. `flashtrace_best` is
+# `FlashTrace.best()`, which propagates the residual and shares scores among five neighbouring tokens
+# (`12b_better_flashtrace`).
 
 # %%
-rivals = statistics.against(frame[frame["metric"].isin(["recovery", "r_precision", "rise", "mas"])], "flashtrace")
+COMPARED = ["recovery", "r_precision", "auroc", "lds", "rise", "mas"]
+masked = evaluate_masks(run, methods, samples, model, store, scorer)
+store.compact()
+scored = pd.concat([frame, masked]) if len(masked) else frame
+rivals = statistics.against(scored[scored["metric"].isin(COMPARED)], "flashtrace")
 run.table(rivals, f"table5_against_flashtrace{ending}", "Every method minus FlashTrace on the same samples, second model")
 tables.interval_grid(rivals, "method", "metric")
+
+# %% [markdown]
+# ## With its reasoning drawn out
+#
+# A model that answers at once gives the recursion nothing to do. Where the profile asks for it (`step_by_step`), the same
+# problems are put once more with the beginning of the answer written for the model ("Let's think step by step. The facts I
+# need are: 1."), so that it lists the facts before it answers; the list is $\mathbf T$. Right answers alone are kept, and
+# each method is held against FlashTrace on them.
+
+# %%
+drawn = step_by_step_collections(run, model, tokenizer)
+reasoned = all_samples(drawn)
+if reasoned:
+    run.table(count_table(drawn), f"table5_steps_samples{ending}", f"What {name} answered step by step; median tokens")
+    stepwise = evaluate_samples(run, methods, reasoned, model, store, scorer)
+    store.compact()
+    step_rivals = statistics.against(stepwise[stepwise["metric"].isin(COMPARED)], "flashtrace")
+    run.table(step_rivals, f"table5_steps_against_flashtrace{ending}", "Every method minus FlashTrace, reasoning drawn out")
+    step_hops = recovery_by_hops(reasoned, stored_attributions(store, reasoned, "flashtrace"))
+    run.table(step_hops, f"table5_steps_hops{ending}", "FlashTrace's recovery by number of hops, reasoning drawn out")
+print(len(drawn), "cells asked for step by step,", len(reasoned), "right answers")
 
 # %% [markdown]
 # ## Do the ranks agree?

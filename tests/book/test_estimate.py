@@ -65,6 +65,15 @@ def test_a_task_has_attributions_of_all_samples_and_curves_of_some():
     assert found["06_math, MATH-500"][0] == 100 and found["06_math, MATH-500, curves"][0] == 6
 
 
+def test_the_second_model_has_masks_and_cells_asked_step_by_step():
+    settings = {"step_by_step": ("mq_q2", "mv_v2"), "mask_samples": 2, "curve_samples": 3, "ruler_samples": 5}
+    second = dataclasses.replace(PAPER.generalisation, tasks=("gsm8k",), **settings)
+    found = {row.notebook: row for row in rows(dataclasses.replace(PAPER, generalisation=second))}
+    assert found["09_generalisation, step by step"].samples == 10
+    assert found["09_generalisation, step by step, curves"].samples == 6
+    assert found["09_generalisation, masks"].samples == 2 * 11 and found["09_generalisation, masks"].contexts == 66
+
+
 def test_core_hours_by_hand():
     """One chapter, samples of one size: operations of its tokens through so many parameters, on one core."""
     one = dataclasses.replace(PAPER, methods=("random",), model="some/Model-2B", steps=20)

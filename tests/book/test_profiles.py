@@ -98,6 +98,10 @@ def test_a_name_is_no_path(name):
             r"generalisation\.max_tries 8 is less than the samples",
         ),
         ({"generalisation": {"cells": ["mv_v8"]}}, r"generalisation\.cells mv_v8: not among ruler\.cells"),
+        (
+            {"generalisation": {"step_by_step": ["mv_v8"]}},
+            r"generalisation\.step_by_step mv_v8: not among ruler\.cells",
+        ),
         ({"hotpotqa": {"gold": "word"}}, "hotpotqa.gold must be one of sentence, paragraph"),
     ],
 )

@@ -116,6 +116,23 @@ def test_both_models_get_the_same_problems_and_the_first_ones_are_its_own_tables
     )
 
 
+def test_step_by_step_cells_hold_right_answers_alone(monkeypatch):
+    asked = {}
+
+    def answered(run, store, examples, model, tokenizer, n, **options):
+        asked[examples[0].cell] = (len(examples), n, options)
+        return second_model.Collection([], {"tried": len(examples)})
+
+    monkeypatch.setattr(second_model, "collect_stored", answered)
+    smoke = load_profile("smoke")
+    settings = replace(smoke.generalisation, ruler_samples=2, max_tries=3, max_new_tokens=77)
+    run = Run(replace(smoke, generalisation=settings))
+    found = second_model.step_by_step_collections(run, tiny(), load_tokenizer())
+    assert list(found) == ["mq_q2_steps"] and list(asked) == ["mq_q2_steps"]
+    expected = {"mode": "step_by_step", "fallback": "none", "max_new_tokens": 77}
+    assert asked["mq_q2_steps"] == (3, 2, expected)
+
+
 def test_either_models_curves_are_counted_by_the_comparison_alone(monkeypatch):
     asked = []
     monkeypatch.setattr(second_model, "evaluate_with_curves", lambda run, *_: asked.append(run.profile.evaluation))

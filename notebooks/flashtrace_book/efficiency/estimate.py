@@ -71,6 +71,21 @@ def _tables(profile: Profile) -> list[Row]:
         *_with_curves(
             "09_generalisation, tasks", len(second.tasks), (second.task_samples, few), records, second.methods, steps
         ),
+        *_with_curves(
+            "09_generalisation, step by step",
+            len(second.step_by_step),
+            (second.ruler_samples, few),
+            problems,
+            second.methods,
+            steps,
+        ),
+        Row(
+            "09_generalisation, masks",
+            (ruler_cells + len(second.tasks)) * second.mask_samples,
+            *problems,
+            (),
+            contexts=profile.evaluation.masks + 2,
+        ),
     ]
 
 

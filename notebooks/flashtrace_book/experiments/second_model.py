@@ -12,19 +12,21 @@ import pandas as pd
 import torch
 
 from flashtrace_lib.attribution import Method
+from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
-from flashtrace_lib.tasks.responses import Collection
+from flashtrace_lib.tasks.responses import NOTHING, STEPS, Collection
 
-from ..evaluations import evaluate_with_curves
+from ..evaluations import LDS, evaluate_with_curves, first_of_cells
 from ..methods import profile_methods
 from ..paper_numbers import PAPER, RULER_CELLS
 from ..profiles import Profile
 from ..run import Run
-from ..samples import ruler_collections
+from ..samples import collect_stored, ruler_cell_examples, ruler_collections
 from .reasoning_tasks import task_collection
 
+RANKED = ("recovery", "r_precision", "auroc")  # without a forward pass of their own
 RULER = "ruler"  # the cell that pools all RULER cells, the paper's "RULER (Avg)"
 _PAPER_METHODS = ("ifr", "attnlrp", "flashtrace")  # of Table 5
 _MAIN_STORES = {"ruler": "ruler", "gsm8k": "math", "math500": "math", "morehopqa": "morehopqa"}
@@ -66,14 +68,26 @@ def second_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict
     The same problems are drawn as for the profile's model (`samples.held_out`), whatever the second model is.
     Their length in tokens is counted by its own tokenizer, so that another tokenizer gets another amount of haystack.
     """
-    settings, profile = run.profile.generalisation, _narrowed(run.profile)
-    limits = {"max_tries": settings.max_tries, "max_new_tokens": settings.max_new_tokens}
-    profile = replace(
-        profile,
-        ruler=replace(profile.ruler, samples=settings.ruler_samples, **limits),
-        reasoning=replace(profile.reasoning, samples=settings.task_samples, **limits),
-    )
-    return _collections(Run(profile), model, tokenizer)
+    return _collections(Run(_of_second(run.profile)), model, tokenizer)
+
+
+def step_by_step_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
+    """Right answers of the second model to the cells of ``generalisation.step_by_step``, as ``<cell>_steps``.
+
+    The problems are those of `second_collections`; the model's turn is begun for it so that it lists the facts before
+    it answers (``mode="step_by_step"`` of `responses.prompt_settings`), which gives a model that answers at once a T.
+    A cell that it never gets right stays empty.
+    """
+    profile = _of_second(run.profile)
+    options = {"mode": STEPS, "fallback": NOTHING, "max_new_tokens": profile.ruler.max_new_tokens}
+    found = {}
+    for cell in run.profile.generalisation.step_by_step:
+        examples = ruler_cell_examples(Run(profile), cell, tokenizer)
+        examples = [replace(example, cell=f"{cell}_steps") for example in examples]
+        found[f"{cell}_steps"] = collect_stored(
+            run, "ruler_responses", examples, model, tokenizer, profile.ruler.samples, **options
+        )
+    return found
 
 
 def evaluate_first(
@@ -103,7 +117,21 @@ def evaluate_samples(
     """`evaluations.evaluate_with_curves`, with curves on as many samples of a cell as the comparison gives them."""
     few = replace(run.profile.evaluation, curve_samples=run.profile.generalisation.curve_samples, curves={})
     counted = Run(replace(run.profile, evaluation=few))
-    return evaluate_with_curves(counted, methods, list(samples), model, store, scorer)
+    return evaluate_with_curves(counted, methods, list(samples), model, store, scorer, RANKED)
+
+
+def evaluate_masks(
+    run: Run,
+    methods: Iterable[Method],
+    samples: Iterable[Sample],
+    model: torch.nn.Module,
+    store: Store,
+    scorer: Scorer,
+) -> pd.DataFrame:
+    """LDS on as many samples of a cell of the second model as the comparison gives it; None gives an empty frame."""
+    masked = first_of_cells(list(samples), run.profile.generalisation.mask_samples)
+    how = {"store": store, "steps": run.profile.steps, "masks": run.profile.evaluation.masks, "scorer": scorer}
+    return evaluate(methods, masked, model, metrics=LDS, **how)
 
 
 def pooled(frame: pd.DataFrame, tasks: Iterable[str]) -> pd.DataFrame:
@@ -183,6 +211,17 @@ def paper_agreement() -> pd.DataFrame:
         second = [[PAPER[5][method, cell, metric] for method in _PAPER_METHODS] for cell in (RULER, "math")]
         rows += [{"metric": metric, **row} for row in _agreement(np.array([ruler, math]), np.array(second))]
     return pd.DataFrame(rows)
+
+
+def _of_second(profile: Profile) -> Profile:
+    """The profile with the cells, numbers of samples and limits that the second model gets."""
+    settings, profile = profile.generalisation, _narrowed(profile)
+    limits = {"max_tries": settings.max_tries, "max_new_tokens": settings.max_new_tokens}
+    return replace(
+        profile,
+        ruler=replace(profile.ruler, samples=settings.ruler_samples, **limits),
+        reasoning=replace(profile.reasoning, samples=settings.task_samples, **limits),
+    )
 
 
 def _narrowed(profile: Profile) -> Profile:

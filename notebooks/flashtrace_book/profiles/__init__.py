@@ -105,11 +105,12 @@ class Profile(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_folder_name(self.name)
-        unknown = [cell for cell in self.generalisation.cells or () if cell not in self.ruler.cells]
-        if unknown:
-            raise ValueError(
-                f"generalisation.cells {', '.join(unknown)}: not among ruler.cells, whose problems it takes"
-            )
+        for name in ("cells", "step_by_step"):
+            named = getattr(self.generalisation, name) or ()
+            if unknown := [cell for cell in named if cell not in self.ruler.cells]:
+                raise ValueError(
+                    f"generalisation.{name} {', '.join(unknown)}: not among ruler.cells, whose problems it takes"
+                )
 
     def to_dict(self) -> dict[str, Any]:
         """The profile as plain data that JSON can hold."""

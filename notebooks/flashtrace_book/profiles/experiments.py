@@ -172,6 +172,10 @@ class GeneralisationProfile(Settings, section="generalisation"):
         Samples of a RULER cell and of a task, at most the profile's own.
     curve_samples : int
         Samples of a cell, the first ones, for the deletion curves (RISE, MAS), of either model.
+    mask_samples : int
+        Samples of a cell of the second model, the first ones, for LDS; may be 0.
+    step_by_step : tuple of str
+        RULER cells that the second model answers once more with its reasoning drawn out; right answers alone are kept.
     max_tries : int
         Problems that the second model tries until it has these samples.
     max_new_tokens : int
@@ -185,6 +189,8 @@ class GeneralisationProfile(Settings, section="generalisation"):
     ruler_samples: int = 2
     task_samples: int = 5
     curve_samples: int = 100
+    mask_samples: int = field(default=0, metadata={"least": 0})
+    step_by_step: tuple[str, ...] = field(default=(), metadata={"may_be_empty": True})
     max_tries: int = 10
     max_new_tokens: int = 128
 
