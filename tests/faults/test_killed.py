@@ -33,7 +33,7 @@ from tests.oracles.tiny_chat import EVIDENCE, PROMPT, RESPONSE, make_chat_model,
 from tests.oracles.tiny_reasoner import load_tokenizer, tiny
 from tests.support.faults import attempt, content, moments
 
-ANY_TIME = {"seconds", "minutes"}  # columns that no two runs share
+ANY_TIME = {"seconds", "minutes", "cpu_seconds"}  # columns that no two runs share
 
 
 @pytest.fixture(scope="module")
