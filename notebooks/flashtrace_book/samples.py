@@ -11,7 +11,8 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
-from flashtrace_lib.attribution import Attribution, Hop
+from flashtrace_lib.attribution import Attribution, Hop, Method
+from flashtrace_lib.evaluation.recorder import to_json
 from flashtrace_lib.fingerprints import sample_fingerprint
 from flashtrace_lib.sample import Sample, Span
 from flashtrace_lib.store import Store
@@ -141,22 +142,26 @@ def mark_cells(frame: pd.DataFrame, collections: Mapping[str, Collection]) -> pd
     return frame.replace({"cell": marked})
 
 
-def stored_attributions(store: Store, samples: Iterable[Sample], method: str) -> list[Attribution]:
-    """Attributions rebuilt from stored records, in the order of ``samples``.
+def stored_attributions(store: Store, samples: Iterable[Sample], method: Method) -> list[Attribution]:
+    """Attributions of a method rebuilt from stored records, in the order of ``samples``.
+
+    Records are found by the method and its options, whatever label they were stored under.
 
     Raises
     ------
     ValueError
         If the store has no record of the method for a sample.
     """
-    records = store.records()
-    records = records[records["method"] == method].drop_duplicates("sample_key", keep="last").set_index("sample_key")
+    records, options = store.records(), to_json(method.options(), f"options of {method.name}")
+    if len(records):
+        records = records[(records["method_name"] == method.name) & (records["options"] == options)]
+        records = records.drop_duplicates("sample_key", keep="last").set_index("sample_key")
     attributions = []
     for sample in samples:
         key = sample_fingerprint(sample)
         if key not in records.index:
             raise ValueError(f"no stored record of {method} for sample {sample.id}: run evaluate with this store first")
-        attributions.append(_rebuilt(records.loc[key], method))
+        attributions.append(_rebuilt(records.loc[key], method.name))
     return attributions
 
 

@@ -149,7 +149,7 @@ store = Store(run.store("recursion"))
 methods = {"flashtrace_k3": FlashTrace(hops=3)}
 evaluate(methods, samples, model, store=store, metrics=("recovery",), steps=run.profile.steps)
 store.compact()
-attributions = stored_attributions(store, samples, "flashtrace_k3")
+attributions = stored_attributions(store, samples, methods["flashtrace_k3"])
 counts = count_table(collections)
 run.table(counts, "recursion_samples", "Samples behind the hops: tried, kept and dropped. Lengths are median tokens.")
 brief(counts)

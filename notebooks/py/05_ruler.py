@@ -65,6 +65,7 @@ from flashtrace_book.samples import (
     ruler_setting,
     stored_attributions,
 )
+from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation import audit, summarise
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.metrics.intervals import interval_text
@@ -304,7 +305,7 @@ tables.interval_grid(rivals[rivals["metric"].isin(RIVALRY)], "method", "metric")
 # the two come apart: the row $K = 0$ is the sum alone, to be held against IFR, and the gain is the hop's.
 
 # %%
-explained = stored_attributions(store, samples, "flashtrace")
+explained = stored_attributions(store, samples, FlashTrace(hops=run.profile.hops))
 by_hops = recovery_by_hops(samples, explained)
 run.table(by_hops, "ruler_hops", "FlashTrace's recovery by number of hops, and the paired gain over the sum alone (K = 0)")
 by_hops.round(3)

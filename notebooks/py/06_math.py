@@ -142,7 +142,7 @@ print(*statistics.not_better(control, "a random ranking"), sep="\n")
 # stands the question's share of $\mathbf I$'s tokens, the value of a random ranking.
 
 # %%
-asked = reasoning_tasks.question_share(store, samples, dict.fromkeys(frame["method"]))
+asked = reasoning_tasks.question_share(store, samples, methods)
 run.table(asked, "math_question_share", "Share of the mass on I that lies on the question")
 asked.round(2)
 

@@ -132,7 +132,7 @@ print(*statistics.not_better(control, "a random ranking") or ["none"], sep="\n")
 # on it? Beside it stands the question's share of $\mathbf I$'s tokens, the value of a random ranking.
 
 # %%
-asked = reasoning_tasks.question_share(store, samples, dict.fromkeys(frame["method"]))
+asked = reasoning_tasks.question_share(store, samples, methods)
 run.table(asked, "morehopqa_question_share", "Share of the mass on I that lies on the question")
 asked.round(2)
 
@@ -165,7 +165,7 @@ run.table(table3, "table3_rollout", "Exhaustive rollout against FlashTrace (pape
 tables.styled(wide3, "table3")
 
 # %%
-agreement = reasoning_tasks.score_agreement(store, few, "rollout", "flashtrace")
+agreement = reasoning_tasks.score_agreement(store, few, *pair.values())
 faster = timing.speedup(each, "rollout", "flashtrace")
 columns = {"rho": agreement["rho"], "speedup": faster["speedup"], "time saved": 1 - 1 / faster["speedup"]}
 both = pd.DataFrame({name: reasoning_tasks.mean_row(column) for name, column in columns.items()}).T
@@ -177,10 +177,10 @@ both.round(2)
 # ## Where the mass goes, hop by hop
 
 # %%
-deep = {"flashtrace_k3": FlashTrace(hops=3)}
-evaluate(deep, samples, model, store=store, metrics=("recovery",), steps=run.profile.steps)
+deep = FlashTrace(hops=3)
+evaluate({"flashtrace_k3": deep}, samples, model, store=store, metrics=("recovery",), steps=run.profile.steps)
 store.compact()
-attributions = stored_attributions(store, samples, "flashtrace_k3")
+attributions = stored_attributions(store, samples, deep)
 masses = mass.mass_frame(samples, attributions)
 fig = plots.mass_by_segment(masses)
 run.figure(fig, "morehopqa_mass_by_segment", "Share of each hop's mass on I, T, O and context", n=len(samples))

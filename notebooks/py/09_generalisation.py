@@ -67,7 +67,7 @@ from flashtrace_book.figures import model_plots, plots, style, tables
 from flashtrace_book.paths import model_path
 from flashtrace_book.run import start
 from flashtrace_book.samples import all_samples, brief, count_table, mark_cells, stored_attributions
-from flashtrace_lib import load_model
+from flashtrace_lib import FlashTrace, load_model
 from flashtrace_lib.evaluation import audit, summarise
 from flashtrace_lib.kernel.decomposition import decomposition_gaps
 from flashtrace_lib.metrics import Scorer
@@ -219,7 +219,7 @@ if reasoned:
     store.compact()
     step_rivals = statistics.against(stepwise[stepwise["metric"].isin(COMPARED)], "flashtrace")
     run.table(step_rivals, f"table5_steps_against_flashtrace{ending}", "Every method minus FlashTrace, reasoning drawn out")
-    step_hops = recovery_by_hops(reasoned, stored_attributions(store, reasoned, "flashtrace"))
+    step_hops = recovery_by_hops(reasoned, stored_attributions(store, reasoned, FlashTrace(hops=run.profile.hops)))
     run.table(step_hops, f"table5_steps_hops{ending}", "FlashTrace's recovery by number of hops, reasoning drawn out")
 print(len(drawn), "cells asked for step by step,", len(reasoned), "right answers")
 

@@ -84,10 +84,10 @@ cells = ablations.table1_collections(run, model, tokenizer)
 samples = all_samples(cells)
 few = ablations.first_of_each(cells, run.profile.ablations.curve_samples)
 thought = [sample for sample in samples if sample.segments.has_reasoning]
-deep, recursion = {"flashtrace_k3": FlashTrace(hops=3)}, Store(run.store("recursion"))
-evaluate(deep, thought, model, store=recursion, metrics=("recovery",), **settings)
+deep, recursion = FlashTrace(hops=3), Store(run.store("recursion"))
+evaluate({"flashtrace_k3": deep}, thought, model, store=recursion, metrics=("recovery",), **settings)
 recursion.compact()
-deepest = stored_attributions(recursion, thought, "flashtrace_k3")
+deepest = stored_attributions(recursion, thought, deep)
 recovered = recovery_by_hops(thought, deepest)
 run.table(recovered, "table7_recovery", "Recovery on the samples of Table 1 by number of hops, and the paired gain over K = 0")
 recovered.round(3)
@@ -108,9 +108,9 @@ recursed.round(3)
 # token and 1 at its last:
 
 # %%
-evaluate(deep, asked, model, store=hop_store, metrics=("recovery",), **settings)
+evaluate({"flashtrace_k3": deep}, asked, model, store=hop_store, metrics=("recovery",), **settings)
 hop_store.compact()
-attributions = stored_attributions(hop_store, asked, "flashtrace_k3")
+attributions = stored_attributions(hop_store, asked, deep)
 fig = plots.mass_by_segment(mass.mass_frame(asked, attributions), title="Where each hop's mass lies (MoreHopQA)")
 run.figure(fig, "fig7_mass_shift", "Share of each hop's mass on I, T, O and context (paper: Fig. 7)", n=len(asked))
 

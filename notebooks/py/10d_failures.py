@@ -56,12 +56,12 @@ settings = {"steps": run.profile.steps, "scorer": Scorer(model, precision="auto"
 # %%
 samples, asked = all_samples(ablations.table1_collections(run, model, tokenizer)), ablations.asked_samples(run, model, tokenizer)
 everything = [*samples, *asked]
-default = {"flashtrace": FlashTrace(hops=run.profile.hops)}
+default = FlashTrace(hops=run.profile.hops)
 store, hop_store = Store(run.store("ruler")), Store(run.store("morehopqa"))
 for part, where in ((samples, store), (asked, hop_store)):
-    evaluate(default, part, model, store=where, metrics=("recovery",), **settings)
-found = [*stored_attributions(store, samples, "flashtrace"),
-         *stored_attributions(hop_store, asked, "flashtrace")]
+    evaluate([default], part, model, store=where, metrics=("recovery",), **settings)
+found = [*stored_attributions(store, samples, default),
+         *stored_attributions(hop_store, asked, default)]
 structure = failures.structure_table(failures.mass_by_kind(everything, found))
 run.table(structure, "appendix_n_structure", "Share of each hop's whole mass on structural tokens, and of the tokens")
 structure.round(3)
@@ -160,6 +160,6 @@ for label, names in kinds.items():
 
 # %% tags=["audit"]
 shortest = min(samples, key=len)
-checked = audit(default, [shortest], model, store, k=1, seed=run.profile.seed, **settings)
+checked = audit([default], [shortest], model, store, k=1, seed=run.profile.seed, **settings)
 assert checked["agrees"].all(), checked[~checked["agrees"]]
 print("all agree:", bool(checked["agrees"].all()))

@@ -43,7 +43,7 @@ def test_stored_attributions_are_those_that_were_computed(tmp_path):
     model, samples = tiny_model(), [tiny_sample(seed=i) for i in range(3)]
     store, method = Store(tmp_path / "s"), FlashTrace(hops=2)
     evaluate({"k2": method}, samples, model, store=store, metrics=("recovery",), progress=False)
-    rebuilt = stored_attributions(store, samples, "k2")
+    rebuilt = stored_attributions(store, samples, FlashTrace(hops=2))
     for sample, attribution in zip(samples, rebuilt, strict=True):
         fresh = method.attribute(model, sample)
         torch.testing.assert_close(attribution.scores, fresh.scores)
@@ -51,8 +51,10 @@ def test_stored_attributions_are_those_that_were_computed(tmp_path):
         for a, b in zip(attribution.hops, fresh.hops, strict=True):
             torch.testing.assert_close(a.scores, b.scores)
             assert a.target == b.target
-    with pytest.raises(ValueError, match="no stored record of k2 for sample tiny-9"):
-        stored_attributions(store, [tiny_sample(seed=9)], "k2")
+    with pytest.raises(ValueError, match=r"no stored record of FlashTrace\(hops=2.* for sample tiny-9"):
+        stored_attributions(store, [tiny_sample(seed=9)], method)
+    with pytest.raises(ValueError, match=r"no stored record of FlashTrace\(hops=1"):
+        stored_attributions(store, samples, FlashTrace(hops=1))
 
 
 def test_recovery_by_hops_equals_runs_with_fewer_hops():

@@ -115,9 +115,9 @@ def test_two_methods_agree_with_themselves(tmp_path):
     model, samples, store = tiny_model(), [tiny_sample(seed=i) for i in range(3)], Store(tmp_path / "records")
     methods = {"one": FlashTrace(hops=1), "rollout": Rollout()}
     frame = evaluate(methods, samples, model, store=store, metrics=("recovery",), steps=2)
-    table = reasoning_tasks.score_agreement(store, samples, "one", "one")
+    table = reasoning_tasks.score_agreement(store, samples, methods["one"], methods["one"])
     assert table["rho"].tolist() == pytest.approx([1, 1, 1])
-    other = reasoning_tasks.score_agreement(store, samples, "rollout", "one")
+    other = reasoning_tasks.score_agreement(store, samples, Rollout(), methods["one"])
     assert (other["rho"] < 1.0001).all() and len(other) == 3
     seconds = reasoning_tasks.median_seconds(frame).set_index("method")
     assert set(seconds.index) == set(methods) and (seconds["n"] == 3).all()
@@ -213,10 +213,10 @@ def test_mass_on_the_last_sentence_by_hand(tmp_path):
     sample.metadata = {"id": "s"}
     model, store = tiny_model(), Store(tmp_path / "s")
     evaluate([FlashTrace(hops=0), Random()], [sample], model, store=store, metrics=("recovery_cap",))
-    table = reasoning_tasks.question_share(store, [sample], ["flashtrace", "random"]).set_index("method")
+    table = reasoning_tasks.question_share(store, [sample], [FlashTrace(hops=0), Random()]).set_index("method")
     scores = FlashTrace(hops=0).attribute(model, sample).scores
     assert table.loc["flashtrace", "mass"] == pytest.approx(float(scores[5:].sum() / scores.sum()), abs=1e-6)
     assert table["tokens"].tolist() == pytest.approx([2 / 7] * 2) and set(table["n"]) == {1}
     sample.sentences = None
     with pytest.raises(ValueError, match="no sentences in its prompt"):
-        reasoning_tasks.question_share(store, [sample], ["flashtrace"])
+        reasoning_tasks.question_share(store, [sample], [FlashTrace(hops=0)])

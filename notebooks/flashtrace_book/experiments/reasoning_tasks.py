@@ -214,7 +214,7 @@ def length_slopes(frame: pd.DataFrame, per: int = 100) -> pd.DataFrame:
     )
 
 
-def score_agreement(store: Store, samples: list[Sample], first: str, second: str) -> pd.DataFrame:
+def score_agreement(store: Store, samples: list[Sample], first: Method, second: Method) -> pd.DataFrame:
     """Spearman's correlation of two methods' scores over the tokens of I (Table 3): ``sample, rho``."""
     of_first = stored_attributions(store, samples, first)
     of_second = stored_attributions(store, samples, second)
@@ -225,7 +225,7 @@ def score_agreement(store: Store, samples: list[Sample], first: str, second: str
     return pd.DataFrame(rows, columns=["sample", "rho"])
 
 
-def question_share(store: Store, samples: list[Sample], methods: Iterable[str]) -> pd.DataFrame:
+def question_share(store: Store, samples: list[Sample], methods: Iterable[Method]) -> pd.DataFrame:
     """Share of each method's mass on I that lies on the question, see `question_start`.
 
     Returns
@@ -243,7 +243,7 @@ def question_share(store: Store, samples: list[Sample], methods: Iterable[str]) 
             scores = attribution.scores.clamp(min=0)
             if scores.any():
                 shares.append(float(scores[start:].sum() / scores.sum()))
-        rows.append({"method": method, "tokens": tokens, **mean_row(shares, "mass")})
+        rows.append({"method": method.name, "tokens": tokens, **mean_row(shares, "mass")})
     return pd.DataFrame(rows, columns=["method", "mass", "low", "high", "tokens", "n"])
 
 
