@@ -125,7 +125,7 @@ def test_step_by_step_cells_hold_right_answers_alone(monkeypatch):
 
     monkeypatch.setattr(second_model, "collect_stored", answered)
     smoke = load_profile("smoke")
-    settings = replace(smoke.generalisation, ruler_samples=2, max_tries=3, max_new_tokens=77)
+    settings = replace(smoke.generalisation, ruler_samples=2, max_tries=3, step_tokens=77)
     run = Run(replace(smoke, generalisation=settings))
     found = second_model.step_by_step_collections(run, tiny(), load_tokenizer())
     assert list(found) == ["mq_q2_steps"] and list(asked) == ["mq_q2_steps"]

@@ -79,7 +79,7 @@ def step_by_step_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -
     A cell that it never gets right stays empty.
     """
     profile = _of_second(run.profile)
-    options = {"mode": STEPS, "fallback": NOTHING, "max_new_tokens": profile.ruler.max_new_tokens}
+    options = {"mode": STEPS, "fallback": NOTHING, "max_new_tokens": profile.generalisation.step_tokens}
     found = {}
     for cell in run.profile.generalisation.step_by_step:
         examples = ruler_cell_examples(Run(profile), cell, tokenizer)

@@ -176,6 +176,8 @@ class GeneralisationProfile(Settings, section="generalisation"):
         Samples of a cell of the second model, the first ones, for LDS; may be 0.
     step_by_step : tuple of str
         RULER cells that the second model answers once more with its reasoning drawn out; right answers alone are kept.
+    step_tokens : int
+        Longest of these responses, tokens.
     max_tries : int
         Problems that the second model tries until it has these samples.
     max_new_tokens : int
@@ -191,6 +193,7 @@ class GeneralisationProfile(Settings, section="generalisation"):
     curve_samples: int = 100
     mask_samples: int = field(default=0, metadata={"least": 0})
     step_by_step: tuple[str, ...] = field(default=(), metadata={"may_be_empty": True})
+    step_tokens: int = 256
     max_tries: int = 10
     max_new_tokens: int = 128
 
