@@ -230,6 +230,21 @@ print("left out:", ", ".join(left_out) or "none")
 run.figure(fig, "fig4e_pareto", "Cost against MAS; lower is better in both", n=len(samples))
 
 # %% [markdown]
+# The same at the paper's length: cost at 1,024 tokens of input, and MAS on the prompts of 1,024 tokens of profile
+# `evidence` (`05_ruler`), whose model has the same shape.
+
+# %%
+LONG = 1024
+long_mas = tables.stored("evidence", "table1_ruler")
+long_mas = long_mas[(long_mas["cell"] == ALL) & (long_mas["metric"] == "mas")]
+if LONG in settings.inputs:
+    long_points, no_point = efficiency_tables.cost_and_mas(frame, long_mas, LONG)
+    run.table(long_points, "fig4e_pareto_1024", f"Cost at {LONG} tokens of input, and MAS on RULER at that length")
+    fig = efficiency_plots.pareto(long_points, title=f"Cost at {LONG} tokens of input against MAS on RULER at that length")
+    print("left out:", ", ".join(no_point) or "none")
+    display(run.figure(fig, "fig4e_pareto_1024", "Cost against MAS at 1,024 tokens; lower is better in both", n=int(long_mas["n"].max())))
+
+# %% [markdown]
 # ## What the paper found, what we found, why they differ
 #
 # The paper: over 130 times faster than IFR at 5000 generated tokens; memory that does not grow with the target; IG and
