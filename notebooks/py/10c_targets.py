@@ -118,12 +118,10 @@ run.table(against, "appendix_m_paired", "Other ways to make the target minus the
 tables.interval_grid(against, "method", "metric")
 
 # %% [markdown]
-# At the paper's length (profile `evidence`, `05_ruler`: prompts of 1,024 tokens, 16 samples per cell, deletion curves on one of
-# each) the two ways that the paper names, each minus the sum:
+# At the paper's length (profile `evidence`: prompts of 1,024 tokens, eight samples per cell, deletion curves on one of each):
 
 # %%
-long_ways = tables.stored("evidence", "ruler_against_flashtrace")
-long_ways = long_ways[long_ways["method"].isin(["mean_pooling", "last_token"])]
+long_ways = tables.stored("evidence", "appendix_m_paired")
 print("independent samples:", long_ways.groupby("metric")["n"].max().to_dict())
 tables.interval_grid(long_ways, "method", "metric")
 
@@ -166,6 +164,12 @@ properties = [name for name in related if name.startswith(("kept_", "n_target_")
 cancelled = statistics.correlations(related, properties, outcomes.columns)
 run.table(cancelled, "appendix_m_correlations", "Rank correlation of what the sum keeps with faithfulness, over samples")
 tables.interval_grid(cancelled, "property", "outcome", "rho", "+.2f")
+
+# %% [markdown]
+# The same in profile `evidence`:
+
+# %%
+tables.interval_grid(tables.stored("evidence", "appendix_m_correlations"), "property", "outcome", "rho", "+.2f")
 
 # %% [markdown]
 # ## What the paper found, what we found, why they differ

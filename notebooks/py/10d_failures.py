@@ -30,7 +30,7 @@ import pandas as pd
 
 from flashtrace_book import statistics
 from flashtrace_book.experiments import ablations, failures
-from flashtrace_book.figures import ablation_plots, style
+from flashtrace_book.figures import ablation_plots, style, tables
 from flashtrace_book.run import start
 from flashtrace_book.samples import all_samples, stored_attributions
 from flashtrace_lib import FlashTrace
@@ -118,6 +118,30 @@ fig = ablation_plots.correlation_points(
     goes_with[goes_with["outcome"] == "reached"], title="What goes with the share of evidence found", label="samples"
 )
 run.figure(fig, "appendix_n_correlations", "Rank correlation of properties with the recovery reached", n=len(table))
+
+# %% [markdown]
+# ## At the paper's length
+#
+# Profile `evidence`: prompts of 1,024 tokens, eight samples of each cell of Table 1 and of MoreHopQA, the worst 22 of them
+# against the others. Who takes the top tenth of the input, and what the worst samples share:
+
+# %%
+long_places = tables.stored("evidence", "appendix_n_places")
+long_places.pivot_table(index="kind", columns="group", values=["places", "tokens"], sort=False).round(2)
+
+# %%
+tables.stored("evidence", "appendix_n_contrast").drop(columns=["profile", "model"]).round(2)
+
+# %%
+tables.stored("evidence", "appendix_n_worst")["cell"].value_counts().rename_axis(None)
+
+# %% [markdown]
+# Rank correlation of each property with the evidence found, within the samples of Table 1:
+
+# %%
+long_suspects = tables.stored("evidence", "appendix_n_correlations")
+long_suspects = long_suspects[long_suspects["samples"] == "Table 1"]
+tables.interval_grid(long_suspects, "property", "outcome", "rho", "+.2f")
 
 # %% [markdown]
 # ## What the paper found, what we found, why they differ
