@@ -47,6 +47,14 @@ def test_the_share_on_reasoning_is_that_of_the_hops(tmp_path):
     assert pilot.mass_on_reasoning(store, samples, model, ["ifr"])["method"].unique().tolist() == ["ifr"]
 
 
+def test_mean_shares_by_hand():
+    rows = [("a", "ifr", 0, "h1", 10, 0.2, 0.4), ("b", "ifr", 0, "h1", 20, 0.4, 0.6), ("c", "ifr", 0, "h2", 5, 0.5, 0.5)]
+    frame = pd.DataFrame(rows, columns=["sample", "method", "hop", "cell", "n_reasoning", "share", "share_of_both"])
+    shares = pilot.mean_shares(frame)
+    assert shares["cell"].tolist() == ["h2", "h1"] and shares["n"].tolist() == [1, 2]
+    assert shares.loc[1, ["n_reasoning", "share", "share_of_both"]].tolist() == pytest.approx([15, 0.3, 0.5])
+
+
 def test_rank_correlation_sees_a_monotone_trend():
     frame = pd.DataFrame({"method": "ifr", "hop": 0, "n_reasoning": [1, 10, 100, 1000], "share": [0.1, 0.2, 0.3, 0.9]})
     assert pilot.rank_correlations(frame).to_dict("records") == [

@@ -136,6 +136,13 @@ def mass_on_reasoning(
     return frame.sort_values(["method", "hop", "n_reasoning", "sample"], ignore_index=True)
 
 
+def mean_shares(frame: pd.DataFrame) -> pd.DataFrame:
+    """Mean shares of `mass_on_reasoning` by method, hop and cell: ``…, n_reasoning, share, share_of_both, n``."""
+    groups = frame.groupby(["method", "hop", "cell"], sort=False)
+    means = groups[["n_reasoning", "share", "share_of_both"]].mean()
+    return means.assign(n=groups.size()).reset_index().sort_values(["method", "hop", "n_reasoning"], ignore_index=True)
+
+
 def rank_correlations(frame: pd.DataFrame, share: str = "share") -> pd.DataFrame:
     """Spearman correlation of a share on T with |T|, per method and hop; columns ``method, hop, rho, n``."""
     rows = [
