@@ -48,8 +48,9 @@ def test_the_share_on_reasoning_is_that_of_the_hops(tmp_path):
 
 
 def test_mean_shares_by_hand():
-    rows = [("a", "ifr", 0, "h1", 10, 0.2, 0.4), ("b", "ifr", 0, "h1", 20, 0.4, 0.6), ("c", "ifr", 0, "h2", 5, 0.5, 0.5)]
-    frame = pd.DataFrame(rows, columns=["sample", "method", "hop", "cell", "n_reasoning", "share", "share_of_both"])
+    rows = [("a", "h1", 10, 0.2, 0.4), ("b", "h1", 20, 0.4, 0.6), ("c", "h2", 5, 0.5, 0.5)]
+    frame = pd.DataFrame(rows, columns=["sample", "cell", "n_reasoning", "share", "share_of_both"])
+    frame = frame.assign(method="ifr", hop=0)
     shares = pilot.mean_shares(frame)
     assert shares["cell"].tolist() == ["h2", "h1"] and shares["n"].tolist() == [1, 2]
     assert shares.loc[1, ["n_reasoning", "share", "share_of_both"]].tolist() == pytest.approx([15, 0.3, 0.5])
