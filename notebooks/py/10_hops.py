@@ -76,6 +76,11 @@ wide7 = tables.wide_table(mark_cells(table7, {"morehopqa": questions}), digits=3
 run.table(table7, "table7_hops", "Effect of the number of recursive hops on MoreHopQA (paper: Table 7)", wide=wide7)
 tables.metrics_beside(wide7, "table7")
 
+# %%
+deeper = statistics.against(hops, "flashtrace_k0")
+run.table(deeper, "table7_paired", "FlashTrace with K hops minus its own hop 0, on MoreHopQA")
+tables.interval_grid(deeper, "method", "metric")
+
 # %% [markdown]
 # On the samples of RULER, where the evidence is known to the token (hop by hop, the first $K$ hops of one run being the run
 # with $K$ hops); and RISE and MAS on the first samples of each cell:
@@ -163,8 +168,6 @@ for other in ("evidence", "real"):
 # the reasoning for the input and, within the reasoning, moves to earlier tokens. Computed here:
 
 # %%
-deeper = statistics.against(hops, "flashtrace_k0")
-run.table(deeper, "table7_paired", "FlashTrace with K hops minus its own hop 0, on MoreHopQA")
 for row in deeper.itertuples():
     print(f"MoreHopQA, {row.method} minus K = 0: {row.metric} {row.difference:+.3f} {interval_text(row.low, row.high)}, "
           f"n = {row.n}")
