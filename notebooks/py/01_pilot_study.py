@@ -34,7 +34,7 @@ profile = "laptop"
 import pandas as pd
 
 from flashtrace_book.experiments import pilot
-from flashtrace_book.figures import pilot_plots, plots, style, tables
+from flashtrace_book.figures import pilot_plots, plots, style
 from flashtrace_book.methods import profile_methods
 from flashtrace_book.run import start
 from flashtrace_book.samples import all_samples, brief, count_table
@@ -113,18 +113,6 @@ trend = pd.concat([
 ])  # fmt: skip
 run.table(trend, "fig1a_trend", "Spearman's correlation of the share on T with the length of T")
 trend.round(2)
-
-# %% [markdown]
-# Profile `evidence` lets the chain grow to 96 assignments, whose reasoning takes about two thousand tokens, in prompts of 1,536
-# tokens. Its samples, and the share on $\mathbf T$ of the mass on $\mathbf I$ and $\mathbf T$ by the mean length of the
-# reasoning, tokens:
-
-# %%
-brief(tables.stored("evidence", "pilot_samples"))
-
-# %%
-long_shares = tables.stored("evidence", "fig1a_shares")
-long_shares.pivot_table(index=["method", "hop"], columns="n_reasoning", values="share_of_both", sort=False).round(2)
 
 # %% [markdown]
 # ## (b) Recovery with and without reasoning
