@@ -274,9 +274,8 @@ for metric in ("rise", "mas"):
 # $\mathbf O$ alone, so this does not settle it.
 #
 # **On real questions** (profile `real`, another family, answers in its own words that are mostly wrong) FlashTrace is below
-# IFR in RISE and MAS on the same six samples, as the paper says. Against the random ranking neither metric settles
-# anything, and no method finds the evidence that the data set marks better than by chance; FlashTrace's R-precision is
-# below it. A wrong answer need not come from the sentences that support the right one.
+# IFR in RISE and MAS on the same ten samples, as the paper says, and below the random ranking. But no method finds the
+# evidence that the data set marks better than by chance; FlashTrace's R-precision is below it. A wrong answer need not come from the sentences that support the right one.
 
 # %%
 tables.stored("real", "morehopqa_paired")[["metric", "difference", "low", "high", "n", "better"]].round(3)
