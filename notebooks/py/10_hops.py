@@ -17,7 +17,7 @@
 # > input gains mass and the mass within the reasoning moves to earlier tokens, as the paper says; the reasoning gains, too,
 # > which it does not say.
 # >
-# > **n.** Profile evidence: n = 88 for recovery, n = 8 on MoreHopQA. Profile real: n = 10 on MoreHopQA and on HotpotQA. Profile
+# > **n.** Profile evidence: 88 samples for recovery, 8 questions of MoreHopQA. Profile real: 10 of MoreHopQA and of HotpotQA. Profile
 # > laptop: 22 samples of RULER and HotpotQA, n = 3 templates of MoreHopQA.
 # >
 # > **Figure.** `fig7_mass_shift`.

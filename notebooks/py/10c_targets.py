@@ -15,7 +15,7 @@
 # > says. Mean pooling finds more than the sum (recovery +0.056, R-precision +0.048, RISE −0.014), which it does not say.
 # > Sharing within sentences recovers more (+0.138) at a worse RISE (+0.093). No harm comes from cancellation.
 # >
-# > **n.** Profile evidence: n = 88, deletion curves on n = 11. Profile laptop: 22 samples of RULER and HotpotQA, n = 21
+# > **n.** Profile evidence: 88 samples, deletion curves on 11. Profile laptop: 22 samples of RULER and HotpotQA, n = 21
 # > independent ones.
 # >
 # > **Figure.** `appendix_m_r_precision`.
