@@ -129,10 +129,16 @@ def collect(
     elif fallback == UNFILTERED or not filtered:
         kind, chosen = UNFILTERED, finished[:n]
     else:
-        bare = mode == "direct"
-        chains = [replace(example, reasoning="") if bare else example for example in examples[:n]]
-        kind, chosen = FORCED, [(example, true_response(example)) for example in chains]
+        return replace(teacher_forced(examples[:n], tokenizer, mode), counts=dict(counts))
     return Collection([_sample(tokenizer, *pair, kind, mode) for pair in chosen], dict(counts), kind)
+
+
+def teacher_forced(examples: Sequence[Example], tokenizer: Any, mode: str | None = None) -> Collection:
+    """The reference reasoning and answers of examples, as if the model had written them; none of them was tried."""
+    bare = mode == "direct"
+    chains = [replace(example, reasoning="") if bare else example for example in examples]
+    samples = [_sample(tokenizer, example, true_response(example), FORCED, mode) for example in chains]
+    return Collection(samples, dict.fromkeys(("tried", "correct", "incorrect", "unfinished"), 0), FORCED)
 
 
 def true_response(example: Example) -> str:

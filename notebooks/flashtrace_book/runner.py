@@ -102,7 +102,8 @@ def run_book(
 
     results_root = files.build_root() / "reproduce"
     with kernel_environment(FLASHTRACE_RESULTS_DIR=str(results_root)) if fresh else nullcontext():
-        result = _run_all(loaded, selected, parameters, book=[path.stem for path in book])
+        # All chapters, not the profile's alone: one that was run by name keeps its entries.
+        result = _run_all(loaded, selected, parameters, book=[path.stem for path in find_notebooks(folder)])
     if fresh and result.exit_code == 0:
         manifest = promote(results_root / loaded.name, paths.results_dir(loaded.name)) / result.manifest.name
         return BookResult(result.outcomes, manifest)

@@ -172,8 +172,9 @@ contenders = {
 }
 cost = pilot.cost_of_hops(run, model, contenders, naive=("attnlrp per token", "ifr per token"))
 run.table(cost, "fig1c_cost", "Seconds of one multi-hop attribution against the length of the reasoning")
-fig = pilot_plots.extrapolated_cost(cost)
-run.figure(fig, "fig1c_cost", "Cost of multi-hop attribution", n=1)
+runs = run.profile.pilot.cost_runs
+fig = pilot_plots.extrapolated_cost(cost, runs=runs)
+run.figure(fig, "fig1c_cost", "Cost of multi-hop attribution", n=runs)
 
 # %% [markdown]
 # ## What the paper found, what we found, why they differ

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ from flashtrace_lib.fingerprints import fingerprint, model_fingerprint, sample_f
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.example import Example
-from flashtrace_lib.tasks.responses import Collection, collect
+from flashtrace_lib.tasks.responses import Collection, collect, teacher_forced
 from flashtrace_lib.tasks.ruler import ruler_examples
 from flashtrace_lib.tasks.ruler_problems import RulerCell
 
@@ -38,13 +39,17 @@ def _problems(run: Run, tokenizer: Any, hops: int, n: int, length: int) -> list[
 def growing_reasoning(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
     """Samples whose reasoning grows with the number of assignments, by cell; answered by the model itself.
 
-    A cell that the model cannot answer is teacher-forced and marked, as in `responses.collect`.
+    A cell that the model cannot answer is teacher-forced and marked, as in `responses.collect`; one of ``forced_from``
+    assignments and more is so without an attempt.
     """
     settings = run.profile.pilot
     store = Store(run.store("pilot_responses"))
     collections = {}
     for hops in tqdm(settings.hops, desc="pilot cells"):
         examples = _problems(run, tokenizer, hops, 3 * settings.samples, settings.length)
+        if settings.forced_from is not None and hops >= settings.forced_from:
+            collections[examples[0].cell] = teacher_forced(examples[: settings.samples], tokenizer)
+            continue
         collections[examples[0].cell] = collect(
             examples, model, tokenizer, settings.samples, store=store, max_new_tokens=settings.max_new_tokens
         )
@@ -189,8 +194,9 @@ def cost_of_hops(run: Run, model: torch.nn.Module, methods: Mapping[str, Method]
     Returns
     -------
     pandas.DataFrame
-        ``method, n_reasoning, seconds, measured``. Where ``measured`` is False the seconds follow the power law
-        fitted, by least squares on the logarithms, to the last three sizes that were measured.
+        ``method, n_reasoning, seconds, measured``, the seconds of the median run. Where ``measured`` is False the
+        seconds follow the power law fitted, by least squares on the logarithms, to the last three sizes that were
+        measured.
     """
     settings, naive = run.profile.pilot, set(naive)
     store = Store(run.store("pilot_cost"))
@@ -198,7 +204,9 @@ def cost_of_hops(run: Run, model: torch.nn.Module, methods: Mapping[str, Method]
     for label, method in methods.items():
         seconds = []
         for n_reasoning in tqdm(settings.cost_reasoning, desc=f"cost of {label}"):
-            seconds.append(_measured(store, model, label, method, settings.cost_input, n_reasoning, label in naive))
+            generated = (0, n_reasoning + N_OUTPUT) if label in naive else (n_reasoning, N_OUTPUT)
+            shape = (settings.cost_input, *generated)
+            seconds.append(_measured(store, model, label, method, shape, n_reasoning, settings.cost_runs))
             rows.append((label, n_reasoning, seconds[-1], True))
             if seconds[-1] > settings.cost_limit and len(seconds) >= _FITTED:
                 break
@@ -212,13 +220,19 @@ def cost_of_hops(run: Run, model: torch.nn.Module, methods: Mapping[str, Method]
 
 
 def _measured(
-    store: Store, model: torch.nn.Module, label: str, method: Method, n_input: int, n_reasoning: int, naive: bool
+    store: Store,
+    model: torch.nn.Module,
+    label: str,
+    method: Method,
+    shape: tuple[int, int, int],
+    n_reasoning: int,
+    runs: int,
 ) -> float:
-    """Seconds of one attribution, from the store where it was measured before."""
-    shape = (n_input, 0, n_reasoning + N_OUTPUT) if naive else (n_input, n_reasoning, N_OUTPUT)
-    key = fingerprint({"model": model_fingerprint(model), "shape": shape, **timed_method(method)})
+    """Seconds of the median attribution, from the store where it was measured before; ``shape`` is |I|, |T|, |O|."""
+    repeated = {"runs": runs} if runs > 1 else {}
+    key = fingerprint({"model": model_fingerprint(model), "shape": shape, **repeated, **timed_method(method)})
     if key not in store:
         sample = random_sample(*shape, model.get_input_embeddings().num_embeddings)
-        (seconds,) = attribution_seconds(model, {label: method}, sample)[label]
-        store.put(key, {"method": label, "n_reasoning": n_reasoning, "seconds": seconds})
+        seconds = attribution_seconds(model, {label: method}, sample, runs)[label]
+        store.put(key, {"method": label, "n_reasoning": n_reasoning, "seconds": statistics.median(seconds)})
     return float(store.get(key)["seconds"])

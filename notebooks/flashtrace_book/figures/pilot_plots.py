@@ -66,13 +66,15 @@ def _hop_style(method: str, hop: int) -> MethodStyle:
 
 
 @styled
-def extrapolated_cost(frame: pd.DataFrame, *, title: str = "Cost of multi-hop attribution") -> Figure:
+def extrapolated_cost(frame: pd.DataFrame, *, runs: int = 1, title: str = "Cost of multi-hop attribution") -> Figure:
     """Seconds against the length of T; measured points are filled, extrapolated ones hollow (Fig. 1c).
 
     Parameters
     ----------
     frame : DataFrame
         ``method, n_reasoning, seconds, measured`` (`pilot.cost_of_hops`).
+    runs : int
+        Runs behind each measured point.
     """
     require(frame, "method", "n_reasoning", "seconds", "measured")
     figure, axes = new_axes(title, "length of the reasoning T (tokens)", "time for one sample (s)", height=3.2)
@@ -92,6 +94,7 @@ def extrapolated_cost(frame: pd.DataFrame, *, title: str = "Cost of multi-hop at
     axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
     plain_numbers(axes.yaxis)
     axes.minorticks_off()
-    note(axes, "n = 1 run a point; hollow: power law through the last three measured sizes")
+    counted = "n = 1 run a point" if runs == 1 else f"median of n = {runs} runs a point"
+    note(axes, f"{counted}; hollow: power law through the last three measured sizes")
     label_ends(axes)
     return figure

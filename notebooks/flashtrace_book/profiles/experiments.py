@@ -19,6 +19,9 @@ class PilotProfile(Settings, section="pilot"):
         Assignments to follow; the reasoning grows with them.
     samples : int
         Correctly answered samples per number of hops.
+    forced_from : int, optional
+        Assignments from which on the reference reasoning is read (teacher-forced) and nothing is generated: for
+        reasonings that the model cannot finish, and whose attempts would take hours.
     compare_hops : int
         Assignments of the problems that are answered with and without reasoning.
     compare_samples : int
@@ -36,11 +39,14 @@ class PilotProfile(Settings, section="pilot"):
     cost_limit : int
         A method is measured up to the first length that takes it longer than this, s, at least at three lengths;
         longer ones are extrapolated.
+    cost_runs : int
+        Runs of each length; their median is reported.
     """
 
     model: str = "embedded"
     hops: tuple[int, ...] = (1, 2, 4, 6, 8, 10)
     samples: int = 4
+    forced_from: int | None = None
     compare_hops: int = 2
     compare_samples: int = 20
     compare_length: int = 256
@@ -50,6 +56,7 @@ class PilotProfile(Settings, section="pilot"):
     cost_input: int = 256
     cost_reasoning: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
     cost_limit: int = 60
+    cost_runs: int = 1
 
 
 @dataclass(frozen=True)
