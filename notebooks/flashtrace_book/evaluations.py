@@ -74,7 +74,7 @@ def evaluate_all(
         (costly, curved, CURVE),
         (few, first_of_cells(samples, settings.few_samples), RANKING),
         (few, first_of_cells(masked, settings.few_samples), LDS + DROP),
-        (few, first_of_cells(curved, settings.few_samples), CURVE),
+        (few, first_of_cells(samples, settings.few_curves_of), CURVE),
     ]
     how = {"store": store, "steps": run.profile.steps, "scorer": scorer, "masks": settings.masks}
     frames = [

@@ -248,6 +248,7 @@ def check_sweep(subject: Subject) -> list[Check]:
 RULER = Source("ruler_responses", ruler_samples)
 HOTPOTQA = Source("hotpotqa_responses", reasoning_tasks.hotpotqa_samples)
 LONG_HOTPOTQA = Source("hotpotqa_responses", reasoning_tasks.long_hotpotqa_samples)
+RIGHT_LONG_HOTPOTQA = Source("hotpotqa_responses", reasoning_tasks.right_long_hotpotqa_samples)
 PILOT = Source("pilot_responses", pilot.pilot_samples)
 GSM8K, MATH500, MOREHOPQA, EXERCISM = (
     Source(f"{kind}_responses", partial(reasoning_tasks.task_samples, kind=kind))
@@ -280,6 +281,7 @@ RECOMPUTE: dict[str, Audited] = {
     "direct_answers": Audited(check_results, (DIRECT,)),
     "aider": Audited(check_results, (EXERCISM,)),
     "hotpotqa_long": Audited(check_results, (LONG_HOTPOTQA,)),
+    "hotpotqa_long_recovery": Audited(check_results, (RIGHT_LONG_HOTPOTQA,)),
     "better_flashtrace": Audited(check_results, (BETTER, QUESTIONS)),
     "generalisation": Audited(check_results),  # of the second model: counted only
     # other measurements of samples

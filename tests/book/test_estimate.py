@@ -34,9 +34,12 @@ def test_each_row_names_a_notebook_and_counts_its_samples():
 
 def test_hours_by_hand():
     section = dataclasses.replace(PAPER.hotpotqa, long_lengths=(700,), long_methods=("random",), long_samples=3)
-    row = estimate(dataclasses.replace(PAPER, hotpotqa=section), 1e9, 1e12).iloc[-1]
-    assert row["notebook"] == "10b_longer_contexts, 700 tokens" and row["tokens"] == 1000 and row["passes"] == 21
-    assert row["hours"] == pytest.approx(3 * 21 * 1000 * 2e9 / 1e12 / 3600)
+    profile = dataclasses.replace(PAPER, hotpotqa=section, methods=("rollout", "random"))
+    table = estimate(profile, 1e9, 1e12).set_index("notebook")
+    ranked, curves = (table.loc[f"10b_longer_contexts, 700 tokens{part}"] for part in ("", ", curves"))
+    assert ranked["tokens"] == curves["tokens"] == 1000 and (ranked["passes"], curves["passes"]) == (2, 21)
+    assert ranked["hours"] == pytest.approx(3 * 2 * 1000 * 2e9 / 1e12 / 3600)
+    assert curves["hours"] == pytest.approx(3 * 21 * 1000 * 2e9 / 1e12 / 3600)
 
 
 def test_curves_share_their_ends():
@@ -54,7 +57,8 @@ def test_each_kind_of_metric_has_its_own_samples():
     assert found["05_ruler"] == (160, 1.2)
     assert found["05_ruler, curves"] == (60, 7 * 19 + 2)  # one method, three draws of tokens, three of sentences
     assert found["05_ruler, masks"] == (80, 64 + 2 + 6 * 7)
-    assert found["05_ruler, few"] == (10, 1.2 + 19 + 2 + 6)
+    assert found["05_ruler, few"] == (10, 1.2 + 6)
+    assert found["05_ruler, few curves"] == (10, 19 + 2)
 
 
 def test_a_task_has_attributions_of_all_samples_and_curves_of_some():

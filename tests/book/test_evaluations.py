@@ -67,6 +67,15 @@ def test_each_kind_of_metric_has_its_samples_and_draws(asked):
     assert set(frame.loc[frame["metric"] == "rise_calibrated", "sample"]) == {"a0", "b0"}
 
 
+def test_methods_that_few_samples_get_may_go_without_curves(asked):
+    few = {"few_methods": ("clp",), "few_samples": 2, "mask_samples": 0, "curve_samples": 3}
+    for n, curved in ((None, 2), (1, 1), (0, 0)):
+        asked.clear()
+        evaluate_all(run_with(few_curve_samples=n, **few), samples(), None, None)
+        counts = {metrics: len(ids) for labels, ids, metrics, _ in asked if "clp" in labels}
+        assert counts == {RANKING: 4, CURVE: 2 * curved} if curved else {RANKING: 4}
+
+
 def test_rankings_on_all_samples_and_curves_on_the_first(asked):
     methods = {"ifr": SimpleNamespace(name="ifr")}
     run = run_with(curve_samples=1)

@@ -113,13 +113,13 @@ def _of_every_metric(profile: Profile, name: str, cells: int, samples: int, n_in
     methods = tuple(method for method in profile.methods if method != "random")
     compared = (*methods, *["random"] * (2 * settings.curve_draws))  # draws of tokens, and of sentences
     few = settings.few_methods
-    of_curves, of_masks, of_few = (
-        cells * min(n, samples) for n in (settings.curves_of(cell), settings.mask_samples, settings.few_samples)
-    )
+    counts = settings.curves_of(cell), settings.mask_samples, settings.few_samples, settings.few_curves_of(cell)
+    of_curves, of_masks, of_few, of_few_curves = (cells * min(n, samples) for n in counts)
     of_top = 2 * len(TOP_COUNTS)  # contexts without and with only so many sentences
     return [
         Row(name, cells * samples, *size, methods),
-        Row(f"{name}, few", of_few, *size, few, profile.steps, of_top * len(few)),
+        Row(f"{name}, few", of_few, *size, few, 0, of_top * len(few)),
+        Row(f"{name}, few curves", of_few_curves, *size, ("random",) * len(few), profile.steps),
         Row(f"{name}, curves", of_curves, *size, ("random",) * len(compared), profile.steps),
         Row(f"{name}, masks", of_masks, *size, (), 0, settings.masks + 2 + of_top * len(compared)),
     ]
@@ -138,14 +138,24 @@ def _ablations(profile: Profile) -> list[Row]:
     ablations, hotpotqa, steps = profile.ablations, profile.hotpotqa, profile.steps
     by_hops, targets = ("flashtrace",) * (ablations.hops + 1), ("flashtrace",) * _TARGETS
     few = ablations.curve_samples * len(profile.ruler.cells)
-    long_methods = hotpotqa.long_methods
     asked = min(ablations.hop_samples, profile.reasoning.samples)
     return [
         Row("10_hops", asked, PROBLEM["morehopqa"], RESPONSE["reasoning"], by_hops, steps),
         Row("10c_targets", few, profile.ruler.length, RESPONSE["ruler"], targets, steps),
         *(
-            Row(f"10b_longer_contexts, {n} tokens", hotpotqa.long_samples, n, RESPONSE["ruler"], long_methods, steps)
+            row
             for n in hotpotqa.long_lengths
+            for row in (
+                Row(f"10b_longer_contexts, {n} tokens", hotpotqa.long_samples, n, RESPONSE["ruler"], profile.methods),
+                Row(
+                    f"10b_longer_contexts, {n} tokens, curves",
+                    min(hotpotqa.long_samples, profile.evaluation.curves_of(f"hotpotqa_{n}")),
+                    n,
+                    RESPONSE["ruler"],
+                    hotpotqa.long_methods,
+                    steps,
+                ),
+            )
         ),
     ]
 

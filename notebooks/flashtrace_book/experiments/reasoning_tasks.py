@@ -25,7 +25,7 @@ from flashtrace_lib.text.sentences import question_in
 from .. import paths
 from ..methods import profile_methods
 from ..run import Run
-from ..samples import collect_stored, stored_attributions
+from ..samples import all_samples, collect_stored, stored_attributions
 from ..statistics import line_slope, mean_row, rank_correlation
 
 _SIX_DIGITS = 2e-5  # relative; tables keep six digits
@@ -130,10 +130,19 @@ def hotpotqa_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[S
 
 def long_hotpotqa_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sample]:
     """Samples of HotpotQA at all lengths of Table 8, right or wrong, see `hotpotqa_collection`."""
-    samples = []
-    for length in run.profile.hotpotqa.long_lengths:
-        samples += hotpotqa_collection(run, model, tokenizer, length, filtered=False).samples
-    return samples
+    return all_samples(long_hotpotqa(run, model, tokenizer, filtered=False))
+
+
+def long_hotpotqa(run: Run, model: torch.nn.Module, tokenizer: Any, *, filtered: bool) -> dict[str, Collection]:
+    """HotpotQA at all lengths of Table 8, by cell; with Table 1's filter or without, see `hotpotqa_collection`."""
+    lengths = run.profile.hotpotqa.long_lengths
+    found = [hotpotqa_collection(run, model, tokenizer, length, filtered=filtered) for length in lengths]
+    return {f"hotpotqa_{length}": collection for length, collection in zip(lengths, found, strict=True)}
+
+
+def right_long_hotpotqa_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sample]:
+    """Samples of HotpotQA at all lengths of Table 8 with Table 1's filter, see `hotpotqa_collection`."""
+    return all_samples(long_hotpotqa(run, model, tokenizer, filtered=True))
 
 
 def _checked(collection: Collection, name: str) -> Collection:

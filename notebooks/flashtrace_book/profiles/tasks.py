@@ -77,6 +77,8 @@ class EvaluationProfile(Settings, section="evaluation"):
         Methods that take a pass for every unit, compared on the first ``few_samples`` of a cell alone.
     few_samples : int
         See ``few_methods``.
+    few_curve_samples : int, optional
+        Of these, the first ones that get deletion curves; may be 0. Default: all of them that any method has.
     draws : int
         Draws of the random baselines, of tokens and of sentences, for metrics without a forward pass of their own.
     curve_draws : int
@@ -89,6 +91,7 @@ class EvaluationProfile(Settings, section="evaluation"):
     curves: dict[str, int] = field(default_factory=dict)
     few_methods: tuple[str, ...] = field(default=(), metadata={"may_be_empty": True})
     few_samples: int = 2
+    few_curve_samples: int | None = field(default=None, metadata={"least": 0})
     draws: int = 20
     curve_draws: int = 3
 
@@ -102,6 +105,11 @@ class EvaluationProfile(Settings, section="evaluation"):
     def curves_of(self, cell: str) -> int:
         """Samples of ``cell`` that get deletion curves."""
         return self.curves.get(cell, self.curve_samples)
+
+    def few_curves_of(self, cell: str) -> int:
+        """Samples of ``cell`` of which ``few_methods`` get deletion curves."""
+        few = self.few_samples if self.few_curve_samples is None else self.few_curve_samples
+        return min(few, self.few_samples, self.curves_of(cell))
 
 
 @dataclass(frozen=True)
@@ -189,7 +197,7 @@ class HotpotProfile(Settings, section="hotpotqa"):
     long_samples : int
         Samples per length, right or wrong.
     long_methods : tuple of str
-        Methods compared at these lengths.
+        Methods whose deletion curves are compared at these lengths.
     """
 
     length: int = 1024
