@@ -7,8 +7,8 @@ A class of settings derives from `Settings` and lists its fields. The type of a 
 - ``dict[str, X]``, ``X | None``, ``str``, ``bool``, and a class of settings, which takes a mapping: a section.
 
 The metadata of a field change that: ``least`` (the smallest ``int``), ``above`` (a bound that a ``float`` exceeds),
-``choices`` (the only values), ``may_be_empty`` (of names). Rules over several fields stand in the ``__post_init__`` of
-their class.
+``choices`` (the only values), ``may_be_empty`` (of names); those of a mapping hold for its
+values. Rules over several fields stand in the ``__post_init__`` of their class.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _fitting(value: Any, kind: Any, name: str, choices: tuple | None = None, **r
     if kind == tuple[str, ...]:
         return _names(value, name, **rules)
     if get_origin(kind) is dict:
-        return _mapping(value, get_args(kind)[1], name)
+        return _mapping(value, get_args(kind)[1], name, **rules)
     if issubclass(kind, Settings):
         return value if isinstance(value, kind) else read(kind, _of_type(value, name, dict))
     if kind is int:
@@ -187,8 +187,8 @@ def _ascending(value: Any, name: str) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _mapping(value: Any, kind: Any, name: str) -> dict[str, Any]:
-    """A mapping of strings to values of one type."""
+def _mapping(value: Any, kind: Any, name: str, **rules: Any) -> dict[str, Any]:
+    """A mapping of strings to values of one type, each under the same rules."""
     for key in _of_type(value, name, dict):
         _of_type(key, f"a key of {name}", str)
-    return {key: _fitting(item, kind, f"{name}.{key}") for key, item in value.items()}
+    return {key: _fitting(item, kind, f"{name}.{key}", **rules) for key, item in value.items()}

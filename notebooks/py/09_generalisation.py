@@ -52,7 +52,6 @@ from flashtrace_book.experiments.second_model import (
     both_models,
     compared_methods,
     evaluate_first,
-    evaluate_masks,
     evaluate_samples,
     first_collections,
     paper_agreement,
@@ -146,7 +145,7 @@ for row, other in zip(counts.itertuples(), first_counts.itertuples(), strict=Tru
 methods = compared_methods(run, tokenizer)
 store = Store(run.store("generalisation"))
 scorer = Scorer(model, precision="auto")
-frame = evaluate_samples(run, methods, samples, model, store, scorer)
+frame = evaluate_samples(run, methods, samples, model, store, scorer, masks=settings.mask_samples)
 run.note_curves(frame)
 store.compact()
 print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["sample"].nunique(), "samples")
@@ -195,10 +194,7 @@ print(*statistics.not_better(control, "a random ranking"), sep="\n")
 
 # %%
 COMPARED = ["recovery", "r_precision", "auroc", "lds", "rise", "mas"]
-masked = evaluate_masks(run, methods, samples, model, store, scorer)
-store.compact()
-scored = pd.concat([frame, masked]) if len(masked) else frame
-rivals = statistics.against(scored[scored["metric"].isin(COMPARED)], "flashtrace")
+rivals = statistics.against(frame[frame["metric"].isin(COMPARED)], "flashtrace")
 run.table(rivals, f"table5_against_flashtrace{ending}", "Every method minus FlashTrace on the same samples, second model")
 tables.interval_grid(rivals, "method", "metric")
 
@@ -215,7 +211,7 @@ drawn = step_by_step_collections(run, model, tokenizer)
 reasoned = all_samples(drawn)
 if reasoned:
     run.table(count_table(drawn), f"table5_steps_samples{ending}", f"What {name} answered step by step; median tokens")
-    stepwise = evaluate_samples(run, methods, reasoned, model, store, scorer)
+    stepwise = evaluate_samples(run, methods, reasoned, model, store, scorer, curves=settings.step_curves)
     store.compact()
     step_rivals = statistics.against(stepwise[stepwise["metric"].isin(COMPARED)], "flashtrace")
     run.table(step_rivals, f"table5_steps_against_flashtrace{ending}", "Every method minus FlashTrace, reasoning drawn out")

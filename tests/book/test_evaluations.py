@@ -49,6 +49,9 @@ def run_with(**settings):
 def test_the_first_samples_of_each_cell():
     assert [s.id for s in first_of_cells(samples(), 2)] == ["a0", "b0", "a1", "b1"]
     assert first_of_cells(samples(), 0) == []
+    assert first_of_cells(samples(), EvaluationProfile(curves={"a": 0, "b": 0}).curves_of) == []
+    with pytest.raises(ValueError, match=r"evaluation.curves.a must be a whole number of at least 0"):
+        EvaluationProfile(curves={"a": -1})
     settings = EvaluationProfile(curve_samples=1, curves={"b": 2})
     assert [s.id for s in first_of_cells(samples(), settings.curves_of)] == ["a0", "b0", "b1"]
     assert [s.id for s in first_of_cells(samples(), {"a": 1, "b": 0}.get)] == ["a0"]

@@ -13,8 +13,13 @@ from flashtrace_book.methods import profile_methods
 from flashtrace_book.paper_numbers import paper_value
 from flashtrace_book.profiles import load_profile
 from flashtrace_book.run import Run
+from flashtrace_lib import FlashTrace
+from flashtrace_lib.evaluation import evaluate
+from flashtrace_lib.methods import IFR
+from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.store import Store
 from flashtrace_lib.text import build_sample
+from tests.oracles.tiny import tiny_model, tiny_sample
 from tests.oracles.tiny_chat import make_tokenizer
 from tests.oracles.tiny_reasoner import load_tokenizer, tiny
 
@@ -141,6 +146,26 @@ def test_either_models_curves_are_counted_by_the_comparison_alone(monkeypatch):
     counts["evaluation"] = replace(laptop.evaluation, curve_samples=5, curves={"mq_q2": 7})
     second_model.evaluate_samples(Run(replace(laptop, **counts)), [], [], None, None, None)
     assert asked[0].curves_of("mq_q2") == asked[0].curves_of("h4_c1") == 3
+
+
+def test_curves_and_masks_are_of_the_first_samples_of_a_cell(tmp_path):
+    model, run = tiny_model(), Run(load_profile("smoke"))
+    samples = [tiny_sample(seed=i) for i in range(5)]
+    for sample, cell in zip(samples, "aaabb", strict=True):
+        sample.metadata["cell"], sample.sentences = cell, [(1, 4), (4, 6), (6, 8)]
+    methods, scorer = [IFR(), FlashTrace(hops=1)], Scorer(model)
+    how = (run, methods, samples, model, Store(tmp_path / "s"), scorer)
+    frame = second_model.evaluate_samples(*how, curves=2, masks=1)
+    counts = frame.groupby(["metric", "method"])["sample"].nunique().unstack()
+    assert (counts["ifr"] == counts["flashtrace"]).all()
+    assert counts["ifr"].to_dict() == dict.fromkeys(("recovery", "r_precision", "auroc"), 5) | {
+        "rise": 4, "mas": 4, "lds": 2, "lds_log_prob": 2, "lds_output": 2
+    }  # fmt: skip
+    again = evaluate(methods, samples[:1], model, metrics=("lds",), masks=run.profile.evaluation.masks)
+    mine = frame[(frame["metric"] == "lds") & (frame["sample"] == samples[0].id)]
+    assert mine["value"].tolist() == pytest.approx(again["value"].tolist(), nan_ok=True)
+    alone = second_model.evaluate_samples(*how, curves=0)
+    assert set(alone["metric"]) == {"recovery", "r_precision", "auroc"} and alone["sample"].nunique() == 5
 
 
 def test_the_scatter_has_a_panel_a_metric_and_a_point_a_cell():

@@ -74,7 +74,7 @@ def _tables(profile: Profile) -> list[Row]:
         *_with_curves(
             "09_generalisation, step by step",
             len(second.step_by_step),
-            (second.ruler_samples, few),
+            (second.ruler_samples, second.step_curves),
             problems,
             second.methods,
             steps,

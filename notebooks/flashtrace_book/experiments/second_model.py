@@ -23,7 +23,7 @@ from ..methods import profile_methods
 from ..paper_numbers import PAPER, RULER_CELLS
 from ..profiles import Profile
 from ..run import Run
-from ..samples import collect_stored, ruler_cell_examples, ruler_collections
+from ..samples import cell_of, collect_stored, ruler_cell_examples, ruler_collections
 from .reasoning_tasks import task_collection
 
 RANKED = ("recovery", "r_precision", "auroc")  # without a forward pass of their own
@@ -113,25 +113,30 @@ def evaluate_samples(
     model: torch.nn.Module,
     store: Store,
     scorer: Scorer,
+    *,
+    curves: int | None = None,
+    masks: int = 0,
 ) -> pd.DataFrame:
-    """`evaluations.evaluate_with_curves`, with curves on as many samples of a cell as the comparison gives them."""
-    few = replace(run.profile.evaluation, curve_samples=run.profile.generalisation.curve_samples, curves={})
-    counted = Run(replace(run.profile, evaluation=few))
-    return evaluate_with_curves(counted, methods, list(samples), model, store, scorer, RANKED)
+    """Ranking metrics on all samples, RISE, MAS and LDS on the first ones of a cell; as `evaluation.evaluate`.
 
-
-def evaluate_masks(
-    run: Run,
-    methods: Iterable[Method],
-    samples: Iterable[Sample],
-    model: torch.nn.Module,
-    store: Store,
-    scorer: Scorer,
-) -> pd.DataFrame:
-    """LDS on as many samples of a cell of the second model as the comparison gives it; None gives an empty frame."""
-    masked = first_of_cells(list(samples), run.profile.generalisation.mask_samples)
+    Parameters
+    ----------
+    curves : int, optional
+        Samples of a cell with deletion curves. Default: ``generalisation.curve_samples``.
+    masks : int
+        Samples of a cell with LDS.
+    """
+    methods, samples = list(methods), list(samples)
+    by_cell = {} if curves is None else {cell_of(sample): curves for sample in samples}
+    usual = run.profile.generalisation.curve_samples
+    evaluation = replace(run.profile.evaluation, curve_samples=usual, curves=by_cell)
+    counted = Run(replace(run.profile, evaluation=evaluation))
+    frame = evaluate_with_curves(counted, methods, samples, model, store, scorer, RANKED)
+    if not masks:
+        return frame
     how = {"store": store, "steps": run.profile.steps, "masks": run.profile.evaluation.masks, "scorer": scorer}
-    return evaluate(methods, masked, model, metrics=LDS, **how)
+    masked = evaluate(methods, first_of_cells(samples, masks), model, metrics=LDS, **how)
+    return pd.concat([frame, masked], ignore_index=True)
 
 
 def pooled(frame: pd.DataFrame, tasks: Iterable[str]) -> pd.DataFrame:

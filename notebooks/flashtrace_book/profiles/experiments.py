@@ -185,6 +185,8 @@ class GeneralisationProfile(Settings, section="generalisation"):
         RULER cells that the second model answers once more with its reasoning drawn out; right answers alone are kept.
     step_tokens : int
         Longest of these responses, tokens.
+    step_curves : int
+        Samples of these cells, the first ones, with deletion curves; may be 0.
     max_tries : int
         Problems that the second model tries until it has these samples.
     max_new_tokens : int
@@ -201,6 +203,7 @@ class GeneralisationProfile(Settings, section="generalisation"):
     mask_samples: int = field(default=0, metadata={"least": 0})
     step_by_step: tuple[str, ...] = field(default=(), metadata={"may_be_empty": True})
     step_tokens: int = 256
+    step_curves: int = field(default=0, metadata={"least": 0})
     max_tries: int = 10
     max_new_tokens: int = 128
 

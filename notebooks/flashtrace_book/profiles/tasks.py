@@ -88,7 +88,7 @@ class EvaluationProfile(Settings, section="evaluation"):
     mask_samples: int = field(default=100, metadata={"least": 0})
     masks: int = 64
     curve_samples: int = 100
-    curves: dict[str, int] = field(default_factory=dict)
+    curves: dict[str, int] = field(default_factory=dict, metadata={"least": 0})
     few_methods: tuple[str, ...] = field(default=(), metadata={"may_be_empty": True})
     few_samples: int = 2
     few_curve_samples: int | None = field(default=None, metadata={"least": 0})
