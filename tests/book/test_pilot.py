@@ -13,6 +13,7 @@ from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.methods import IFR, AttnLRP
 from flashtrace_lib.store import Store
 from tests.oracles.tiny import tiny_model, tiny_sample
+from tests.oracles.tiny_reasoner import load_tokenizer, tiny
 
 
 @pytest.fixture
@@ -101,6 +102,36 @@ def test_cost_is_measured_up_to_the_limit_then_extrapolated(run, monkeypatch):
     figure = pilot_plots.extrapolated_cost(cost)
     note, *labels = [text.get_text() for text in figure.axes[0].texts]
     assert labels == ["IFR per token", "FlashTrace"] and "hollow: power law" in note
+
+
+def test_the_cost_of_several_runs_is_their_median(run, monkeypatch):
+    times = iter([3.0, 1.0, 2.0] * 4)
+    monkeypatch.setattr(measure, "timed", lambda attribute: next(times))
+    object.__setattr__(run.profile, "pilot", PilotProfile(cost_input=8, cost_reasoning=(2, 4, 8), cost_runs=3))
+    cost = pilot.cost_of_hops(run, tiny_model(), {"flashtrace": FlashTrace()}, naive=())
+    assert cost["seconds"].tolist() == [2, 2, 2] and len(list(times)) == 3  # three runs of three lengths
+    note = pilot_plots.extrapolated_cost(cost, runs=3).axes[0].texts[0].get_text()
+    assert "median of n = 3 runs a point" in note
+
+
+def test_long_reasonings_are_read_without_an_attempt(run, monkeypatch):
+    tried = []
+    collect = pilot.collect
+    monkeypatch.setattr(
+        pilot, "collect", lambda examples, *a, **how: tried.append(len(examples)) or collect(examples, *a, **how)
+    )
+    settings = {"hops": (1, 3), "samples": 2, "length": 200, "max_new_tokens": 4}
+    object.__setattr__(run.profile, "pilot", PilotProfile(forced_from=3, **settings))
+    model, tokenizer = tiny(), load_tokenizer()
+    short, long = pilot.growing_reasoning(run, model, tokenizer).values()
+    assert tried == [6] and short.counts["tried"] == 6 and long.counts["tried"] == 0
+    assert long.kind == "teacher-forced" and len(long.samples) == 2
+    attempted = PilotProfile(forced_from=None, **settings)  # which this model fails: what is read is the same
+    object.__setattr__(run.profile, "pilot", attempted)
+    _, after = pilot.growing_reasoning(run, model, tokenizer).values()
+    assert after.kind == "teacher-forced" and after.counts["tried"] == 6
+    for read, forced in zip(long.samples, after.samples, strict=True):
+        assert read.id == forced.id and read.input_ids.tolist() == forced.input_ids.tolist()
 
 
 def test_mass_figure_has_a_line_for_every_hop():

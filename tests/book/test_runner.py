@@ -112,14 +112,18 @@ def test_book_runs_resumes_and_leaves_an_audit_trail(book):
 
 
 def test_a_profile_may_name_the_notebooks_that_it_runs(book, tmp_path):
-    book.add("03_other", GOOD)
+    for name in ("02_good", "03_other"):
+        book.add(name, GOOD.replace(", profile,", ', "part",'))  # they are given the path of the profile's file
     data = yaml.safe_load((profiles._FOLDER / "smoke.yaml").read_text())
     (tmp_path / "part.yaml").write_text(yaml.safe_dump({**data, "name": "part", "notebooks": ["03"]}))
     result = run_book(tmp_path / "part.yaml", folder=book.folder)
-    assert [outcome.name for outcome in result.outcomes] == ["03_other"]
+    assert [(outcome.name, outcome.error) for outcome in result.outcomes] == [("03_other", None)]
     assert list(json.loads(result.manifest.read_text())["notebooks"]) == ["03_other"]
     asked = run_book(tmp_path / "part.yaml", ["02"], folder=book.folder)  # whoever asks for another one gets it
     assert [outcome.name for outcome in asked.outcomes] == ["02_good"]
+    again = run_book(tmp_path / "part.yaml", folder=book.folder)  # and keeps what is known of it
+    assert set(json.loads(again.manifest.read_text())["notebooks"]) == {"02_good", "03_other"}
+    assert set(json.loads((again.manifest.parent / "used.json").read_text())) == {"02_good", "03_other"}
 
 
 def test_failing_notebook_is_shown_and_stops_no_other(book, capsys, monkeypatch):
