@@ -42,7 +42,7 @@ def test_the_records_are_put_plainly_and_right_answers_alone_are_kept(run, monke
     monkeypatch.setattr(direct_answers, "collect_stored", collect)
     assert direct_answers.direct_samples(run, None, load_tokenizer()) == ["morehopqa_direct", "hotpotqa_direct"]
     (store, cells, n, options), (_, hotpot, _, _) = asked
-    assert (store, n, options["fallback"], options["give_up"]) == ("direct_responses", 3, "none", False)
+    assert (store, n, options["fallback"], options["give_up"]) == ("direct_responses", 4, "none", False)
     assert cells == ["morehopqa_direct"] * 4 and hotpot == ["hotpotqa_direct"] * 2
     assert "mode" not in options and options.get("filtered", True)
 

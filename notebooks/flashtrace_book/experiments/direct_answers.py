@@ -32,15 +32,14 @@ MAX_NEW_TOKENS = 48  # an answer that is given at once is short
 def direct_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
     """Right answers to the tasks of the profile's ``reasoning.direct``, by cell ``<task>_direct``.
 
-    No word asks for reasoning; of the answers only the right ones are kept, at most ``reasoning.samples``. A cell may
-    be empty: then its counts alone say what was tried.
+    No word asks for reasoning; of the answers the right ones are kept, all of them. A cell may be empty: then its
+    counts alone say what was tried.
     """
     options = {"max_new_tokens": MAX_NEW_TOKENS, "fallback": NOTHING, "give_up": False}
     found = {}
     for kind, tries in run.profile.reasoning.direct.items():
         examples = [replace(example, cell=f"{kind}_direct") for example in _examples(run, kind, tokenizer, tries)]
-        n = run.profile.reasoning.samples
-        found[f"{kind}_direct"] = collect_stored(run, STORE, examples, model, tokenizer, n, **options)
+        found[f"{kind}_direct"] = collect_stored(run, STORE, examples, model, tokenizer, len(examples), **options)
     return found
 
 
