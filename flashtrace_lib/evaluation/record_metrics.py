@@ -20,6 +20,7 @@ from ..metrics.recovery import scores_and_gold
 
 Record = dict[str, Any]
 Units = tuple[torch.Tensor, torch.Tensor]  # scores float64 [n], gold bool [n]
+UNITS = "units"  # key under which a record that is measured often keeps them, by kind of unit and part of I
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,12 @@ class OnGold:
 
     def units(self, record: Record) -> Units | None:
         """Scores and gold marks of the units; None where the record lacks a column."""
+        known, kind = record.get(UNITS, {}), (self.sentences, self.haystack)
+        if kind not in known:
+            known[kind] = self._cut_units(record)
+        return known[kind]
+
+    def _cut_units(self, record: Record) -> Units | None:
         gold, sentences, haystack = (record.get(name) for name in ("gold", "sentences", "haystack"))
         needed = [gold, *([sentences] if self.sentences else []), *([haystack] if self.haystack else [])]
         if not all(map(_given, needed)) or not np.any(gold):

@@ -12,7 +12,7 @@ import pandas as pd
 from .. import metrics as m
 from ..store import Store
 from .ablations import ABLATION_METRICS, ON_MASKS, ranks_no_source, records_with_masks
-from .record_metrics import ON_GOLD, OnGold, Record
+from .record_metrics import ON_GOLD, UNITS, OnGold, Record
 
 DEFAULT_METRICS = ("recovery", "rise", "mas")
 COLUMNS = (
@@ -76,7 +76,7 @@ def frame_from_records(
     if isinstance(records, pd.DataFrame):
         records = records.to_dict("records")
     rows = []
-    for record in records:
+    for record in map(_with_arrays, records):
         no_drop = has_curve(record) and m.is_flagged(record["log_probs"])
         shared = {name: record[name] for name in COLUMNS if name in record}
         shared |= {"n_gold": _n_gold(record), "cluster": _template(record)}
@@ -90,6 +90,12 @@ def frame_from_records(
                     row["curve_dtype"] = record["masks_dtype" if name in ON_MASKS else "top_dtype"]
                 rows.append(row)
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _with_arrays(record: Record) -> Record:
+    """The record with its long lists as arrays and room for its units, so that not every metric makes them again."""
+    lists = {name: np.asarray(record[name]) for name in ("scores", "gold") if isinstance(record.get(name), list)}
+    return record | lists | {UNITS: {}}
 
 
 def _ranks_nothing(record: Record, name: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from .curve import as_vector
@@ -87,8 +88,9 @@ def average_precision(scores, gold) -> float:
         If shapes differ, the scores are not finite or no unit is gold.
     """
     ties = _ties(scores, gold)
-    size, marked, before, gold_before = (part.repeat_interleave(ties.size.long()) for part in ties)  # [n], by rank
-    rank = torch.arange(1, len(size) + 1, dtype=torch.float64)
+    group = torch.from_numpy(np.repeat(np.arange(len(ties.size)), ties.size.long().numpy()))  # [n], of each rank
+    size, marked, before, gold_before = (part[group] for part in ties)  # [n] each
+    rank = torch.arange(1, len(group) + 1, dtype=torch.float64)
     in_group = (rank - 1 - before) * (marked - 1) / (size - 1).clamp_min(1)  # gold ones before it in its group
     precision = (1 + gold_before + in_group) / rank
     return ((marked / size * precision).sum() / ties.gold.sum()).item()

@@ -101,7 +101,7 @@ def unused(profile: Profile, book: list[str] | None = None) -> Keys:
             used.setdefault(name, set()).update(keys)
     unused_keys = {}
     for name in stored(profile.name):
-        keys = set(Store(paths.results_dir(profile.name) / name).records()["key"]) - used.get(name, set())
+        keys = set(Store(paths.results_dir(profile.name) / name).column("key")) - used.get(name, set())
         if keys:
             unused_keys[name] = sorted(keys)
     return unused_keys

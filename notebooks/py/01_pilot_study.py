@@ -34,7 +34,7 @@ profile = "laptop"
 import pandas as pd
 
 from flashtrace_book.experiments import pilot
-from flashtrace_book.figures import pilot_plots, plots, style
+from flashtrace_book.figures import pilot_plots, plots, style, tables
 from flashtrace_book.methods import profile_methods
 from flashtrace_book.run import start
 from flashtrace_book.samples import all_samples, brief, count_table
@@ -175,6 +175,37 @@ run.table(cost, "fig1c_cost", "Seconds of one multi-hop attribution against the 
 runs = run.profile.pilot.cost_runs
 fig = pilot_plots.extrapolated_cost(cost, runs=runs)
 run.figure(fig, "fig1c_cost", "Cost of multi-hop attribution", n=runs)
+
+# %% [markdown]
+# ## At the paper's lengths
+#
+# Profile `evidence` follows chains of 4 to 96 assignments in prompts of 1,536 tokens, whose reasoning grows to two
+# thousand tokens (`python -m flashtrace_lib book 01 --profile evidence`; its tables and figures lie in `figures/evidence`).
+# A model of this size cannot write that much, so from 32 assignments on the reference reasoning is read (‡). Its samples:
+
+# %%
+brief(tables.stored("evidence", "pilot_samples"))
+
+# %% [markdown]
+# The share of $\mathbf T$ in the mass on $\mathbf I$ and $\mathbf T$, by the length of $\mathbf T$, tokens:
+
+# %%
+long_shares = tables.stored("evidence", "fig1a_shares")
+long_shares.assign(tokens=long_shares["n_reasoning"].round().astype(int)).pivot_table(
+    index=["method", "hop"], columns="tokens", values="share_of_both", sort=False
+).round(2)
+
+# %% [markdown]
+# Recovery after reasoning minus that of the direct answer, in prompts of 512 tokens; and the seconds of one multi-hop
+# attribution by the length of $\mathbf T$ (`measured` is False where the power law was followed):
+
+# %%
+long_change = tables.stored("evidence", "fig1b_change")
+tables.interval_grid(long_change[long_change["metric"] == "recovery"], "method", "metric")
+
+# %%
+long_cost = tables.stored("evidence", "fig1c_cost")
+long_cost.pivot_table(index=["method", "measured"], columns="n_reasoning", values="seconds", sort=False).round(1)
 
 # %% [markdown]
 # ## What the paper found, what we found, why they differ

@@ -126,6 +126,14 @@ if len(found):
 found.pivot_table(index="method", columns="metric", values="mean", sort=False).round(2)
 
 # %% [markdown]
+# Every target minus FlashTrace on all of the code, on the same samples (lower is better in RISE and MAS):
+
+# %%
+rivals = statistics.against(deletion, "flashtrace")
+run.table(rivals, "aider_against_flashtrace", "Every target minus FlashTrace on all of the code, on the same samples")
+tables.interval_grid(rivals, "method", "metric")
+
+# %% [markdown]
 # ## To which instructions the code is attributed
 
 # %%

@@ -272,6 +272,22 @@ long_ranks = tables.stored("evidence", "table5_rank_agreement")
 long_ranks.pivot_table(index=["metric", "over"], columns="control", values="rho", sort=False).round(2)
 
 # %% [markdown]
+# Four cells once more with the reasoning drawn out; what was answered, every method minus FlashTrace, and FlashTrace by
+# its number of hops:
+
+# %%
+brief(tables.stored("evidence", "table5_steps_samples"))
+
+# %%
+long_steps = tables.stored("evidence", "table5_steps_against_flashtrace")
+print("independent samples:", int(long_steps["n"].max()))
+tables.interval_grid(long_steps, "method", "metric")
+
+# %%
+long_hops = tables.stored("evidence", "table5_steps_hops")
+long_hops.drop(columns=["profile", "model"]).round(3)
+
+# %% [markdown]
 # In six cells these are right answers that the model gives at once, so that $\mathbf T$ is empty and FlashTrace is a
 # single hop. Four are teacher-forced (‡), two of them (`mq_q8`, `mv_v8`) because hardly an answer ended within the
 # profile's 96 new tokens: with more the model might have been right. **AttnLRP, behind IFR and FlashTrace on the first
