@@ -19,14 +19,15 @@ from ..model.generate import answer_text, generate, is_finished
 from ..sample import Sample
 from ..store import Store
 from ..text.build_sample import build_sample
-from ..text.chat_template import STEP_BY_STEP, render_prompt
+from ..text.chat_template import CODE_ALONE, STEP_BY_STEP, render_prompt
 from .example import Example
 from .grounding import is_grounded, no_wording_too_often
 from .scoring import is_correct, score
 
 FALLBACKS = ("teacher-forced", "unfiltered", "none")
 MODES = ("thinking", "direct")
-STEPS, OWN_STEPS = "step_by_step", "own_steps"
+STEPS, OWN_STEPS, CODE = "step_by_step", "own_steps", "code_alone"
+ALL_MODES = (*MODES, STEPS, OWN_STEPS, CODE)
 FORCED, UNFILTERED, NOTHING = FALLBACKS
 GENERATED = "generated"
 MARKS = {GENERATED: "", FORCED: " ‡", UNFILTERED: " §"}  # behind a cell's name, wherever it appears
@@ -88,7 +89,7 @@ def collect(
         its own first ``n`` finished responses, right or wrong; or nothing more than what was kept.
     filtered : bool
         False keeps its first ``n`` finished responses, right or wrong, from the start (appendix K.1).
-    mode : {"thinking", "direct", "step_by_step", "own_steps"}, optional
+    mode : {"thinking", "direct", "step_by_step", "own_steps", "code_alone"}, optional
         See `prompt_settings`.
     grounded : bool
         Keep a correct response only if its reasoning quotes or restates all of the evidence, and of one wording
@@ -158,26 +159,29 @@ def prompt_settings(tokenizer: Any, example: Example, mode: str | None = None) -
 
     Parameters
     ----------
-    mode : {"thinking", "direct", "step_by_step", "own_steps"}, optional
+    mode : {"thinking", "direct", "step_by_step", "own_steps", "code_alone"}, optional
         A template with a switch (``enable_thinking``, as Qwen3's) is set to it; thinking where it is not given. Such a
         model begins its turn itself: the benchmark's first words of the answer would stand where it thinks, and in
         direct mode would set it apart from thinking by more than the switch. A template without one is left alone.
         ``"step_by_step"`` is for those: `chat_template.STEP_BY_STEP` takes the place of the benchmark's first words,
         what it names the output becomes O, and only that is judged. ``"own_steps"`` is for those that work a problem
         out when they are asked for a box: nothing is added, and T and O are told apart in the same way.
+        ``"code_alone"`` asks for the code and no explanation, which such a model gives at length behind it: T is empty.
 
     Raises
     ------
     ValueError
         If the mode is unknown, is asked of a template that has no switch, or begins the turn of one that has.
     """
-    if mode not in (None, *MODES, STEPS, OWN_STEPS):
-        raise ValueError(f"mode must be one of {', '.join((*MODES, STEPS, OWN_STEPS))}, got {mode!r}")
+    if mode not in (None, *ALL_MODES):
+        raise ValueError(f"mode must be one of {', '.join(ALL_MODES)}, got {mode!r}")
     request = {"request": example.request} if example.request else {}
-    if mode in (STEPS, OWN_STEPS) and can_think(tokenizer):
+    if mode in (STEPS, OWN_STEPS, CODE) and can_think(tokenizer):
         raise ValueError(f"mode {mode!r}: this model thinks by itself (its template has enable_thinking)")
     if mode == OWN_STEPS:
         return request
+    if mode == CODE:
+        return {"request": example.request + CODE_ALONE}
     if mode == STEPS:
         asked = example.request + STEP_BY_STEP["request"]
         return {"request": asked, "answer_prefix": STEP_BY_STEP["answer_prefix"]}

@@ -25,6 +25,8 @@ STEP_BY_STEP: Mapping[str, Any] = MappingProxyType(
         "output": re.compile(r"(?s)(?:.*(?=Answer:)|.*(?=\\boxed\{))?(.+)"),
     }
 )
+# For models that explain their code at length behind it, so that their turn seldom ends within a few hundred tokens.
+CODE_ALONE = "\n\nReply with the complete file in one block of code, without a word of explanation before or after it."
 _MARK = "FLASHTRACE0USER0TEXT"  # takes the place of a message to show where the template puts it
 
 

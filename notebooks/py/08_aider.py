@@ -142,6 +142,23 @@ att = FlashTrace(hops=run.profile.hops).attribute(model, with_target(shortest, "
 HTML(html.hops_heatmap(with_target(shortest, "code"), att))
 
 # %% [markdown]
+# ## Real exercises
+#
+# Profile `real` puts exercises of the Python track of Exercism to Qwen2.5-Coder-0.5B, whose functions have many lines
+# (its tables lie in `figures/real`). What became of them:
+
+# %%
+brief(tables.stored("real", "aider_samples"))
+
+# %% [markdown]
+# Every target minus FlashTrace on all of the code:
+
+# %%
+real_rivals = tables.stored("real", "aider_against_flashtrace")
+print("independent samples:", int(real_rivals["n"].max()))
+tables.interval_grid(real_rivals, "method", "metric")
+
+# %% [markdown]
 # ## What the paper found, what we found, why they differ
 #
 # The paper reports a RISE of 0.71 for IFR on the last line and on all tokens, and 0.013 for FlashTrace. A RISE of 0.013 lies

@@ -12,9 +12,9 @@
 # > **Question.** On which samples does FlashTrace find little of the evidence, and what takes its place?
 # >
 # > **Answer.** At the paper's length (profile evidence) on questions over documents, 8 of HotpotQA and 8 of MoreHopQA among
-# > the worst 22. There the
-# > evidence takes 0.17 of the top tenth, 0.44 in the others; connectives, punctuation and the question share the rest. In the
-# > short prompts of profile laptop the question takes most of it (40% of the top tenth in the worst samples).
+# > the worst 22. There the evidence takes 0.17 of the top tenth, 0.44 in the others; connectives, punctuation and the
+# > question share the rest. In the short prompts of profile laptop the question takes most of it (40% of the top tenth in
+# > the worst samples).
 # >
 # > **n.** Profile evidence: 96 samples; profile laptop: n = 32, both of RULER, HotpotQA and MoreHopQA.
 # >

@@ -12,7 +12,7 @@ from flashtrace_lib.tasks import responses
 from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.responses import FORCED, GENERATED, UNFILTERED, collect, prompt_settings, true_response
 from flashtrace_lib.text import build_sample
-from flashtrace_lib.text.chat_template import STEP_BY_STEP, render_prompt
+from flashtrace_lib.text.chat_template import CODE_ALONE, STEP_BY_STEP, render_prompt
 from tests.oracles.tiny import COMMON
 from tests.oracles.tiny_reasoner import load_tokenizer
 
@@ -159,7 +159,7 @@ def test_a_model_that_can_think_begins_its_turn_itself(embedded):
     assert prompt_settings(thinker, prefixed, "direct") == {"template_kwargs": {"enable_thinking": False}}
     with pytest.raises(ValueError, match="has no enable_thinking switch; leave it out"):
         prompt_settings(plain, prefixed, "direct")
-    with pytest.raises(ValueError, match="mode must be one of thinking, direct, step_by_step, own_steps, got 'slow'"):
+    with pytest.raises(ValueError, match="one of thinking, direct, step_by_step, own_steps, code_alone, got 'slow'"):
         prompt_settings(thinker, prefixed, "slow")
 
 
@@ -183,6 +183,17 @@ def test_step_by_step_begins_the_turn_and_judges_the_answer_alone(answering, emb
     use_reasoner_template(thinker)
     with pytest.raises(ValueError, match="'step_by_step': this model thinks by itself"):
         prompt_settings(thinker, asked, "step_by_step")
+
+
+def test_code_alone_asks_for_no_explanation_and_has_no_reasoning(answering, embedded):
+    asked = [replace(e, request=" Write it.", answer_prefix="The code is") for e in EXAMPLES[:2]]
+    answering({0: "```python\n4127\n```<|im_end|>", 1: "```python\nx = 4127\n```\nThis sets x"})
+    found = collect(asked, *embedded, 2, mode="code_alone", fallback="none", progress=False)
+    assert found.counts == {"tried": 2, "correct": 1, "incorrect": 0, "unfinished": 1}
+    (sample,) = found.samples
+    text = embedded[1].decode(sample.input_ids)
+    assert f" Write it.{CODE_ALONE}<|im_end|>\n<|im_start|>assistant\n```python" in text
+    assert not sample.segments.has_reasoning and sample.metadata["mode"] == "code_alone"
 
 
 def test_own_steps_adds_no_word_and_takes_the_box_for_the_answer(answering, embedded):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from flashtrace_lib.tasks.datasets import SOURCES
 from flashtrace_lib.tasks.registry import TASKS
-from flashtrace_lib.tasks.responses import FALLBACKS, MODES, OWN_STEPS, STEPS
+from flashtrace_lib.tasks.responses import ALL_MODES, FALLBACKS
 
 from ..settings import Settings
 
@@ -166,10 +166,9 @@ class ReasoningProfile(Settings, section="reasoning"):
         for name in (*self.tries, *self.modes, *self.unfiltered, *self.direct):
             if name not in TASKS:
                 raise ValueError(f"reasoning: no task {name!r}: known are {', '.join(TASKS)}")
-        known = (*MODES, STEPS, OWN_STEPS)
         for task, mode in self.modes.items():
-            if mode not in known:
-                raise ValueError(f"reasoning.modes.{task} must be one of {', '.join(known)}, got {mode!r}")
+            if mode not in ALL_MODES:
+                raise ValueError(f"reasoning.modes.{task} must be one of {', '.join(ALL_MODES)}, got {mode!r}")
 
     def tries_of(self, task: str) -> int:
         """Most records tried of ``task``."""
