@@ -199,7 +199,8 @@ long_shares.assign(tokens=long_shares["n_reasoning"].round().astype(int)).pivot_
 
 # %% [markdown]
 # Recovery after reasoning minus that of the direct answer, in prompts of 512 tokens; and the seconds of one multi-hop
-# attribution by the length of $\mathbf T$ (`measured` is False where the power law was followed):
+# attribution by the length of $\mathbf T$ (`measured` is False where the power law was followed; the runs shared two cores
+# with other work, the longest with more of it, so that only orders of magnitude count):
 
 # %%
 long_change = tables.stored("evidence", "fig1b_change")
