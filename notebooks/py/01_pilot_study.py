@@ -16,7 +16,7 @@
 # > (Spearman 0.94 to 1.00), and recovery of the evidence falls: by 0.411 for perturbation, 0.233 for AttnLRP, 0.110 for
 # > IFR and 0.060 for FlashTrace. It falls least for FlashTrace, which also starts lowest: without reasoning it recovers
 # > less than the others. With reasonings of up to two thousand tokens (profile evidence) the growth stops early for IFR and
-# > AttnLRP; the share stays between 0.54 and 0.66 of the mass on $\mathbf I$ and $\mathbf T$, far below the paper's 0.8 to 0.9.
+# > AttnLRP; at two thousand it is 0.54 to 0.66 of the mass on $\mathbf I$ and $\mathbf T$, well below the paper's 0.8 to 0.9.
 # >
 # > **n.** 18 responses for (a), 20 problems answered both ways for (b), one run per point for (c). Profile evidence:
 # > n = 20 for (a), n = 8 for (b), three runs per point for (c).

@@ -297,8 +297,8 @@ long_hops.drop(columns=["profile", "model"]).round(3)
 # which every method beats, little of the order is left. With one curve a cell RISE and MAS say nothing of single cells.
 #
 # With the reasoning drawn out there is something to recurse through, and **the hop adds recovery on this model, too**. It
-# does not change the order: AttnLRP and `FlashTrace.best()` are as far ahead in recovery and AUROC as before, and IFR, on
-# $\mathbf O$ alone, is still ahead in R-precision. In the two cells of several values most answers do not end within the
+# does not change the order: AttnLRP and `FlashTrace.best()` are further ahead in recovery and AUROC than before, and IFR,
+# on $\mathbf O$ alone, is still ahead in R-precision. In the two cells of several values most answers do not end within the
 # profile's 192 new tokens, so that three of twelve are kept.
 #
 # ## What the paper found, what we found, why they differ
