@@ -204,6 +204,7 @@ long_shares.assign(tokens=long_shares["n_reasoning"].round().astype(int)).pivot_
 
 # %%
 long_change = tables.stored("evidence", "fig1b_change")
+print(f"n = {long_change['n'].max()} problems answered both ways")
 tables.interval_grid(long_change[long_change["metric"] == "recovery"], "method", "metric")
 
 # %%

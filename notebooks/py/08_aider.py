@@ -157,7 +157,7 @@ brief(tables.stored("real", "aider_samples"))
 
 # %%
 real_rivals = tables.stored("real", "aider_against_flashtrace")
-print("independent samples:", int(real_rivals["n"].max()))
+print(f"n = {real_rivals['n'].max()} exercises")
 tables.interval_grid(real_rivals, "method", "metric")
 
 # %% [markdown]

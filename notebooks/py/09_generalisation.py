@@ -280,7 +280,7 @@ brief(tables.stored("evidence", "table5_steps_samples"))
 
 # %%
 long_steps = tables.stored("evidence", "table5_steps_against_flashtrace")
-print("independent samples:", int(long_steps["n"].max()))
+print(f"n = {long_steps['n'].max()} right answers")
 tables.interval_grid(long_steps, "method", "metric")
 
 # %%
