@@ -70,7 +70,8 @@ def test_a_task_has_attributions_of_all_samples_and_curves_of_some():
 
 
 def test_the_second_model_has_masks_and_cells_asked_step_by_step():
-    settings = {"step_by_step": ("mq_q2", "mv_v2"), "mask_samples": 2, "curve_samples": 3, "step_curves": 1, "ruler_samples": 5}
+    settings = {"step_by_step": ("mq_q2", "mv_v2"), "step_curves": 1, "ruler_samples": 5}
+    settings |= {"mask_samples": 2, "curve_samples": 3}
     second = dataclasses.replace(PAPER.generalisation, tasks=("gsm8k",), **settings)
     found = {row.notebook: row for row in rows(dataclasses.replace(PAPER, generalisation=second))}
     assert found["09_generalisation, step by step"].samples == 10
