@@ -85,6 +85,26 @@ def evaluate_all(
     return add_calibrated(pd.concat(frames, ignore_index=True), steps=run.profile.steps)
 
 
+def measurable(run: Run, samples: Sequence[Sample]) -> Sequence[Sample]:
+    """All samples or, where no evidence is marked so that a ranking has no measure, those that get a deletion curve.
+
+    Raises
+    ------
+    ValueError
+        If nothing can be measured: no evidence is marked, and the profile gives these cells no curve.
+    """
+    if any(sample.gold is not None for sample in samples):
+        return samples
+    curved = first_of_cells(samples, run.profile.evaluation.curves_of)
+    if not curved:
+        cells = ", ".join(sorted({str(sample.metadata["cell"]) for sample in samples}))
+        raise ValueError(
+            f"nothing can be measured on {cells}: no evidence is marked there, and profile {run.profile.name!r} gives "
+            "no deletion curve (set evaluation.curve_samples, or evaluation.curves of the cell, to 1 or more)"
+        )
+    return curved
+
+
 def evaluate_with_curves(
     run: Run,
     methods: Iterable[Method] | Mapping[str, Method],

@@ -33,7 +33,7 @@ profile = "laptop"
 from IPython.display import HTML
 
 from flashtrace_book import statistics
-from flashtrace_book.evaluations import evaluate_with_curves, first_of_cells
+from flashtrace_book.evaluations import evaluate_with_curves, measurable
 from flashtrace_book.experiments import reasoning_tasks
 from flashtrace_book.experiments.code_targets import OnCode, last_line_span, with_target
 from flashtrace_book.figures import plots, style, tables
@@ -98,8 +98,7 @@ methods = {
 }
 store = Store(run.store("aider"))
 scorer = Scorer(model, precision="auto")
-if all(sample.gold is None for sample in samples):  # then only deletion curves can be measured
-    samples = first_of_cells(samples, run.profile.evaluation.curves_of)
+samples = measurable(run, samples)
 frame = evaluate_with_curves(run, methods, samples, model, store, scorer)
 run.note_curves(frame)
 store.compact()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from flashtrace_book import evaluations
-from flashtrace_book.evaluations import CURVE, DROP, LDS, RANKING, evaluate_all, first_of_cells
+from flashtrace_book.evaluations import CURVE, DROP, LDS, RANKING, evaluate_all, first_of_cells, measurable
 from flashtrace_book.profiles import EvaluationProfile, load_profile
 from flashtrace_lib.evaluation import METRICS
 from flashtrace_lib.sample import Sample, Segments
@@ -55,6 +55,15 @@ def test_the_first_samples_of_each_cell():
     settings = EvaluationProfile(curve_samples=1, curves={"b": 2})
     assert [s.id for s in first_of_cells(samples(), settings.curves_of)] == ["a0", "b0", "b1"]
     assert [s.id for s in first_of_cells(samples(), {"a": 1, "b": 0}.get)] == ["a0"]
+
+
+def test_where_nothing_is_marked_only_samples_with_a_curve_are_measured():
+    unmarked, one_curve = samples(), run_with(curve_samples=1)
+    assert [s.id for s in measurable(one_curve, unmarked)] == ["a0", "b0"]
+    marked = [*unmarked[:-1], replace(unmarked[-1], gold=torch.arange(6) < 2)]
+    assert measurable(one_curve, marked) is marked
+    with pytest.raises(ValueError, match="nothing can be measured on a, b: .* profile 'smoke' gives no deletion curve"):
+        measurable(run_with(curves={"a": 0, "b": 0}), unmarked)
 
 
 def test_each_kind_of_metric_has_its_samples_and_draws(asked):

@@ -56,4 +56,7 @@ def test_our_numbers_in_a_few_words():
     assert scorecard.found_text({"verdict": "reproduced", "findings": [one]}) == "0.5 [0.4, 0.6], n = 8"
     two = [one, one | {"holds": False}]
     assert scorecard.found_text({"verdict": "partly reproduced", "findings": two}) == "1 of 2 numbers hold"
+    absent = one | {"value": None, "counts": False, "absent": True, "holds": False}
+    partly = {"verdict": "partly reproduced", "findings": [one, one, absent]}
+    assert scorecard.found_text(partly) == "2 of 2 numbers hold, 1 not judged"
     assert scorecard.found_text({"verdict": "not measured", "findings": []}) == "–"

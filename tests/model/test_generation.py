@@ -10,7 +10,15 @@ from flashtrace_lib.model.generate import _end_tokens, generate
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks import responses
 from flashtrace_lib.tasks.example import Example
-from flashtrace_lib.tasks.responses import FORCED, GENERATED, UNFILTERED, collect, prompt_settings, true_response
+from flashtrace_lib.tasks.responses import (
+    FORCED,
+    GENERATED,
+    UNFILTERED,
+    collect,
+    prompt_settings,
+    teacher_forced,
+    true_response,
+)
 from flashtrace_lib.text import build_sample
 from flashtrace_lib.text.chat_template import CODE_ALONE, STEP_BY_STEP, render_prompt
 from tests.oracles.tiny import COMMON
@@ -86,6 +94,23 @@ def test_a_hopeless_cell_is_given_up_and_teacher_forced_as_a_whole(answering, em
     text = embedded[1].decode(sample.input_ids[slice(*sample.response)])
     assert true_response(EXAMPLES[0]) in text and text.endswith("<|im_end|>")
     assert sample.segments.has_reasoning and sample.metadata["score"] == 1
+
+
+def test_what_is_teacher_forced_is_read_as_written_and_tried_by_nobody(answering, embedded):
+    asked, (model, tokenizer) = answering({}), embedded
+    found = teacher_forced(EXAMPLES[:2], tokenizer)
+    assert not asked and found.kind == FORCED
+    assert found.counts == {"tried": 0, "correct": 0, "incorrect": 0, "unfinished": 0}
+    assert [s.id for s in found.samples] == ["box-0", "box-1"]
+    for sample, one in zip(found.samples, EXAMPLES, strict=False):
+        T = tokenizer.decode(sample.input_ids[slice(*sample.segments.reasoning)])
+        O = tokenizer.decode(sample.input_ids[slice(*sample.segments.output)])
+        assert T.strip() == one.reasoning and O.strip() == one.output
+    fallen_back = collect(EXAMPLES, model, tokenizer, 2, batch_size=3, progress=False)
+    for a, b in zip(found.samples, fallen_back.samples, strict=True):
+        assert torch.equal(a.input_ids, b.input_ids) and a.segments == b.segments and torch.equal(a.gold, b.gold)
+    with pytest.raises(ValueError, match="box-0 has no true answer to teacher-force"):
+        teacher_forced([replace(EXAMPLES[0], output="")], tokenizer)
 
 
 def test_a_cell_that_is_not_given_up_is_tried_to_its_end(answering, embedded):

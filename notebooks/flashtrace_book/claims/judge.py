@@ -235,6 +235,14 @@ def _many(findings: list[dict[str, Any]]) -> list[str]:
     return [f"{head}; the largest that do not:", *map(entry, largest)]
 
 
+def how_many_hold(findings: list[dict[str, Any]]) -> str:
+    """``2 of 3 numbers hold``, of those that a verdict may depend on; the others, if any, are counted beside them."""
+    counted = [finding for finding in findings if finding["counts"]]
+    head = f"{sum(finding['holds'] for finding in counted)} of {len(counted)} numbers hold"
+    others = len(findings) - len(counted)
+    return f"{head}, {others} not judged" if others else head
+
+
 def entry(finding: dict[str, Any]) -> str:
     """A finding as ``name: value [low, high], n = 10``, with − for minus and ∞ for a missing bound."""
     if finding["absent"]:

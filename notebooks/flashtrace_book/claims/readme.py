@@ -60,7 +60,7 @@ def _numbers(found: dict[str, Any]) -> str:
         return f"<br>{judge.entry(findings[0])}"
     if findings[0]["holds"] is None:
         return f"<br>{judge.entry(findings[0])}<br>… {judge.entry(findings[-1])}"
-    return f"<br>{sum(f['holds'] for f in findings)} of {len(findings)} numbers hold"
+    return f"<br>{judge.how_many_hold(found['findings'])}"
 
 
 def placed(text: str, section: str) -> str:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch
 
-from ..claims.judge import entry
+from ..claims.judge import entry, how_many_hold
 from ..claims.robustness import NOT_MEASURED, OPEN, OPPOSITE, SAME
 from ..claims.rules import DEPENDS, FAILED, MISSING, PARTLY, REPRODUCED, UNDECIDED, UNTESTABLE
 from .style import styled
@@ -81,7 +81,7 @@ def found_text(found: dict[str, Any]) -> str:
         return entry(findings[0]).rsplit(": ", 1)[1]
     if findings[0]["holds"] is None:
         return " … ".join(entry(finding).rsplit(": ", 1)[1] for finding in (findings[0], findings[-1]))
-    return f"{sum(finding['holds'] for finding in findings)} of {len(findings)} numbers hold"
+    return how_many_hold(found["findings"])
 
 
 def _strip(ax: Axes, y: int, claim: dict[str, Any], found: dict[str, Any]) -> None:
