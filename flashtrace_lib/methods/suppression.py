@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..attribution import Attribution
-from ..kernel.decomposition import check_once
+from ..kernel.decomposition import check_ids, check_once
 from ..model.architecture import family
 from ..model.batched_forward import kl_from, score_rows, whole_distribution
 from ..model.context import check_context
@@ -180,7 +180,7 @@ def _equals_deletion(model: nn.Module) -> bool:
     And with nothing suppressed, whether a mask and positions that are given change nothing.
     """
     embedding = model.get_input_embeddings()
-    ids = 3 + torch.arange(6) % (embedding.num_embeddings - 3)
+    ids = check_ids(model)[1:7]  # not a vocabulary's first tokens: those of no use are untrained, and magnify rounding
     shown = (_all_but((1, 1), 6), _all_but((1, 3), 6))
     plain = score_rows(model, [ids], 3, whole_distribution)[0]  # [3, V]
     given, masked = score_rows(model, [ids, ids], 3, whole_distribution, visible=shown)  # [3, V] each

@@ -103,9 +103,9 @@ def test_what_is_teacher_forced_is_read_as_written_and_tried_by_nobody(answering
     assert found.counts == {"tried": 0, "correct": 0, "incorrect": 0, "unfinished": 0}
     assert [s.id for s in found.samples] == ["box-0", "box-1"]
     for sample, one in zip(found.samples, EXAMPLES, strict=False):
-        T = tokenizer.decode(sample.input_ids[slice(*sample.segments.reasoning)])
-        O = tokenizer.decode(sample.input_ids[slice(*sample.segments.output)])
-        assert T.strip() == one.reasoning and O.strip() == one.output
+        reasoning = tokenizer.decode(sample.input_ids[slice(*sample.segments.reasoning)])
+        output = tokenizer.decode(sample.input_ids[slice(*sample.segments.output)])
+        assert reasoning.strip() == one.reasoning and output.strip() == one.output
     fallen_back = collect(EXAMPLES, model, tokenizer, 2, batch_size=3, progress=False)
     for a, b in zip(found.samples, fallen_back.samples, strict=True):
         assert torch.equal(a.input_ids, b.input_ids) and a.segments == b.segments and torch.equal(a.gold, b.gold)
