@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from .attribution import Method
 from .methods import METHODS, FlashTrace
+from .methods.by_name import with_hops
 from .text.chat_template import Messages
 from .text.checks import check_conversation
 
@@ -90,7 +90,6 @@ def make_method(name: str, hops: int | None, best: bool = False) -> Method:
             f"--hops: {hops} are too many, {MAX_HOPS} at most: each costs about a forward pass and passes on only the "
             "share of the mass that lies on the reasoning, so that soon nothing is left; 1 to 3 are usual"
         )
-    with_hops = [n for n, m in METHODS.items() if "hops" in {field.name for field in fields(m)}]
-    if name not in with_hops:
-        raise ValueError(f"--hops: {name} has no hops; leave it out, or choose one of {', '.join(with_hops)}")
+    if name not in with_hops():
+        raise ValueError(f"--hops: {name} has no hops; leave it out, or choose one of {', '.join(with_hops())}")
     return make(hops=hops)

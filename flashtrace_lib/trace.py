@@ -15,7 +15,7 @@ import torch
 from .attribution import Attribution, Method
 from .files import write_text
 from .load import recipe_of
-from .methods.flashtrace import FlashTrace
+from .methods.by_name import chosen_method
 from .model.context import longest_context
 from .model.generate import generate, is_finished
 from .sample import Sample, Span
@@ -187,7 +187,7 @@ def trace(
     response: str | Sequence[int] | torch.Tensor | None = None,
     output: Locator = "auto",
     reasoning: Locator = "auto",
-    hops: int = 1,
+    hops: int | None = None,
     max_new_tokens: int = 512,
     *,
     input: Locator = "auto",
@@ -196,7 +196,7 @@ def trace(
     request: str = "",
     answer_prefix: str = "",
     template_kwargs: Mapping[str, Any] | None = None,
-    method: Method | None = None,
+    method: Method | str | None = None,
     sentences: bool | None = None,
 ) -> Trace:
     r"""Attribute a model's answer to the words of its prompt.
@@ -220,16 +220,16 @@ def trace(
     input : str, compiled pattern or (int, int)
         The passage of the prompt whose tokens are ranked, in the same way; what stands beside it is context. Default:
         all messages.
-    hops : int
-        K, the number of recursive hops through T.
+    hops : int, optional
+        K, the number of recursive hops through T. Default: the method's own, 1 for FlashTrace.
     max_new_tokens : int
         Longest response to generate, tokens.
     system, template, request, answer_prefix, template_kwargs
         See `text.render_prompt`. ``system``, ``request`` and ``answer_prefix`` are no input, neither T nor O; their
         share of the mass is reported with the template's. ``**STEP_BY_STEP`` of `text.chat_template` makes a model
         reason that would answer at once.
-    method : Method, optional
-        Default: ``FlashTrace(hops=hops)``.
+    method : Method or str, optional
+        A name of `methods.METHODS` is the method with its default options. Default: FlashTrace.
     sentences : bool, optional
         Explain every sentence of the response as well, for a reader of `Trace.to_html` to choose from. Default: for
         methods that need no further pass for it.
@@ -242,8 +242,10 @@ def trace(
     ------
     ValueError
         If the prompt or the answer is empty, the two together are longer than the model's context, a passage is not
-        found, ids given as ``response`` do not re-tokenise to themselves, or a text holds half a surrogate pair.
+        found, ids given as ``response`` do not re-tokenise to themselves, a text holds half a surrogate pair, or there
+        is no such method.
     """
+    method = chosen_method(method, hops)
     prompt, response = conversation_and_response(prompt, response)
     rendering = {
         "system": system, "template": template, "request": request, "answer_prefix": answer_prefix,
@@ -256,7 +258,6 @@ def trace(
         check_retokenises(tokenizer, response)
     sample = build_sample(tokenizer, prompt, response, input=input, reasoning=reasoning, output=output, **rendering)
     _check_fits(model, len(sample))
-    method = method or FlashTrace(hops=hops)
     spans = [sample.segments.output]
     if sentences or (sentences is None and hasattr(method, "attribute_many")):
         spans += response_sentences(sample, tokenizer.all_special_tokens)

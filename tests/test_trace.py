@@ -6,6 +6,7 @@ from tokenizers import pre_tokenizers
 
 from flashtrace_lib import load_model
 from flashtrace_lib.attribution import Attribution, Method
+from flashtrace_lib.methods import IFR
 from flashtrace_lib.model.generate import generate
 from flashtrace_lib.text.chat_template import STEP_BY_STEP, render_prompt
 from flashtrace_lib.text.offsets import check_retokenises, tokenise
@@ -94,6 +95,15 @@ def test_trace_leaves_the_context_uncoloured(model, tok):
     assert isinstance(result, Trace)
     assert "<|end|>" not in result._repr_html_()  # escaped
     assert "&lt;|end|&gt;" in result._repr_html_()
+
+
+def test_trace_takes_a_method_by_its_name(model, tok):
+    named = trace(model, tok, PROMPT, RESPONSE, method="ifr").attribution
+    assert named.method == "ifr" and torch.equal(
+        named.scores, trace(model, tok, PROMPT, RESPONSE, method=IFR()).attribution.scores
+    )
+    with pytest.raises(ValueError, match="Did you mean 'flashtrace'"):
+        trace(model, tok, PROMPT, method="flash_trace")  # said before anything is generated
 
 
 def test_trace_rejects_bad_counts(model, tok):

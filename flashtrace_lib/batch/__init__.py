@@ -15,7 +15,7 @@ from .._version import __version__
 from ..attribution import Method
 from ..files import write_text
 from ..fingerprints import fingerprint, model_fingerprint
-from ..methods import FlashTrace
+from ..methods.by_name import chosen_method
 from ..text.checks import without_end_tokens
 from ..text.locate import Locator
 from ..trace import Trace, trace
@@ -97,8 +97,8 @@ def trace_many(
     records: str | Path | Iterable[Mapping[str, Any]],
     folder: str | Path,
     *,
-    hops: int = 1,
-    method: Method | None = None,
+    hops: int | None = None,
+    method: Method | str | None = None,
     input: Locator = "auto",
     reasoning: Locator = "auto",
     output: Locator = "auto",
@@ -147,7 +147,7 @@ def trace_many(
     check_out(Path(folder))
     passages = {"input": input, "reasoning": reasoning, "output": output}
     read = read_records if isinstance(records, str | Path) else as_records
-    settings = Settings(method or FlashTrace(hops=hops), max_new_tokens, system, template, template_kwargs, sentences)
+    settings = Settings(chosen_method(method, hops), max_new_tokens, system, template, template_kwargs, sentences)
     found = read(records, passages)
     return run(lambda: (model, tokenizer), found, Path(folder), settings, pages=pages, progress=progress)
 
