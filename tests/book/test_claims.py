@@ -200,6 +200,13 @@ def test_the_ablations_and_questions_are_taken_up(tables):
     masked = {"masked": "random", "more": 0.5, "more_low": 0.2, "more_high": 0.8, "n": 6}
     pd.DataFrame([masked, masked | {"masked": "lowest"}]).to_csv(tables / "questions_causal.csv", index=False)
     assert verdict("causal")["verdict"] == REPRODUCED
+    pd.DataFrame([masked | {"more_low": -0.1, "n": 21}]).to_csv(tables / "direct_causal.csv", index=False)
+    both = verdict("causal")  # two checks, of samples and of questions answered at once
+    assert both["verdict"] == PARTLY and [finding["n"] for finding in both["findings"]] == [6, 21]
+    (tables / "questions_causal.csv").unlink()
+    assert [finding["n"] for finding in verdict("causal")["findings"]] == [21]
+    (tables / "direct_causal.csv").unlink()
+    assert "questions_causal.csv" in verdict("causal")["missing"]
 
 
 def test_what_cannot_be_read_is_said_clearly(tables):

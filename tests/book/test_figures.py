@@ -242,3 +242,19 @@ def test_pooled_dots_have_the_paper_s_mean_where_it_prints_every_cell():
     assert [line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) == 1][::3] == [0.15, 0.35]
     drawn = axes.collections[-1].get_offsets()
     assert drawn[0].tolist() == [0.4, 0.0] and np.ma.is_masked(drawn[1])
+
+
+def test_methods_on_fewer_samples_have_a_star_and_their_n():
+    rows = [(m, "all", "recovery", 0.3, 16 if m != "clp" else 6) for m in ("ifr", "flashtrace", "clp")]
+    rows += [(m, "all", "rise", 0.3, 6) for m in ("ifr", "flashtrace")]
+    frame = pd.DataFrame(rows, columns=["method", "cell", "metric", "mean", "n"])
+    frame = frame.assign(low=0.2, high=0.4, paper=float("nan"))
+    overview = method_plots.overview_heatmap(frame, title="t").axes[0]
+    cells = method_plots.metric_heatmap(frame, "recovery", title="t").axes[0]
+    dots = method_plots.pooled_dots(frame, "recovery", {"all": []}, title="t").axes[0]
+    for labels in (overview.get_xticklabels(), cells.get_yticklabels(), dots.get_yticklabels()):
+        assert [label.get_text() for label in labels] == ["CLP*", "IFR", "FlashTrace"]
+    assert any("n = 6–16 (* 6) samples" in text.get_text() for text in overview.texts)
+    assert all(any("n = 16 (* 6)" in text.get_text() for text in drawn.texts) for drawn in (cells, dots))
+    alone = method_plots.pooled_dots(frame, "rise", {"all": []}, title="t").axes[0]
+    assert [label.get_text() for label in alone.get_yticklabels()] == ["IFR", "FlashTrace"]

@@ -22,6 +22,7 @@ from .rules import Finding, Missing
 BASELINES = ("perturbation", "reagent", "clp", "ifr", "attnlrp")  # of Table 1
 LONG = ("method", "cell", "metric", "mean", "low", "high", "n")
 PAIRED = ("metric", "difference", "low", "high", "n")
+CAUSAL = ("masked", "more", "more_low", "more_high", "n")
 PAIRS = "claims_paired"  # computed from the stored records each time (`paired_with_all`), not read from its file
 # The columns of every table that a claim reads; its file is figures/<profile>/<name>.csv. Claims whose table does not
 # exist yet are "not measured".
@@ -62,7 +63,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "questions_best": PAIRED,  # the chosen combination minus the paper's setting, on samples that did not choose it
     "better_candidate": PAIRED,  # the candidate minus the paper's setting, on cells that it was not picked on
     "better_second": PAIRED,  # the same of the second candidate
-    "questions_causal": ("masked", "more", "more_low", "more_high", "n"),
+    "questions_causal": CAUSAL,
+    "direct_causal": CAUSAL,  # on questions that are answered rightly at once
 }
 
 

@@ -59,7 +59,7 @@ def metric_heatmap(frame: pd.DataFrame, metric: str, *, title: str = "") -> Figu
         fmt=".2f",
         annot_kws={"fontsize": 6.5, "color": INK},
         xticklabels=[str(cell).replace("_", "\n") for cell in values.columns],
-        yticklabels=[method_style(method).label for method in methods],
+        yticklabels=_names(part, methods),
     )
     drawn = np.argwhere(values.notna().to_numpy())  # [numbers, 2]: row and column, in the order of axes.texts
     for text, (row, column) in zip(axes.texts, drawn, strict=True):
@@ -69,7 +69,7 @@ def metric_heatmap(frame: pd.DataFrame, metric: str, *, title: str = "") -> Figu
     axes.set(xlabel="", ylabel="")
     axes.tick_params(length=0, labelrotation=0)
     axes.set_title(title or metric_name(metric), pad=16)
-    shown = f"n = {n_range(part['n'])} samples a cell; mean; {better_side(metric)}"
+    shown = f"n = {_counts(part)} samples a cell; mean; {better_side(metric)}"
     note(axes, f"{shown}; bold: intervals apart from the second")
     return figure
 
@@ -120,11 +120,11 @@ def pooled_dots(table: pd.DataFrame, metric: str, groups: Mapping[str, Sequence[
             )
         marks = {"marker": "D", "s": 26, "facecolors": "none", "edgecolors": INK, "zorder": 3}
         axes.scatter(printed.reindex(methods), range(len(methods)), **marks, label="the paper (Qwen3-8B)")
-        name_rows(axes, [method_style(method).label for method in methods])
+        name_rows(axes, _names(part, methods))
         axes.grid(axis="y", visible=False)
         axes.set_title(group)
         axes.set_xlabel(metric_name(metric))
-        note(axes, f"n = {n_range(pooled['n'])}, 95 % interval; {better_side(metric)}")
+        note(axes, f"n = {_counts(part[part['cell'] == group])}, 95 % interval; {better_side(metric)}")
         axes.locator_params(axis="x", nbins=4)
     legend_below(panels[0][len(groups) // 2], 1, gap=0.19)
     return figure
@@ -156,10 +156,10 @@ def overview_heatmap(frame: pd.DataFrame, *, title: str = "") -> Figure:
         ax=axes,
         cmap=_readable(),
         cbar=False,
-        annot=values.map(lambda value: f"{value:.2f}" if abs(value) < 10 else f"{value:.0f}"),
+        annot=values.map(lambda value: f"{value:.0f}" if abs(value) >= 10 else f"{value:.2f}"),
         fmt="",
         annot_kws={"fontsize": 6.5, "color": INK},
-        xticklabels=[method_style(method).label for method in methods],
+        xticklabels=_names(frame.assign(cell=""), methods),
         yticklabels=[metric_name(m) + (" ↑" if HIGHER_IS_BETTER.get(m, True) else " ↓") for m in metrics],
     )
     axes.set(xlabel="", ylabel="")
@@ -169,8 +169,26 @@ def overview_heatmap(frame: pd.DataFrame, *, title: str = "") -> Figure:
     for label in axes.get_xticklabels():
         label.set(ha="right", rotation_mode="anchor")
     axes.set_title(title, pad=16)
-    note(axes, f"n = {n_range(frame['n'])} samples; mean; a row is coloured from its worst to its best")
+    counted = _counts(frame.assign(cell=""))
+    note(axes, f"n = {counted} samples; mean; a row is coloured from its worst to its best")
     return figure
+
+
+def _on_fewer(frame: pd.DataFrame) -> pd.Series:
+    """Rows of ``method, cell, metric, n`` with fewer samples than another method has of the same cell and metric."""
+    return frame["n"] < frame.groupby(["cell", "metric"])["n"].transform("max")
+
+
+def _names(frame: pd.DataFrame, methods: Sequence[str]) -> list[str]:
+    """Names of methods for readers, with a star where one was measured on fewer samples than others."""
+    starred = set(frame.loc[_on_fewer(frame), "method"])
+    return [method_style(method).label + ("*" if method in starred else "") for method in methods]
+
+
+def _counts(frame: pd.DataFrame) -> str:
+    """``176 (* 11)``: samples, and behind the star of `_names` those of the methods that have fewer."""
+    fewer = _on_fewer(frame)
+    return n_range(frame.loc[~fewer, "n"]) + (f" (* {n_range(frame.loc[fewer, 'n'])})" if fewer.any() else "")
 
 
 @styled
