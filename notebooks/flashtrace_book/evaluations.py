@@ -73,7 +73,8 @@ def evaluate_all(
         (costly, masked, DROP),
         (costly, curved, CURVE),
         (few, first_of_cells(samples, settings.few_samples), RANKING),
-        (few, first_of_cells(masked, settings.few_samples), LDS + DROP),
+        (few, first_of_cells(masked, settings.few_samples), LDS),
+        (few, first_of_cells(masked, settings.few_drop_samples), DROP),
         (few, first_of_cells(samples, settings.few_curves_of), CURVE),
     ]
     how = {"store": store, "steps": run.profile.steps, "scorer": scorer, "masks": settings.masks}

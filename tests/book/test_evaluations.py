@@ -88,6 +88,15 @@ def test_methods_that_few_samples_get_may_go_without_curves(asked):
         assert counts == {RANKING: 4, CURVE: 2 * curved} if curved else {RANKING: 4}
 
 
+def test_methods_without_curves_get_no_drop_of_their_own_either(asked):
+    few = {"few_methods": ("clp",), "few_samples": 2, "mask_samples": 1}
+    for n, dropped in ((None, 2), (2, 2), (0, 0)):
+        asked.clear()
+        evaluate_all(run_with(few_curve_samples=n, **few), samples(), None, None)
+        counts = {metrics: len(ids) for labels, ids, metrics, _ in asked if "clp" in labels}
+        assert counts[LDS] == 2 and counts.get(DROP, 0) == dropped
+
+
 def test_rankings_on_all_samples_and_curves_on_the_first(asked):
     methods = {"ifr": SimpleNamespace(name="ifr")}
     run = run_with(curve_samples=1)

@@ -116,9 +116,10 @@ def _of_every_metric(profile: Profile, name: str, cells: int, samples: int, n_in
     counts = settings.curves_of(cell), settings.mask_samples, settings.few_samples, settings.few_curves_of(cell)
     of_curves, of_masks, of_few, of_few_curves = (cells * min(n, samples) for n in counts)
     of_top = 2 * len(TOP_COUNTS)  # contexts without and with only so many sentences
+    of_few_top = of_top * len(few) if settings.few_drop_samples else 0
     return [
         Row(name, cells * samples, *size, methods),
-        Row(f"{name}, few", of_few, *size, few, 0, of_top * len(few)),
+        Row(f"{name}, few", of_few, *size, few, 0, of_few_top),
         Row(f"{name}, few curves", of_few_curves, *size, ("random",) * len(few), profile.steps),
         Row(f"{name}, curves", of_curves, *size, ("random",) * len(compared), profile.steps),
         Row(f"{name}, masks", of_masks, *size, (), 0, settings.masks + 2 + of_top * len(compared)),

@@ -78,7 +78,8 @@ class EvaluationProfile(Settings, section="evaluation"):
     few_samples : int
         See ``few_methods``.
     few_curve_samples : int, optional
-        Of these, the first ones that get deletion curves; may be 0. Default: all of them that any method has.
+        Of these, the first ones that get deletion curves and top-k drops; may be 0. Default: all of them that any
+        method has.
     draws : int
         Draws of the random baselines, of tokens and of sentences, for metrics without a forward pass of their own.
     curve_draws : int
@@ -106,10 +107,14 @@ class EvaluationProfile(Settings, section="evaluation"):
         """Samples of ``cell`` that get deletion curves."""
         return self.curves.get(cell, self.curve_samples)
 
+    @property
+    def few_drop_samples(self) -> int:
+        """Samples of a cell of which ``few_methods`` get top-k drops, where they are among ``mask_samples``."""
+        return min(self.few_samples, self.few_samples if self.few_curve_samples is None else self.few_curve_samples)
+
     def few_curves_of(self, cell: str) -> int:
         """Samples of ``cell`` of which ``few_methods`` get deletion curves."""
-        few = self.few_samples if self.few_curve_samples is None else self.few_curve_samples
-        return min(few, self.few_samples, self.curves_of(cell))
+        return min(self.few_drop_samples, self.curves_of(cell))
 
 
 @dataclass(frozen=True)
