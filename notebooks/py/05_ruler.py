@@ -15,11 +15,13 @@
 # > **Answer.** Not more than IFR. At the paper's length (profile evidence) FlashTrace minus IFR is −0.009 in recovery and
 # > −0.012 in R-precision, both for IFR; in RISE, +0.002, the two cannot be distinguished, and FlashTrace's MAS is lower
 # > by 0.017. The sum of the target's states finds less than the mean of single rows (mean pooling +0.058), and the hop
-# > wins back as much. What explains $\mathbf T$ together with $\mathbf O$ finds far more: IFR on T ∪ O +0.210 in recovery. In the short prompts of profile laptop FlashTrace leads in recovery, +0.047, and
-# > IFR in R-precision, −0.037: there the evidence is longer than a tenth of most inputs, which caps recovery.
+# > wins back as much. What explains $\mathbf T$ together with $\mathbf O$ finds far more: IFR on T ∪ O +0.210 in recovery;
+# > of the costly methods the exhaustive rollout finds more (+0.140), CLP less (−0.268), Perturbation about as much. In the
+# > short prompts of profile laptop FlashTrace leads in recovery, +0.047, and IFR in R-precision, −0.037: there the
+# > evidence is longer than a tenth of most inputs, which caps recovery.
 # >
-# > **n.** Profile evidence: 176 samples of 1024 tokens, 16 in each of 11 cells, deletion curves on 11 of them. Profile
-# > laptop: 22 samples, two per cell; n = 21 independent ones pooled.
+# > **n.** Profile evidence: 176 samples of 1024 tokens, 16 in each of 11 cells, deletion curves and costly methods on 11
+# > of them. Profile laptop: 22 samples, two per cell; n = 21 independent ones pooled.
 # >
 # > **Figure.** `table1_recovery_pooled`: recovery by group of cells, beside the paper's.
 #
@@ -51,6 +53,7 @@ from flashtrace_book.figures import method_plots, style, tables
 from flashtrace_book.figures.curves_page import curves_page
 from flashtrace_book.figures.mass import mass_frame
 from flashtrace_book.methods import profile_methods
+from flashtrace_book.profiles import load_profile
 from flashtrace_book.run import start
 from flashtrace_book.samples import (
     ALL,
@@ -177,7 +180,8 @@ print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["s
 
 # %% [markdown]
 # The profile says which methods are compared. Those that take a pass per unit need minutes for a sample of this length:
-# profile `laptop` compares them in `06_math` and `07_morehopqa` alone, `smoke`, `full` and `paper` here as well.
+# profile `laptop` compares them in `06_math` and `07_morehopqa` alone, `evidence` here on the first sample of each cell,
+# all but ReAGent, and `smoke`, `full` and `paper` here with it.
 # Perturbation, ReAGent and CLP change a sentence at a time, and each of its tokens gets the sentence's score (appendix
 # D.2); where the input has fewer than 200 tokens they change a token at a time (the limit is ours). Perturbation and CLP
 # take a pass for every unit. ReAGent takes two passes for every step: it replaces a random 30 % of the units by other
@@ -340,8 +344,18 @@ tables.stored("evidence", "ruler_hop_mass").drop(columns=["profile", "model"]).r
 
 # %%
 long_rivals = tables.stored("evidence", "ruler_against_flashtrace")
+long_rivals = long_rivals[long_rivals["metric"].isin(RIVALRY)]
+dear = long_rivals["method"].isin(load_profile("evidence").evaluation.few_methods)
 print("independent samples:", long_rivals.groupby("metric")["n"].max().to_dict())
-tables.interval_grid(long_rivals[long_rivals["metric"].isin(RIVALRY)], "method", "metric")
+tables.interval_grid(long_rivals[~dear], "method", "metric")
+
+# %% [markdown]
+# Those that take a pass for every unit, and GIM, on the first sample of each cell, without deletion curves:
+
+# %%
+few = long_rivals[dear & long_rivals["difference"].notna()]
+print("independent samples:", few["n"].max())
+tables.interval_grid(few, "method", "metric")
 
 # %% [markdown]
 # The ten cells of RULER are right answers of the model itself; in HotpotQA's it is seldom right, so that they are
@@ -354,6 +368,12 @@ tables.interval_grid(long_rivals[long_rivals["metric"].isin(RIVALRY)], "method",
 # rows: IFR on T ∪ O, and AT2, which is fitted on this model. `FlashTrace.best()` finds more than the paper's setting, too, but
 # its RISE is worse, and so is AT2's: finding the evidence and lowering the likelihood fastest are two things
 # (`05b_what_rise_measures`).
+#
+# On one sample a cell the exhaustive rollout, which goes back through the reasoning until nothing is left on it, and
+# CAGE, which walks back sentence by sentence, find more than FlashTrace's single hop, and GIM less. What changes one
+# sentence at a time finds no more: Perturbation cannot be told apart from FlashTrace in recovery, CLP recovers less, and
+# both predict the effect of random ablations far worse (LDS). ContextCite has 32 ablations for many more sentences, and
+# finds least.
 
 # %% [markdown]
 # ## One sample, method by method

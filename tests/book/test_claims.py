@@ -12,7 +12,15 @@ import pytest
 from flashtrace_book import cli
 from flashtrace_book.claims import judge, rules
 from flashtrace_book.claims.claim import CLAIMS
-from flashtrace_book.claims.evidence import COLUMNS, PAIRS, Evidence, in_common, matching_cells, paired_with_all
+from flashtrace_book.claims.evidence import (
+    COLUMNS,
+    PAIRS,
+    Evidence,
+    in_common,
+    matching_cells,
+    on_fewer_samples,
+    paired_with_all,
+)
 from flashtrace_book.claims.readme import BEGIN, END
 from flashtrace_book.claims.rules import FAILED, MISSING, PARTLY, REPRODUCED, UNDECIDED, UNTESTABLE, Missing
 from tests.environment import ROOT
@@ -246,10 +254,14 @@ def test_cells_with_other_records_than_the_table_are_left_out():
     frame = pd.DataFrame(rows)
     more = pd.concat([frame, frame.iloc[:1].assign(sample="3", value=9.0)])  # a sample of one method alone
     pd.testing.assert_frame_equal(in_common(more), frame)
+    few = pd.concat([frame, frame.iloc[:1].assign(method="clp"), more.tail(1).assign(method="clp")], ignore_index=True)
+    assert len(in_common(few)) < len(frame)  # what one method lacks, all lose, unless it is known to have few
+    pd.testing.assert_frame_equal(in_common(few, {"clp"}), few.iloc[:-1])
     printed = pd.DataFrame([{"method": m, "cell": c, "metric": "rise", "mean": mean, "n": n}
                             for c, mean, n in (("a", 0.3, 2), ("b", 0.3, 3), ("c", 0.31, 2))
                             for m in ("flashtrace", "ifr")])  # fmt: skip
-    assert matching_cells(frame, printed) == {"a"}
+    assert matching_cells(frame, printed) == {"a"} and on_fewer_samples(printed) == set()
+    assert on_fewer_samples(pd.concat([printed, printed.head(1).assign(method="clp", n=1)])) == {"clp"}
 
 
 def test_the_committed_differences_are_those_of_the_stored_records(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -223,7 +224,7 @@ def paired_with_all(profile: str) -> tuple[pd.DataFrame, list[str]]:
             left_out.append(f"{name}, whose records in {path.name} are not there")
             continue
         records = mean_over_draws(frame_from_records(Store(path).records(), METRICS))
-        records = in_common(records[records["method"].isin(printed["method"])])
+        records = in_common(records[records["method"].isin(printed["method"])], on_fewer_samples(printed))
         groups = in_groups(records) if name in GROUPED else records.head(0)
         rows = pd.concat([records, groups], ignore_index=True)
         agreeing = matching_cells(rows, printed)
@@ -237,11 +238,19 @@ def paired_with_all(profile: str) -> tuple[pd.DataFrame, list[str]]:
     return table, left_out
 
 
-def in_common(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the samples for which every method of their cell has a value of the metric."""
-    of_cell = frame.groupby(["cell", "metric"])["method"].transform("nunique")
-    of_sample = frame.groupby(["cell", "metric", "sample"])["method"].transform("nunique")
-    return frame[of_sample == of_cell]
+def on_fewer_samples(printed: pd.DataFrame) -> set[str]:
+    """Methods of a long table that have fewer samples than others of the same cell and metric."""
+    most = printed.groupby(["cell", "metric"])["n"].transform("max")
+    return set(printed.loc[printed["n"] < most, "method"])
+
+
+def in_common(frame: pd.DataFrame, few: Collection[str] = ()) -> pd.DataFrame:
+    """Rows of the samples for which every method of their cell, those of ``few`` aside, has a value of the metric."""
+    many = frame[~frame["method"].isin(few)]
+    of_cell = many.groupby(["cell", "metric"])["method"].transform("nunique")
+    of_sample = many.groupby(["cell", "metric", "sample"])["method"].transform("nunique")
+    place = pd.MultiIndex.from_frame(frame[["cell", "metric", "sample"]])
+    return frame[place.isin(place[frame.index.isin(many.index[of_sample == of_cell])])]
 
 
 def matching_cells(frame: pd.DataFrame, printed: pd.DataFrame) -> set[str]:

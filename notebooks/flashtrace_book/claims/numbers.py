@@ -24,23 +24,24 @@ from .rules import Finding, Missing
 def against_methods(
     evidence: Evidence, table: str, cell: str, metrics: Sequence[str], methods: Sequence[str] = BASELINES
 ) -> list[Finding]:
-    """FlashTrace minus each method on the same samples; a method that the profile does not run is absent."""
+    """FlashTrace minus each method on the same samples; what the profile does not run, or not measure, is absent."""
     evidence.table(table)  # Missing if the profile has not generated it
     if table == "table1_ruler" and cell == ALL:
         _require_ruler_cells(evidence)
     where = {"table": table, "cell": cell}
-    ran = set(evidence.rows(PAIRS, **where)["method"]) & set(methods)
+    rows = evidence.rows(PAIRS, **where)
+    pairs = [(metric, method) for metric in metrics for method in methods]
+    ran = set(zip(rows["metric"], rows["method"], strict=True)) & set(pairs)
     if not ran:
         raise Missing(f"{table}.csv, cell {cell}, {method_style(methods[0]).label}")
-    pairs = [(metric, method) for metric in metrics for method in methods]
     measured = [
         evidence.difference(
             _label(metric, method, evidence.setting(method)), PAIRS, metric=metric, method=method, **where
         )
         for metric, method in pairs
-        if method in ran
+        if (metric, method) in ran
     ]
-    absent = [Finding(_label(metric, method), math.nan, absent=True) for metric, method in pairs if method not in ran]
+    absent = [Finding(_label(*pair), math.nan, absent=True) for pair in pairs if pair not in ran]
     return measured + absent
 
 

@@ -101,7 +101,11 @@ def pooled_dots(table: pd.DataFrame, metric: str, groups: Mapping[str, Sequence[
     part = rows_of(table, metric)
     methods = method_order(list(part["method"]))
     figure, panels = new_panels(
-        title or metric_name(metric), 1, len(groups), height=0.24 * len(methods) + 1.3, sharey=True
+        f"{title or metric_name(metric)} ({better_side(metric)})",
+        1,
+        len(groups),
+        height=0.24 * len(methods) + 1.3,
+        sharey=True,
     )
     for axes, (group, cells) in zip(panels[0], groups.items(), strict=True):
         pooled = part[part["cell"] == group].set_index("method")
@@ -124,7 +128,7 @@ def pooled_dots(table: pd.DataFrame, metric: str, groups: Mapping[str, Sequence[
         axes.grid(axis="y", visible=False)
         axes.set_title(group)
         axes.set_xlabel(metric_name(metric))
-        note(axes, f"n = {_counts(part[part['cell'] == group])}, 95 % interval; {better_side(metric)}")
+        note(axes, f"n = {_counts(part[part['cell'] == group])}; 95 % interval")
         axes.locator_params(axis="x", nbins=4)
     legend_below(panels[0][len(groups) // 2], 1, gap=0.19)
     return figure
