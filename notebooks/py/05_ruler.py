@@ -370,8 +370,8 @@ tables.interval_grid(few, "method", "metric")
 # (`05b_what_rise_measures`).
 #
 # On one sample a cell the exhaustive rollout, which goes back through the reasoning until nothing is left on it, and
-# CAGE, which walks back sentence by sentence, find more than FlashTrace's single hop, and GIM less. What changes one
-# sentence at a time finds no more: Perturbation cannot be told apart from FlashTrace in recovery, CLP recovers less, and
+# CAGE, which goes back sentence by sentence, find more than FlashTrace's single hop, and GIM less. What changes one
+# sentence at a time finds no more: Perturbation cannot be distinguished from FlashTrace in recovery, CLP recovers less, and
 # both predict the effect of random ablations far worse (LDS). ContextCite has 32 ablations for many more sentences, and
 # finds least.
 

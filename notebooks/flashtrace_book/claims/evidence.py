@@ -246,11 +246,12 @@ def on_fewer_samples(printed: pd.DataFrame) -> set[str]:
 
 def in_common(frame: pd.DataFrame, few: Collection[str] = ()) -> pd.DataFrame:
     """Rows of the samples for which every method of their cell, those of ``few`` aside, has a value of the metric."""
-    many = frame[~frame["method"].isin(few)]
+    compared = ~frame["method"].isin(few).to_numpy()
+    many = frame[compared]
     of_cell = many.groupby(["cell", "metric"])["method"].transform("nunique")
     of_sample = many.groupby(["cell", "metric", "sample"])["method"].transform("nunique")
     place = pd.MultiIndex.from_frame(frame[["cell", "metric", "sample"]])
-    return frame[place.isin(place[frame.index.isin(many.index[of_sample == of_cell])])]
+    return frame[place.isin(place[compared][(of_sample == of_cell).to_numpy()])]
 
 
 def matching_cells(frame: pd.DataFrame, printed: pd.DataFrame) -> set[str]:
