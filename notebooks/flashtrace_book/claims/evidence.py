@@ -17,7 +17,7 @@ from flashtrace_lib.store import Store
 from .. import paths
 from ..profiles import load_profile, profile_names
 from ..samples import in_groups
-from ..statistics import against
+from ..statistics import against, on_fewer_samples
 from .rules import Finding, Missing
 
 BASELINES = ("perturbation", "reagent", "clp", "ifr", "attnlrp")  # of Table 1
@@ -224,7 +224,9 @@ def paired_with_all(profile: str) -> tuple[pd.DataFrame, list[str]]:
             left_out.append(f"{name}, whose records in {path.name} are not there")
             continue
         records = mean_over_draws(frame_from_records(Store(path).records(), METRICS))
-        records = in_common(records[records["method"].isin(printed["method"])], on_fewer_samples(printed))
+        records = in_common(
+            records[records["method"].isin(printed["method"])], set(printed.loc[on_fewer_samples(printed), "method"])
+        )
         groups = in_groups(records) if name in GROUPED else records.head(0)
         rows = pd.concat([records, groups], ignore_index=True)
         agreeing = matching_cells(rows, printed)
@@ -236,12 +238,6 @@ def paired_with_all(profile: str) -> tuple[pd.DataFrame, list[str]]:
             parts.append(_differences(rows[rows["cell"].isin(agreeing)], name))
     table = pd.concat(parts)[_DIFFERENCES].reset_index(drop=True) if parts else pd.DataFrame(columns=_DIFFERENCES)
     return table, left_out
-
-
-def on_fewer_samples(printed: pd.DataFrame) -> set[str]:
-    """Methods of a long table that have fewer samples than others of the same cell and metric."""
-    most = printed.groupby(["cell", "metric"])["n"].transform("max")
-    return set(printed.loc[printed["n"] < most, "method"])
 
 
 def in_common(frame: pd.DataFrame, few: Collection[str] = ()) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from flashtrace_lib.metrics import HIGHER_IS_BETTER
 from flashtrace_lib.viewer.colours import INK, SEQUENTIAL, SEQUENTIAL_RANGE, WIDTH
 
+from ..statistics import on_fewer_samples
 from .axes import INTERVAL, label_ends, legend_below, n_range, name_rows, new_axes, new_panels, note
 from .checks import rows_of
 from .marks import side_by_side, whiskers
@@ -178,20 +179,15 @@ def overview_heatmap(frame: pd.DataFrame, *, title: str = "") -> Figure:
     return figure
 
 
-def _on_fewer(frame: pd.DataFrame) -> pd.Series:
-    """Rows of ``method, cell, metric, n`` with fewer samples than another method has of the same cell and metric."""
-    return frame["n"] < frame.groupby(["cell", "metric"])["n"].transform("max")
-
-
 def _names(frame: pd.DataFrame, methods: Sequence[str]) -> list[str]:
     """Names of methods for readers, with a star where one was measured on fewer samples than others."""
-    starred = set(frame.loc[_on_fewer(frame), "method"])
+    starred = set(frame.loc[on_fewer_samples(frame), "method"])
     return [method_style(method).label + ("*" if method in starred else "") for method in methods]
 
 
 def _counts(frame: pd.DataFrame) -> str:
     """``176 (* 11)``: samples, and behind the star of `_names` those of the methods that have fewer."""
-    fewer = _on_fewer(frame)
+    fewer = on_fewer_samples(frame)
     return n_range(frame.loc[~fewer, "n"]) + (f" (* {n_range(frame.loc[fewer, 'n'])})" if fewer.any() else "")
 
 
