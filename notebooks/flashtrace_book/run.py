@@ -45,6 +45,11 @@ READABLE = {  # names of models as a reader knows them
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
 
 
+def readable(name: str) -> str:
+    """A model's name for figures: as a reader knows it where the book has a name, else as it is given."""
+    return READABLE.get(name, name)
+
+
 class Saved(tuple):
     """Paths of the files just written; shown by their names alone, which no checkout changes."""
 
@@ -120,7 +125,7 @@ class Run:
     def stamp(self, n: int | str | None = None, *, on_curve: bool = False) -> str:
         """The line on every figure and table: model, number of samples, arithmetic of the curves, and profile."""
         name, *arithmetic = self.model_name.split(", ")  # such as "embedded, bfloat16"
-        parts = [", ".join([READABLE.get(name, name), *arithmetic])]
+        parts = [", ".join([readable(name), *arithmetic])]
         if n is not None:
             parts.append(f"n = {n}")
         if on_curve and self.curves:

@@ -218,6 +218,7 @@ table = tables.comparison_table(pd.concat([summary, pooled]), paper=1, profile=r
 wide = tables.wide_table(mark_cells(table, cells))
 run.table(table, "table1_ruler", f"Attribution quality on RULER (paper: Table 1). ‡ teacher-forced. {setting}", wide=wide)
 tables.by_metric(wide, "table1", pooled_cells(cells))
+with_curves = deletion.loc[deletion["metric"].isin(CURVE), "sample"].nunique()
 
 # %% [markdown]
 # The pooled columns as a picture, one for each metric: mean and interval, and as a hollow diamond the mean of the numbers
@@ -230,11 +231,11 @@ run.figure(fig, "table1_recovery_pooled", "Recovery rate on RULER, pooled, besid
 
 # %%
 fig = method_plots.pooled_dots(table, "rise", groups, title="RISE: area under the deletion curve")
-run.figure(fig, "table1_rise_pooled", "RISE on RULER, pooled, beside the paper's", n=frame["sample"].nunique())
+run.figure(fig, "table1_rise_pooled", "RISE on RULER, pooled, beside the paper's", n=with_curves)
 
 # %%
 fig = method_plots.pooled_dots(table, "mas", groups, title="MAS: RISE plus misalignment of the magnitudes")
-run.figure(fig, "table1_mas_pooled", "MAS on RULER, pooled, beside the paper's", n=frame["sample"].nunique())
+run.figure(fig, "table1_mas_pooled", "MAS on RULER, pooled, beside the paper's", n=with_curves)
 
 # %% [markdown]
 # Cell by cell. In profile laptop a cell has two samples, which show no more than an example.
@@ -246,11 +247,11 @@ run.figure(fig, "table1_recovery", "Recovery rate by RULER cell", n=frame["sampl
 
 # %%
 fig = method_plots.metric_heatmap(shown, "rise", title="RISE: area under the deletion curve")
-run.figure(fig, "table1_rise", "RISE by RULER cell", n=frame["sample"].nunique())
+run.figure(fig, "table1_rise", "RISE by RULER cell", n=with_curves)
 
 # %%
 fig = method_plots.metric_heatmap(shown, "mas", title="MAS: RISE plus misalignment of the magnitudes")
-run.figure(fig, "table1_mas", "MAS by RULER cell", n=frame["sample"].nunique())
+run.figure(fig, "table1_mas", "MAS by RULER cell", n=with_curves)
 
 # %% [markdown]
 # ## Better than chance?

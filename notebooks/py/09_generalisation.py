@@ -64,7 +64,7 @@ from flashtrace_book.experiments.second_model import (
 )
 from flashtrace_book.figures import model_plots, plots, style, tables
 from flashtrace_book.paths import model_path
-from flashtrace_book.run import start
+from flashtrace_book.run import readable, start
 from flashtrace_book.samples import all_samples, brief, count_table, mark_cells, stored_attributions
 from flashtrace_lib import FlashTrace, load_model
 from flashtrace_lib.evaluation import audit, summarise
@@ -161,12 +161,12 @@ tables.styled(wide, "table5")
 
 # %%
 shown = mark_cells(table[table["cell"].isin([RULER, *settings.tasks])], cells)
-fig = plots.metric_bars(shown, "rise", title=f"RISE on a second model, {name}")
-run.figure(fig, f"table5_rise{ending}", "RISE on a second model", n=frame["sample"].nunique())
+fig = plots.metric_bars(shown, "rise", title=f"RISE on a second model, {readable(name)}")
+run.figure(fig, f"table5_rise{ending}", "RISE on a second model", n=deletion["sample"].nunique())
 
 # %%
-fig = plots.metric_bars(shown, "mas", title=f"MAS on a second model, {name}")
-run.figure(fig, f"table5_mas{ending}", "MAS on a second model", n=frame["sample"].nunique())
+fig = plots.metric_bars(shown, "mas", title=f"MAS on a second model, {readable(name)}")
+run.figure(fig, f"table5_mas{ending}", "MAS on a second model", n=deletion["sample"].nunique())
 
 # %% [markdown]
 # Where the evidence is known, its recovery, which the paper does not report for its second model:
@@ -232,7 +232,11 @@ print(len(drawn), "cells asked for step by step,", len(reasoned), "right answers
 both = both_models({first_name: first_frame, name: frame})
 run.table(both, f"table5_both{ending}", f"Means of {first_name} (first) and {name} (second)")
 fig = model_plots.model_scatter(
-    both, ["recovery", "rise", "mas"], first=first_name, second=name, title="Means of two models, cell by cell"
+    both,
+    ["recovery", "rise", "mas"],
+    first=readable(first_name),
+    second=readable(name),
+    title="Means of two models, cell by cell",
 )
 run.figure(fig, f"table5_two_models{ending}", "Means of two models, cell by cell", n=frame["sample"].nunique())
 

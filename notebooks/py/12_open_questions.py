@@ -135,7 +135,8 @@ run.table(ranked, "questions_ranked", "Every open choice: its other reading minu
 tables.interval_grid(ranked[ranked["metric"].isin(["recovery", "rise"])], ["choice", "question"], "metric")
 
 # %%
-fig = question_plots.effect_forest(ranked, "choice", title="What each open choice changes")
+shown = ranked.assign(choice=open_questions.readings(ranked["choice"]))
+fig = question_plots.effect_forest(shown, "choice", title="What each open choice changes")
 run.figure(fig, "questions_forest", "Effect of each open choice on recovery and RISE", n=len(samples))
 
 # %% [markdown]

@@ -193,6 +193,11 @@ def test_settings_of_the_profile_are_checked():
 # --- value biases ---------------------------------------------------------------------------------------------
 
 
+def test_figures_say_each_reading_in_words_of_its_own():
+    words = oq.readings([*CHOICES, oq.EXACT])
+    assert len(set(words)) == len(words) and not any("_" in text or text in CHOICES for text in words)
+
+
 def test_value_biases_matter_where_there_are_any():
     model = tiny_model("llama")
     models = {"none": (model, [tiny_sample()]), "some": (value_bias.biased_model(), value_bias.random_samples(6))}

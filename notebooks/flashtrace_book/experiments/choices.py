@@ -18,6 +18,8 @@ class Choice:
     ----------
     question : str
         What is open; the paper's reading stands first.
+    other : str
+        The other reading in a few words, for figures.
     options : dict
         Options of `FlashTrace` that take the other reading.
     skips_punctuation : bool
@@ -25,20 +27,23 @@ class Choice:
     """
 
     question: str
+    other: str
     options: dict[str, Any] = field(default_factory=dict)
     skips_punctuation: bool = False
 
 
 CHOICES: dict[str, Choice] = {
-    "predictor": Choice("the state at a token, or at its predictor", {"target_state": "predictor"}),
-    "heads_summed": Choice("proximity per head, or of the sum over heads", {"heads": "sum"}),
-    "residual": Choice("the residual divides, or is propagated", {"residual": "propagated"}),
-    "raw_hops": Choice("hops as distributions, or as raw layer sums", {"hop_scale": "raw"}),
-    "recursion": Choice("recursion over T, or over T ∪ O", {"recursion": "generation"}),
-    "punctuation": Choice("punctuation counts, or is skipped", skips_punctuation=True),
-    "first_hop": Choice("hop 0 on O, or on T ∪ O", {"first_hop": "generation"}),
-    "value_bias": Choice("values with their bias, or without", {"value_bias": "left_out"}),
-    "sink": Choice("the first token counts, or is removed", {"sink": "removed"}),
+    "predictor": Choice(
+        "the state at a token, or at its predictor", "state at the predictor", {"target_state": "predictor"}
+    ),
+    "heads_summed": Choice("proximity per head, or of the sum over heads", "heads summed", {"heads": "sum"}),
+    "residual": Choice("the residual divides, or is propagated", "residual propagated", {"residual": "propagated"}),
+    "raw_hops": Choice("hops as distributions, or as raw layer sums", "hops as raw sums", {"hop_scale": "raw"}),
+    "recursion": Choice("recursion over T, or over T ∪ O", "recursion over T ∪ O", {"recursion": "generation"}),
+    "punctuation": Choice("punctuation counts, or is skipped", "punctuation skipped", skips_punctuation=True),
+    "first_hop": Choice("hop 0 on O, or on T ∪ O", "hop 0 on T ∪ O", {"first_hop": "generation"}),
+    "value_bias": Choice("values with their bias, or without", "value bias left out", {"value_bias": "left_out"}),
+    "sink": Choice("the first token counts, or is removed", "first token removed", {"sink": "removed"}),
 }
 # What `open_questions.chosen` takes from the stored results of profile laptop.
 CHOSEN: tuple[str, ...] = ("first_hop", "heads_summed", "sink")

@@ -43,6 +43,12 @@ def label(names: Sequence[str]) -> str:
     return "+".join(names) or DEFAULT
 
 
+def readings(names: Iterable[str]) -> list[str]:
+    """What each named choice, or `EXACT`, does in a few words, for figures."""
+    words = {name: choice.other for name, choice in CHOICES.items()} | {EXACT: "residual propagated, token by token"}
+    return [words[name] for name in names]
+
+
 def choice_methods(profile: Profile, tokenizer: Any, model: torch.nn.Module) -> dict[str, FlashTrace]:
     """The paper's setting, and one method for each choice, which takes the alternative reading of it alone.
 

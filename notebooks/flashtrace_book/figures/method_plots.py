@@ -36,7 +36,7 @@ def metric_heatmap(frame: pd.DataFrame, metric: str, *, title: str = "") -> Figu
     Returns
     -------
     matplotlib.figure.Figure
-        The last column is the mean over the cells; bold numbers as in `tables.distinct_best`.
+        The last column is the mean over the cells, where there are several; bold numbers as in `tables.distinct_best`.
 
     Raises
     ------
@@ -46,7 +46,8 @@ def metric_heatmap(frame: pd.DataFrame, metric: str, *, title: str = "") -> Figu
     part = rows_of(frame, metric)
     cells, methods = list(dict.fromkeys(part["cell"])), method_order(list(part["method"]))
     values = part.pivot(index="method", columns="cell", values="mean").loc[methods, cells]
-    values["mean"] = values.mean(axis=1)
+    if len(cells) > 1:
+        values["mean"] = values.mean(axis=1)
     best = distinct_best(part)
     figure = Figure(figsize=(WIDTH, 0.24 * len(methods) + 0.9), layout="constrained")
     axes = figure.add_subplot()
@@ -66,11 +67,13 @@ def metric_heatmap(frame: pd.DataFrame, metric: str, *, title: str = "") -> Figu
     for text, (row, column) in zip(axes.texts, drawn, strict=True):
         bold = best.get((values.columns[column], metric)) == methods[row]
         text.set_weight("bold" if bold else "normal")
-    axes.axvline(len(cells), color="white", lw=3)
+    if len(cells) > 1:
+        axes.axvline(len(cells), color="white", lw=3)
     axes.set(xlabel="", ylabel="")
     axes.tick_params(length=0, labelrotation=0)
     axes.set_title(title or metric_name(metric), pad=16)
-    shown = f"n = {_counts(part)} samples a cell; mean; {better_side(metric)}"
+    counted = _counts(part)
+    shown = f"n = {counted} {'sample' if counted == '1' else 'samples'} a cell; mean; {better_side(metric)}"
     note(axes, f"{shown}; bold: intervals apart from the second")
     return figure
 
@@ -163,11 +166,12 @@ def overview_heatmap(frame: pd.DataFrame, *, title: str = "") -> Figure:
         cbar=False,
         annot=values.map(lambda value: f"{value:.0f}" if abs(value) >= 10 else f"{value:.2f}"),
         fmt="",
-        annot_kws={"fontsize": 6.5, "color": INK},
+        annot_kws={"fontsize": 6.5 if len(methods) <= 14 else 5.5, "color": INK},
         xticklabels=_names(frame.assign(cell=""), methods),
         yticklabels=[metric_name(m) + (" ↑" if HIGHER_IS_BETTER.get(m, True) else " ↓") for m in metrics],
     )
     axes.set(xlabel="", ylabel="")
+    axes.grid(visible=False)  # what was not measured stays white
     axes.tick_params(length=0, labelsize=7)
     axes.tick_params(axis="y", labelrotation=0)
     axes.tick_params(axis="x", labelrotation=40)
