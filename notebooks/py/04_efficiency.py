@@ -81,7 +81,7 @@ settings = run.profile.efficiency
 # %%
 frame = sweep.sweep(run.profile, Store(run.store("efficiency")))
 run.model_name = settings.model
-run.table(frame.drop(columns=["runs_s", "forward_runs_s", "code"]), "fig4_measurements", "All that was measured", n="column n")
+run.table(frame.drop(columns=["runs_s", "forward_runs_s", "peak_runs_gib", "code"]), "fig4_measurements", "All that was measured", n="column n")
 print("measured on", ", ".join(sorted(set(frame["hardware"]))))
 earlier = sweep.of_earlier_code(frame)
 print(f"{len(earlier)} of {(frame['outcome'] == 'ok').sum()} times are of earlier code of their methods; "
@@ -175,7 +175,7 @@ for row in savings.itertuples():
 # %%
 long = sweep.sweep_headline(run.profile, Store(run.store("efficiency")))
 if len(long):
-    run.table(long.drop(columns=["runs_s", "forward_runs_s", "code"]), "fig4_headline", "FlashTrace and IFR, one target row at a time, at the paper's length", n="column n")
+    run.table(long.drop(columns=["runs_s", "forward_runs_s", "peak_runs_gib", "code"]), "fig4_headline", "FlashTrace and IFR, one target row at a time, at the paper's length", n="column n")
 print("measured on", ", ".join(sorted(set(long["hardware"]))) or "nothing: this profile has no such length")
 long[["method", "n_generated", "outcome", "seconds", "forward_s", "ratio", "peak_gib", "n"]].round(2)
 

@@ -265,7 +265,8 @@ def test_every_swept_method_can_be_measured(label, profile, quick):
     sample = worker.sweep_sample(chosen.name, 24, 20, 97)
     assert len(sample) == 44 and sample.segments.generated == (24, 44)
     found = worker.measure_attribution(tiny_model(), method, sample, 3, 60.0, lambda: steps.append(1))
-    assert found["n"] == 3 and len(found["runs_s"]) == len(found["forward_runs_s"]) == 3 and len(steps) == 8
+    assert found["n"] == 3 and len(found["runs_s"]) == len(found["forward_runs_s"]) == 3
+    assert found["n_peak"] == len(found["peak_runs_gib"]) == 3 and len(steps) == 2 * (3 + 3)
     assert found["seconds"] == sorted(found["runs_s"])[1] and found["forward_passes"] >= 1
     json.dumps(found)
 
@@ -283,7 +284,15 @@ def test_every_target_row_is_walked_one_by_one(quick):
 def test_a_long_first_run_is_enough():
     method, sample = METHODS["ifr"](), worker.sweep_sample("ifr", 8, 4, 97)
     found = worker.measure_attribution(tiny_model(), method, sample, 3, 0.0, lambda: None)
-    assert found["n"] == 1 and found["seconds"] == found["runs_s"][0]
+    assert found["n"] == found["n_peak"] == 1 and found["seconds"] == found["runs_s"][0]
+
+
+def test_a_peak_is_the_median_of_its_runs(monkeypatch):
+    peaks = iter([0.1, 0.9, 0.3, 0.7, 0.2, 0.8])  # attribution, forward pass, and so on
+    monkeypatch.setattr(measure, "peak_gib", lambda model, work: (work(), next(peaks))[1])
+    method, sample = METHODS["ifr"](), worker.sweep_sample("ifr", 8, 4, 97)
+    found = worker.measure_attribution(tiny_model(), method, sample, 3, 60.0, lambda: None)
+    assert (found["peak_gib"], found["forward_peak_gib"], found["peak_runs_gib"]) == (0.2, 0.8, [0.1, 0.3, 0.2])
 
 
 def test_a_real_worker_reports_through_the_supervisor(profile, store, tmp_path, monkeypatch):

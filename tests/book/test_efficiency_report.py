@@ -31,6 +31,7 @@ def sweep_frame(cost, axis="generation", lengths=(10, 20, 40, 80), ends=None):
                 "seconds": seconds(length) if ran else math.nan, "forward_s": 0.5 if ran else math.nan,
                 "ratio": seconds(length) / 0.5 if ran else math.nan, "peak_gib": 0.01 * length if ran else math.nan,
                 "forward_peak_gib": 0.01 if ran else math.nan, "n": 1 if ran else math.nan,
+                "n_peak": 1 if ran else math.nan,
                 "forward_passes": 1 if ran else math.nan, "backward_passes": 0 if ran else math.nan,
                 "hop_passes": length if ran else math.nan, "runs_s": [seconds(length)] if ran else None,
                 "forward_runs_s": [0.5] if ran else None, "detail": "", "time_limit": 20.0, "memory_limit": 2.0,
@@ -174,6 +175,6 @@ def test_the_audit_passes_what_was_measured_and_finds_what_was_changed(profile, 
     checked = audit.audit(frame, settings, model, k=3)
     assert checked["agrees"].all() and (checked["check"] == "passes").sum() == 3
     assert {"longest run", "median of ratio", "IFR in one batch and one by one"} <= set(checked["check"])
-    for column, value in (("seconds", 9.0), ("ratio", 9.0), ("hop_passes", 99), ("time_limit", 1e-9)):
+    for column, value in (("seconds", 9.0), ("ratio", 9.0), ("peak_gib", 9.0), ("hop_passes", 99), ("time_limit", 1e-9)):
         changed = audit.audit(frame.assign(**{column: value}), settings, model, k=1)
         assert not changed["agrees"].all(), column

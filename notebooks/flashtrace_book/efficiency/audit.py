@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 
 import numpy as np
 import pandas as pd
@@ -61,6 +62,10 @@ def _arithmetic(record: tuple) -> list[dict]:
     for name, found in measure.medians(list(zip(record.forward_runs_s, record.runs_s, strict=True))).items():
         stored = getattr(record, name)
         rows.append(_row("median of " + name, record, stored, found, bool(np.isclose(stored, found, rtol=1e-9))))
+    if record.n_peak > 1:
+        found = statistics.median(record.peak_runs_gib)
+        agrees = bool(np.isclose(record.peak_gib, found, rtol=1e-9))
+        rows.append(_row("median of peak_gib", record, record.peak_gib, found, agrees))
     longest = max(record.runs_s)
     return [*rows, _row("longest run", record, longest, record.time_limit, longest <= record.time_limit)]
 

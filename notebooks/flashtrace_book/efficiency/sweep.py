@@ -33,8 +33,8 @@ ATTENTION_MODES = ("cached", "recompute", "fused")
 VARIANTS = {"ifr_one_by_one": ("ifr", {"batch_size": 1})}  # label -> name of the method, options
 COLUMNS = (
     "axis", "method", "n_input", "n_generated", "length", "outcome", "seconds", "forward_s", "ratio", "peak_gib",
-    "forward_peak_gib", "n", "forward_passes", "backward_passes", "hop_passes", "runs_s", "forward_runs_s", "detail",
-    "time_limit", "memory_limit", "model", "dtype", "hardware", "code",
+    "forward_peak_gib", "n", "n_peak", "forward_passes", "backward_passes", "hop_passes", "runs_s", "forward_runs_s",
+    "peak_runs_gib", "detail", "time_limit", "memory_limit", "model", "dtype", "hardware", "code",
 )  # fmt: skip
 _NUMBERS = COLUMNS[COLUMNS.index("seconds") : COLUMNS.index("runs_s")]
 
@@ -55,7 +55,7 @@ def sweep(profile: Profile, store: Store, run_worker: Supervise = supervise) -> 
     -------
     pandas.DataFrame
         ``COLUMNS``, one row an axis, method and size; ``length`` is the one that varies. Where ``outcome`` is not
-        ``"ok"`` there are no times.
+        ``"ok"`` there are no times. ``n`` runs are behind a time, ``n_peak`` behind a peak.
     """
     return _measure(profile, store, swept_methods(profile), size_grids(profile.efficiency), run_worker)
 
@@ -179,6 +179,7 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """Frame with all columns; a size that did not run has NaN for every number."""
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     frame[list(_NUMBERS)] = frame[list(_NUMBERS)].apply(pd.to_numeric)
+    frame.loc[frame["outcome"] == OK, "n_peak"] = frame["n_peak"].fillna(1)  # earlier records have one, and no count
     return frame
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import json
+import statistics
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -56,9 +57,9 @@ def measure_attribution(
     Parameters
     ----------
     runs : int
-        Pairs of runs.
+        Pairs of runs for the times, and as many for the peaks: handing memory back before a run slows it.
     long_run : float
-        If the first attribution, the one whose peak is measured, takes longer than this, s, no other follows.
+        If the first attribution takes longer than this, s, no other follows.
     on_step : callable
         Called after every attribution and forward pass.
 
@@ -66,7 +67,8 @@ def measure_attribution(
     -------
     dict
         ``forward_s, seconds, ratio, n`` (`measure.medians`), ``runs_s, forward_runs_s`` (each run, s),
-        ``peak_gib, forward_peak_gib`` (over the loaded model), ``forward_passes, backward_passes, hop_passes``.
+        ``peak_gib, forward_peak_gib`` (medians, over the loaded model), ``n_peak`` (runs behind them),
+        ``peak_runs_gib`` (each run), ``forward_passes, backward_passes, hop_passes``.
     """
     attributions: list[Attribution] = []
     first_seconds: list[float] = []
@@ -79,18 +81,24 @@ def measure_attribution(
         measure.forward_pass(model, sample)
         on_step()
 
+    calls = (attribute, forward)
     # The attribution first: nothing is in the allocator yet that could hide what it takes.
-    peak = measure.peak_gib(model, lambda: first_seconds.append(measure.timed(attribute)))
-    forward_peak = measure.peak_gib(model, lambda: first_seconds.append(measure.timed(forward)))
+    peaks = [[measure.peak_gib(model, lambda call=call: first_seconds.append(measure.timed(call))) for call in calls]]
     seconds, forward_seconds = first_seconds
-    times = [[forward_seconds, seconds]] if seconds > long_run else measure.alternate([forward, attribute], runs)
+    if seconds > long_run:
+        times = [[forward_seconds, seconds]]
+    else:
+        peaks += [[measure.peak_gib(model, call) for call in calls] for _ in range(runs - 1)]  # [runs][calls]
+        times = measure.alternate([forward, attribute], runs)
     metadata = attributions[0].metadata
     return {
         **measure.medians(times),
         "runs_s": [t[1] for t in times],
         "forward_runs_s": [t[0] for t in times],
-        "peak_gib": peak,
-        "forward_peak_gib": forward_peak,
+        "peak_gib": statistics.median(peak for peak, _ in peaks),
+        "forward_peak_gib": statistics.median(peak for _, peak in peaks),
+        "n_peak": len(peaks),
+        "peak_runs_gib": [peak for peak, _ in peaks],
         **{name: int(metadata.get(name, 0)) for name in COUNTS},
     }
 

@@ -44,7 +44,7 @@ def cost_by_length(frame: pd.DataFrame, *, title: str = "") -> Figure:
     ValueError
         If a column is missing or nothing ran.
     """
-    require(frame, "axis", "method", "length", "outcome", *_COSTS, *_FORWARD.values(), "n", "hardware")
+    require(frame, "axis", "method", "length", "outcome", *_COSTS, *_FORWARD.values(), "n", "n_peak", "hardware")
     ran = frame[frame["outcome"] == OK]
     if ran.empty:
         raise ValueError(f"nothing ran: the outcomes are {sorted(set(frame['outcome']))}")
@@ -57,7 +57,8 @@ def cost_by_length(frame: pd.DataFrame, *, title: str = "") -> Figure:
     for axes in grid.flat:
         handles, labels = axes.get_legend_handles_labels()
         entries |= dict(zip(labels, handles, strict=True))
-    runs = f"time: median of {n_range(ran['n'], to=' to ')} runs per point; memory: one run per point"
+    times, peaks = (n_range(ran[column], to=" to ") for column in ("n", "n_peak"))
+    runs = f"median of {times} runs per point (time) and of {peaks} (memory)"
     note(grid[0, 0], runs, beside=4.6)
     note(grid[0, -1], ", ".join(sorted(set(frame["hardware"]))), beside=4.6)
     figure.legend(entries.values(), entries.keys(), loc="outside center right")

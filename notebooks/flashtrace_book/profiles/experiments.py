@@ -76,7 +76,7 @@ class EfficiencyProfile(Settings, section="efficiency"):
     methods : tuple of str
         Methods to measure; ``"ifr_one_by_one"`` is IFR with one target row at a time, as the paper runs it.
     runs : int
-        Runs of each size; their median is reported.
+        Runs of each size for its time, and as many for its peak of memory; their medians are reported.
     time_limit : int
         Longest run, s.
     memory_limit : int
