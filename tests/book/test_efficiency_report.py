@@ -175,6 +175,7 @@ def test_the_audit_passes_what_was_measured_and_finds_what_was_changed(profile, 
     checked = audit.audit(frame, settings, model, k=3)
     assert checked["agrees"].all() and (checked["check"] == "passes").sum() == 3
     assert {"longest run", "median of ratio", "IFR in one batch and one by one"} <= set(checked["check"])
-    for column, value in (("seconds", 9.0), ("ratio", 9.0), ("peak_gib", 9.0), ("hop_passes", 99), ("time_limit", 1e-9)):
+    wrong = {"seconds": 9.0, "ratio": 9.0, "peak_gib": 9.0, "hop_passes": 99, "time_limit": 1e-9}
+    for column, value in wrong.items():
         changed = audit.audit(frame.assign(**{column: value}), settings, model, k=1)
         assert not changed["agrees"].all(), column
