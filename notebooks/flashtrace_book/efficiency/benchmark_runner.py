@@ -201,7 +201,10 @@ def method_code(name: str) -> str:
 
 
 def hardware_name(device: str) -> str:
-    """Name of a device, ``"cpu"`` or ``"cuda"``: the GPU, or the processor with the number of threads in use."""
+    """Name of a device, ``"cpu"`` or ``"cuda"``: the GPU, or the processor with its instructions and threads in use.
+
+    Virtual machines name processors that differ by a factor of two alike; what vectors they multiply tells them apart.
+    """
     if device == "cuda" and torch.cuda.is_available():
         return torch.cuda.get_device_name(0)
-    return f"{cpu_name()}, {torch.get_num_threads()} threads"
+    return f"{cpu_name()} ({torch.backends.cpu.get_cpu_capability()}), {torch.get_num_threads()} threads"
