@@ -145,11 +145,22 @@ def test_the_committed_results_are_found_and_none_is_measured_again():
     stored = store.records().drop_duplicates(sizes).set_index(sizes)
     shared = stored.columns.intersection(list(efficiency.COLUMNS))
     assert set(stored["outcome"]) == {"ok", "time-out", "beyond"}
-    sweeps = (efficiency.sweep, efficiency.sweep_headline, efficiency.sweep_attention, efficiency.sweep_tools)
+    sweeps = (efficiency.sweep, efficiency.sweep_headline, efficiency.sweep_attention, efficiency.sweep_pareto,
+              efficiency.sweep_tools)  # fmt: skip
     for sweep in sweeps:
         frame = sweep(laptop, store, refuse)
         expected = stored.loc[frame[sizes].apply(tuple, axis=1), shared].reset_index(drop=True)
         pd.testing.assert_frame_equal(frame[shared], expected, check_dtype=False)
+
+
+def test_methods_of_the_figure_alone_are_measured_at_its_lengths(profile, store):
+    stub = Stub()
+    asked = profile(pareto_methods=("at2", "last_token"), inputs=(8, 16, 1024), pareto_input=16)
+    frame = efficiency.sweep_pareto(asked, store, stub)
+    assert set(frame["axis"]) == {efficiency.PARETO} and frame["length"].tolist() == [16, 1024] * 2
+    assert [(name, options) for name, options, _ in stub.jobs][0] == ("at2", {"weights": "uniform"})
+    assert efficiency.sweep_pareto(profile(), store, stub).empty and len(stub.jobs) == 2
+    assert efficiency.pareto_inputs(profile(pareto_input=SETTINGS.inputs[0]).efficiency) == [SETTINGS.inputs[0]]
 
 
 def test_times_of_earlier_code_are_found_and_measured_again_on_request(profile, store, monkeypatch):

@@ -26,11 +26,15 @@ from .benchmark_runner import BenchmarkedMethod, BenchmarkRunner, Size, Supervis
 from .other_tools import ADAPTERS, available
 from .supervised_process import ERROR, OK, supervise
 
-# Axes beside "input" and "generation": Table 9, published tools, and the lengths of the paper's headline.
-ATTENTION, TOOLS, HEADLINE = "attention", "tools", "headline"
+# Axes beside "input" and "generation": Table 9, published tools, the length of the paper's headline, Fig. 4e alone.
+ATTENTION, TOOLS, HEADLINE, PARETO = "attention", "tools", "headline", "pareto"
+PAPER_LENGTH = 1024  # tokens of the paper's prompts in Table 1
 HEADLINE_METHODS = ("flashtrace", "ifr_one_by_one")
 ATTENTION_MODES = ("cached", "recompute", "fused")
-VARIANTS = {"ifr_one_by_one": ("ifr", {"batch_size": 1})}  # label -> name of the method, options
+VARIANTS = {  # label -> name of the method, options
+    "ifr_one_by_one": ("ifr", {"batch_size": 1}),
+    "at2": ("at2", {"weights": "uniform"}),  # costs what learned ones do, which belong to one model
+}
 COLUMNS = (
     "axis", "method", "n_input", "n_generated", "length", "outcome", "seconds", "forward_s", "ratio", "peak_gib",
     "forward_peak_gib", "n", "n_peak", "forward_passes", "backward_passes", "hop_passes", "runs_s", "forward_runs_s",
@@ -86,6 +90,18 @@ def sweep_headline(profile: Profile, store: Store, run_worker: Supervise = super
     return _measure(patient, store, methods if grid else [], {HEADLINE: grid}, run_worker)
 
 
+def sweep_pareto(profile: Profile, store: Store, run_worker: Supervise = supervise) -> pd.DataFrame:
+    """Measure the methods that only Fig. 4e has, at its lengths of the input; as `sweep`."""
+    settings = profile.efficiency
+    grid = [(n, settings.fixed_generation) for n in pareto_inputs(settings)]
+    return _measure(profile, store, _named(profile, settings.pareto_methods), {PARETO: grid}, run_worker)
+
+
+def pareto_inputs(settings: EfficiencyProfile) -> list[int]:
+    """Lengths of the input at which cost is drawn against faithfulness: the profile's, and the paper's if swept."""
+    return [settings.pareto_input, *({PAPER_LENGTH} & set(settings.inputs) - {settings.pareto_input})]
+
+
 def sweep_tools(profile: Profile, store: Store, run_worker: Supervise = supervise) -> pd.DataFrame:
     """Measure the published tools that are installed and the library's nearest methods, by length of the input.
 
@@ -107,12 +123,17 @@ def sweep_tools(profile: Profile, store: Store, run_worker: Supervise = supervis
 
 def swept_methods(profile: Profile) -> list[BenchmarkedMethod]:
     """The methods of the profile's sweep, with its options; ValueError for an unknown one."""
+    return _named(profile, profile.efficiency.methods)
+
+
+def _named(profile: Profile, labels: Iterable[str]) -> list[BenchmarkedMethod]:
+    """Methods by their labels, with the profile's options; ValueError for an unknown one."""
     methods = []
-    for label in profile.efficiency.methods:
+    for label in labels:
         name, options = VARIANTS.get(label, (label, {}))
         if name not in METHODS:
-            known = ", ".join([*METHODS, *VARIANTS])
-            raise ValueError(f"profile {profile.name}: efficiency.methods: no method {label!r}; known are {known}")
+            known = ", ".join(dict.fromkeys([*METHODS, *VARIANTS]))
+            raise ValueError(f"profile {profile.name}: efficiency: no method {label!r}; known are {known}")
         methods.append(BenchmarkedMethod(label, name, sweep_options(profile, name) | options))
     return methods
 
@@ -200,7 +221,7 @@ def main(argv: list[str] | None = None) -> int:
     store = Store((args.folder or paths.results_dir(profile.name)) / "efficiency")
     if args.again:
         forget_earlier_code(store)
-    parts = [measure(profile, store) for measure in (sweep, sweep_headline, sweep_attention, sweep_tools)]
+    parts = [measure(profile, store) for measure in (sweep, sweep_headline, sweep_attention, sweep_pareto, sweep_tools)]
     frame = pd.concat(parts, ignore_index=True)
     print(frame[["axis", "method", "length", "outcome", "seconds", "ratio", "peak_gib", "n"]].round(3).to_string())
     return int((frame["outcome"] == ERROR).any())

@@ -24,7 +24,8 @@ from flashtrace_lib.sample import Sample
 from ..paths import model_path
 from .other_tools import ADAPTERS, build
 
-THROUGH_REASONING = ("flashtrace", "rollout", "cage")  # explain O and follow the mass through T
+# They explain O and follow the mass through T
+THROUGH_REASONING = ("flashtrace", "flashtrace_best", "last_token", "mean_pooling", "positional", "rollout", "cage")
 COUNTS = ("forward_passes", "backward_passes", "hop_passes")
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from ..efficiency.other_tools import ADAPTERS
 from ..efficiency.supervised_process import OK, TIME_OUT
-from ..efficiency.sweep import ATTENTION_MODES, HEADLINE
+from ..efficiency.sweep import ATTENTION_MODES, HEADLINE, PARETO
 from ..paper_numbers import paper_value, text_value
 from ..statistics import power_law_exponent
 from .checks import require
@@ -194,7 +194,7 @@ def cost_and_mas(frame: pd.DataFrame, mas: pd.DataFrame, n_input: int) -> tuple[
     Parameters
     ----------
     frame : DataFrame
-        From `sweep.sweep`.
+        From `sweep.sweep`, and from `sweep.sweep_pareto` where a profile has methods for this figure alone.
     mas : DataFrame
         ``method, mean, low, high, n`` of MAS, one row for each method.
     n_input : int
@@ -213,7 +213,7 @@ def cost_and_mas(frame: pd.DataFrame, mas: pd.DataFrame, n_input: int) -> tuple[
     ValueError
         If that length was not swept.
     """
-    part = frame[(frame["axis"] == "input") & (frame["length"] == n_input)]
+    part = frame[frame["axis"].isin(["input", PARETO]) & (frame["length"] == n_input)]
     if part.empty:
         raise ValueError(f"no input of {n_input} tokens was swept: choose one of {sorted(set(frame['length']))}")
     scores = mas.set_index("method")

@@ -92,6 +92,8 @@ class EfficiencyProfile(Settings, section="efficiency"):
         Published tools to measure beside the methods, of `other_tools.ADAPTERS`; those not installed are left out.
     pareto_input : int
         Length of the input, one of ``inputs``, whose cost is plotted against faithfulness (Fig. 4e), tokens.
+    pareto_methods : tuple of str
+        Methods of Fig. 4e that are measured for it alone, at its lengths, beside ``methods``.
     """
 
     model: str = "embedded-base"
@@ -125,6 +127,7 @@ class EfficiencyProfile(Settings, section="efficiency"):
         "published_flashtrace_recompute",
     )
     pareto_input: int = 256
+    pareto_methods: tuple[str, ...] = field(default=(), metadata={"may_be_empty": True})
 
     def __post_init__(self) -> None:
         super().__post_init__()
