@@ -45,7 +45,7 @@ def label(names: Sequence[str]) -> str:
 
 def readings(names: Iterable[str]) -> list[str]:
     """What each named choice, or `EXACT`, does in a few words, for figures."""
-    words = {name: choice.other for name, choice in CHOICES.items()} | {EXACT: "residual propagated, token by token"}
+    words = {name: choice.other for name, choice in CHOICES.items()} | {EXACT: "propagated, token by token"}
     return [words[name] for name in names]
 
 

@@ -22,6 +22,7 @@ _VERDICT_STYLES = {  # a filled mark's interval leaves out zero
     "worse": {"color": VERMILION, "marker": "s"},
     "open": {"color": "#6F6F6F", "marker": "D", "markerfacecolor": "white"},
 }
+_LABEL = 0.058  # inches of a character of a row's name
 _HALF_STYLES = {"held-out": {"color": BLUE, "marker": "o"}, "tuning": {"color": ORANGE, "marker": "D"}}
 
 
@@ -66,7 +67,8 @@ def effect_forest(
         axes.grid(axis="y", visible=False)
         arrow = "→" if HIGHER_IS_BETTER[metric] else "←"
         axes.set_xlabel(f"change of {metric_name(metric).replace(' (', f', {arrow} better (')}")
-        note(axes, f"n = {n_range(part['n'])}; 95 % interval, {FEW}")  # short enough for half the page
+        panel = (WIDTH - _LABEL * max(map(len, rows))) / len(metrics) - 0.2  # inches
+        note(axes, f"n = {n_range(part['n'])}; 95 % interval, {FEW}", beside=WIDTH - panel)
         axes.locator_params(axis="x", nbins=4)
     return figure
 
