@@ -281,7 +281,10 @@ print("on the front of cost and MAS, by their medians and means alone:", ", ".jo
 # that remains. Appendix B explains that remainder: a batch projects as many vectors as it has targets, where the span
 # needs one.
 #
-# FlashTrace is alone on the front, but few methods were candidates: CAGE, the rollout and the methods with a pass per
+# On the front stand AT2, which is cheapest and has a high MAS, FlashTrace, and IFR on T ∪ O, whose MAS is lower than
+# FlashTrace's by less than the intervals for a somewhat higher cost; `FlashTrace.best()`, at 1,024 tokens, has no place of
+# its own: it takes FlashTrace's passes, and its MAS is higher. The last token takes the same passes, too, and was measured
+# to cost 14 % more there, on another machine: less than that is noise. CAGE, the rollout and the methods with a pass per
 # unit have no MAS in this profile (the line *left out* above).
 #
 # Other differences: two CPU cores and a model of 135 million parameters, against five A800 and one of 8 billion, so that

@@ -16,9 +16,9 @@
 # > −0.012 in R-precision, both for IFR; in RISE, +0.002, the two cannot be distinguished, and FlashTrace's MAS is lower
 # > by 0.017. The sum of the target's states finds less than the mean of single rows (mean pooling +0.058), and the hop
 # > wins back as much. What explains $\mathbf T$ together with $\mathbf O$ finds far more: IFR on T ∪ O +0.210 in recovery;
-# > of the costly methods the exhaustive rollout finds more (+0.140), CLP less (−0.268), Perturbation about as much. In the
-# > short prompts of profile laptop FlashTrace leads in recovery, +0.047, and IFR in R-precision, −0.037: there the
-# > evidence is longer than a tenth of most inputs, which caps recovery.
+# > of the costly methods attention suppression (+0.263) and the exhaustive rollout (+0.140) find more, CLP less (−0.268),
+# > Perturbation about as much. In the short prompts of profile laptop FlashTrace leads in recovery, +0.047, and IFR in
+# > R-precision, −0.037: there the evidence is longer than a tenth of most inputs, which caps recovery.
 # >
 # > **n.** Profile evidence: 176 samples of 1024 tokens, 16 in each of 11 cells, deletion curves and costly methods on 11
 # > of them. Profile laptop: 22 samples, two per cell; n = 21 independent ones pooled.
@@ -371,10 +371,12 @@ tables.interval_grid(few, "method", "metric")
 # (`05b_what_rise_measures`).
 #
 # On one sample a cell the exhaustive rollout, which goes back through the reasoning until nothing is left on it, and
-# CAGE, which goes back sentence by sentence, find more than FlashTrace's single hop, and GIM less. What changes one
-# sentence at a time finds no more: Perturbation cannot be distinguished from FlashTrace in recovery, CLP recovers less, and
-# both predict the effect of random ablations far worse (LDS). ContextCite has 32 ablations for many more sentences, and
-# finds least.
+# CAGE, which goes back sentence by sentence, find more than FlashTrace's single hop, and GIM less. Attention suppression
+# finds most: it measures what each sentence of $\mathbf T$ and $\mathbf O$ loses when an earlier one cannot be attended
+# to, and goes back through these losses; it takes a forward pass for every sentence. Perturbation and CLP change one
+# sentence at a time and ask what becomes of $\mathbf O$, which the reasoning before it still spells out, and find no more:
+# Perturbation cannot be distinguished from FlashTrace in recovery, CLP recovers less, and both predict the effect of
+# random ablations far worse (LDS). ContextCite has 32 ablations for many more sentences, and finds least.
 
 # %% [markdown]
 # ## One sample, method by method

@@ -145,6 +145,7 @@ def test_the_committed_results_are_found_and_none_is_measured_again():
     stored = store.records().drop_duplicates(sizes).set_index(sizes)
     shared = stored.columns.intersection(list(efficiency.COLUMNS))
     assert set(stored["outcome"]) == {"ok", "time-out", "beyond"}
+    stored.loc[stored["outcome"] == "ok", "n_peak"] = stored["n_peak"].fillna(1)  # older ones are of one run, uncounted
     sweeps = (efficiency.sweep, efficiency.sweep_headline, efficiency.sweep_attention, efficiency.sweep_pareto,
               efficiency.sweep_tools)  # fmt: skip
     for sweep in sweeps:

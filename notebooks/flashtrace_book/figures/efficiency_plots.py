@@ -58,7 +58,7 @@ def cost_by_length(frame: pd.DataFrame, *, title: str = "") -> Figure:
         handles, labels = axes.get_legend_handles_labels()
         entries |= dict(zip(labels, handles, strict=True))
     times, peaks = (n_range(ran[column], to=" to ") for column in ("n", "n_peak"))
-    runs = f"median of {times} runs per point (time) and of {peaks} (memory)"
+    runs = f"medians of {times} runs a point (memory: {peaks})"
     note(grid[0, 0], runs, beside=4.6)
     note(grid[0, -1], ", ".join(sorted(set(frame["hardware"]))), beside=4.6)
     figure.legend(entries.values(), entries.keys(), loc="outside center right")

@@ -203,8 +203,8 @@ def cost_and_mas(frame: pd.DataFrame, mas: pd.DataFrame, n_input: int) -> tuple[
     Returns
     -------
     table : pandas.DataFrame
-        ``method, seconds, ratio, mas, low, high, n, front``; ``front`` where no other method is both cheaper and more
-        faithful.
+        ``method, ratio, mas, low, high, n, front``; ``front`` where no other method is both cheaper and more faithful.
+        No seconds: methods may have been measured on different machines.
     left_out : list of str
         Measured methods that did not run at that length or have no MAS, each with the reason.
 
@@ -225,9 +225,8 @@ def cost_and_mas(frame: pd.DataFrame, mas: pd.DataFrame, n_input: int) -> tuple[
             left_out.append(f"{method_style(record.method).label} ({reason})")
             continue
         score = scores.loc[scored]
-        cost = [record.method, record.seconds, record.ratio]
-        rows.append([*cost, score["mean"], score["low"], score["high"], int(score["n"])])
-    columns = ["method", "seconds", "ratio", "mas", "low", "high", "n"]
+        rows.append([record.method, record.ratio, score["mean"], score["low"], score["high"], int(score["n"])])
+    columns = ["method", "ratio", "mas", "low", "high", "n"]
     table = pd.DataFrame(rows, columns=columns).sort_values("ratio", ignore_index=True)
     # A point is on the front if every cheaper one is less faithful.
     table["front"] = table["mas"] < table["mas"].shift(fill_value=math.inf).cummin()
