@@ -269,10 +269,7 @@ def test_an_unknown_method_is_refused(profile):
         efficiency.swept_methods(profile(methods=("nothing",)))
 
 
-ALONE = ("ifr_all", "gim", "at2", "flashtrace_best", "mean_pooling", "last_token")  # in Fig. 4e
-
-
-@pytest.mark.parametrize("label", [*EfficiencyProfile().methods, *ALONE])
+@pytest.mark.parametrize("label", [*EfficiencyProfile().methods, *load_profile("laptop").efficiency.pareto_methods])
 def test_every_swept_method_can_be_measured(label, profile, quick):
     chosen = efficiency.swept_methods(profile(methods=(label,)))[0]
     options = chosen.options | ({"runs": 1, "max_steps": 2} if chosen.name == "reagent" else {})

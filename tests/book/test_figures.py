@@ -258,3 +258,12 @@ def test_methods_on_fewer_samples_have_a_star_and_their_n():
     assert all(any("n = 16 (* 6)" in text.get_text() for text in drawn.texts) for drawn in (cells, dots))
     alone = method_plots.pooled_dots(frame, "rise", {"all": []}, title="t").axes[0]
     assert [label.get_text() for label in alone.get_yticklabels()] == ["IFR", "FlashTrace"]
+
+
+def test_a_heatmap_has_a_mean_over_cells_only_where_there_are_several():
+    rows = [(m, c, "recovery", 0.3, 0.2, 0.4, 1) for m in ("ifr", "flashtrace") for c in ("a", "b")]
+    frame = pd.DataFrame(rows, columns=["method", "cell", "metric", "mean", "low", "high", "n"])
+    for part, columns in ((frame, ["a", "b", "mean"]), (frame[frame["cell"] == "a"], ["a"])):
+        axes = method_plots.metric_heatmap(part, "recovery", title="t").axes[0]
+        assert [label.get_text() for label in axes.get_xticklabels()] == columns
+        assert any("n = 1 sample a cell" in text.get_text() for text in axes.texts)
