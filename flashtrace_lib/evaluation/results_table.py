@@ -140,8 +140,10 @@ def clusters(frame: pd.DataFrame) -> pd.Series:
 
     Of a synthetic problem that is the template it was filled from; of a real one the record behind it.
     """
-    records = record_of(frame["sample"])
-    return frame["cluster"].fillna(records) if "cluster" in frame else records
+    if "cluster" not in frame:
+        return record_of(frame["sample"])
+    lacking = frame["cluster"].isna()
+    return frame["cluster"].fillna(record_of(frame.loc[lacking, "sample"])) if lacking.any() else frame["cluster"]
 
 
 def _template(record: Record) -> str | None:

@@ -88,8 +88,9 @@ def paired_difference(frame: pd.DataFrame, first: str, second: str, by: tuple[st
         The groups with ``difference, low, high, n`` and ``better``: the method that the interval favours,
         ``"neither"`` where it holds zero, `TOO_FEW` where there is none.
     """
-    cluster_of = clusters(frame).groupby(frame["sample"]).first()
-    wide = frame.pivot_table(index=["sample", "cell", "metric"], columns="method", values="value").reset_index()
+    both = frame[frame["method"].isin([first, second])]  # what the others have is not asked for
+    cluster_of = clusters(both).groupby(both["sample"]).first()
+    wide = both.pivot_table(index=["sample", "cell", "metric"], columns="method", values="value").reset_index()
     rows = []
     for keys, part in wide.groupby(list(by), sort=False):
         group = dict(zip(by, keys, strict=True))

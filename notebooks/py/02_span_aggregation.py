@@ -188,13 +188,13 @@ print("rank correlation, sum before against mean after:", round(agreement, 2))
 
 # %%
 rivals = {"flashtrace": FlashTrace(hops=0), "ifr": IFR(), "ifr_one_by_one": IFR(batch_size=1)}
-sizes = [(256, n) for n in (4, 16, 64)]
-cost = timing.span_cost(run, model, rivals, sizes)
+n_input, runs = 2 * run.profile.efficiency.fixed_input, run.profile.efficiency.runs
+cost = timing.span_cost(run, model, rivals, [(n_input, n) for n in (4, 16, 64)], runs)
 fig = plots.cost_curve(
-    cost, "n_output", "seconds", title="Time to attribute a span, 256 input tokens", xlabel="target span |O|, tokens",
-    ylabel="time, s",
+    cost, "n_output", "seconds", title=f"Time to attribute a span, {n_input} input tokens",
+    xlabel="target span |O|, tokens", ylabel="time, s",
 )  # fmt: skip
-run.figure(fig, "fig2_cost", "Cost against span length", n=3)
+run.figure(fig, "fig2_cost", "Cost against span length", n=runs)
 
 # %%
 median = cost.groupby(["method", "n_output"])["seconds"].median().unstack(0)

@@ -348,9 +348,9 @@ print("cells that are not the model's own right answers:", ", ".join(forced) or 
 # %% [markdown]
 # ## Audit
 #
-# A few stored results of the second model, chosen at random, are computed again from scratch and must agree.
+# A stored result of the second model, chosen at random, is computed again from scratch and must agree.
 
 # %% tags=["audit"]
-checked = audit(methods, samples, model, store, k=2, seed=run.profile.seed, steps=run.profile.steps, scorer=scorer)
+checked = audit(methods, samples, model, store, k=1, seed=run.profile.seed, steps=run.profile.steps, scorer=scorer)
 assert checked["agrees"].all(), checked[~checked["agrees"]]
 print("all agree:", bool(checked["agrees"].all()))

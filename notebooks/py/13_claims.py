@@ -49,6 +49,7 @@ from IPython.display import Markdown
 
 from flashtrace_book import paths
 from flashtrace_book.claims import evidence, judge
+from flashtrace_book.claims.page import with_the_page
 from flashtrace_book.claims.readme import HEADLINES
 from flashtrace_book.figures import tables
 from flashtrace_book.figures.scorecard import scorecard
@@ -113,10 +114,11 @@ tables.styled(judge.verdict_table(judged, judge.OWN), "paper", prose=True)
 # ## The page of claims
 #
 # `figures/claims.md` and `figures/claims.json` hold the verdicts of all profiles that have results, with every rule; README
-# shows the first of them. `python -m flashtrace_lib claims` writes all three.
+# shows the first of them. This chapter puts its profile's verdicts there; `python -m flashtrace_lib claims` judges all
+# profiles and writes all three.
 
 # %%
-written = judge.write() if run.profile.name not in judge.NO_EVIDENCE else ()
+written = judge.write(with_the_page(judged)) if run.profile.name not in judge.NO_EVIDENCE else ()
 print(written or "a profile that only checks: no page")
 
 # %% [markdown]

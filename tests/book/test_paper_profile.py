@@ -57,7 +57,7 @@ def test_the_papers_profile_runs_on_a_tiny_model_and_a_folder_of_records(tiny_qw
     write_records(tmp_path / "records", 6)
     monkeypatch.setenv("FLASHTRACE_DATA_DIR", str(tmp_path / "records"))
     paper = load_profile("paper").to_dict()
-    few = {"samples": 2, "max_tries": 2, "max_new_tokens": 8}
+    few = {"samples": 1, "max_tries": 1, "max_new_tokens": 8}
     dry = paper | {"name": "dry", "model": str(tiny_qwen), "dtype": "float32", "device_map": None, "steps": 4}
     dry |= {"method_options": {"reagent": {"runs": 1, "max_steps": 2}}}
     dry["ruler"] |= few | {"length": 400, "cells": ["mq_q2", "h4_c1"]}

@@ -79,14 +79,14 @@ def test_auroc_counts_pairs_and_halves_ties():
     assert m.auroc(-scores, gold) == pytest.approx(1 - np.mean(pairs))
 
 
-@pytest.mark.parametrize("value", [0.0, 0.25])
 @pytest.mark.parametrize("metric", ALL)
-def test_scores_that_rank_nothing_have_a_random_rankings_expected_value(metric, value):
+def test_scores_that_rank_nothing_have_a_random_rankings_expected_value(metric):
     gold, random = torch.zeros(30, dtype=torch.bool), torch.Generator().manual_seed(0)
     gold[[0, 4, 5, 17]] = True
-    drawn = [metric(torch.rand(30, generator=random), gold) for _ in range(6000)]
+    drawn = [metric(torch.rand(30, generator=random), gold) for _ in range(3000)]
     error = np.std(drawn) / math.sqrt(len(drawn))
-    assert metric(torch.full((30,), value), gold) == pytest.approx(np.mean(drawn), abs=4 * error)
+    for value in (0.0, 0.25):
+        assert metric(torch.full((30,), value), gold) == pytest.approx(np.mean(drawn), abs=4 * error)
 
 
 def test_a_random_ranking_by_formula():

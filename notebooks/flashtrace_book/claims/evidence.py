@@ -212,7 +212,7 @@ def paired_with_all(profile: str) -> tuple[pd.DataFrame, list[str]]:
     left_out : list of str
         Each part that is not in the table, with the reason.
     """
-    parts, left_out = [], []
+    parts, left_out, frames = [], [], {}
     for store, name in RECORDS:
         try:
             printed = read_table(profile, name).replace({"method": SAME})
@@ -223,7 +223,9 @@ def paired_with_all(profile: str) -> tuple[pd.DataFrame, list[str]]:
         if not path.is_file():
             left_out.append(f"{name}, whose records in {path.name} are not there")
             continue
-        records = mean_over_draws(frame_from_records(Store(path).records(), METRICS))
+        if path not in frames:  # several tables may be made of one store
+            frames[path] = mean_over_draws(frame_from_records(Store(path).records(), METRICS))
+        records = frames[path]
         records = in_common(
             records[records["method"].isin(printed["method"])], set(printed.loc[on_fewer_samples(printed), "method"])
         )

@@ -157,16 +157,17 @@ def comparison_frame(path: Path, with_random: bool = False) -> pd.DataFrame:
     """
     masks = path.with_name(f"{path.stem}_masks.parquet")
     stamps = tuple((file.stat().st_mtime_ns, file.stat().st_size) for file in (path, masks) if file.is_file())
-    return _frame(path, stamps, with_random)
+    parts = [_frame(path, stamps, random) for random in ((False, True) if with_random else (False,))]
+    return pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
 
 
 @cache
-def _frame(path: Path, stamps: tuple, with_random: bool) -> pd.DataFrame:
-    """`comparison_frame`, kept as long as the files are the same: the claims on one store share it."""
+def _frame(path: Path, stamps: tuple, random: bool) -> pd.DataFrame:
+    """The random baseline's part of `comparison_frame`, or the other, kept as long as the files are the same."""
     records = records_with_masks(Store(path))
-    drawn = records["method"].astype(str).str.startswith("random")
-    wanted = records["method"].astype(str).str.match(r"random(/|$)") if with_random else False
-    chosen = records[~drawn | wanted].to_dict("records")
+    methods = records["method"].astype(str)
+    wanted = methods.str.match(r"random(/|$)") if random else ~methods.str.startswith("random")
+    chosen = records[wanted].to_dict("records")
     frame = frame_from_records(chosen, (*(name for name in REPEATED if name in METRICS), "recovery_cap"))
     even = [record | {"cumulative": _even(record)} for record in chosen if has_curve(record)]
     frames = [frame, frame_from_records(even, ("mas",)).assign(metric=EQUAL_MASS)]
