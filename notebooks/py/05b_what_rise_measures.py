@@ -48,7 +48,7 @@ profile = "laptop"
 
 # %%
 from flashtrace_book.evaluations import DROP, LDS, evaluate_all
-from flashtrace_book.experiments import anatomy_tables, rise_anatomy, swap_mask
+from flashtrace_book.experiments import anatomy_curves, anatomy_tables, rise_anatomy, swap_mask
 from flashtrace_book.figures import anatomy_plots, style
 from flashtrace_book.run import start
 from flashtrace_book.samples import all_samples, ruler_collections
@@ -111,7 +111,7 @@ for row in shapes[shapes["shape"] != "tokens"].itertuples():
 # %%
 masks = anatomy_tables.mask_table(frame)
 run.table(masks, "rise_masks", "RISE of the main rankings by what stands in a masked token's place")
-fig = anatomy_plots.rise_by(masks, "mask", rise_anatomy.MASKS, title="RISE by what stands in a masked token's place")
+fig = anatomy_plots.rise_by(masks, "mask", anatomy_curves.MASKS, title="RISE by what stands in a masked token's place")
 run.figure(fig, "rise_masks", "RISE by what stands in a masked token's place", n=len(samples))
 
 # %%

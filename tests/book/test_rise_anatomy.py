@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
+from flashtrace_book.experiments import anatomy_curves as curves_of
 from flashtrace_book.experiments import anatomy_tables as tables
 from flashtrace_book.experiments import rise_anatomy as anatomy
 from flashtrace_book.figures import anatomy_plots
@@ -64,22 +65,40 @@ def by_hand(model, sample, order, mask, steps):
     return found
 
 
-@pytest.mark.parametrize("mask", anatomy.MASKS)
+@pytest.mark.parametrize("mask", curves_of.MASKS)
 @pytest.mark.parametrize("keeps_question", [False, True])
 def test_curves_equal_a_plain_loop(model, sample, mask, keeps_question, monkeypatch):
-    monkeypatch.setattr(anatomy, "tokenise", lambda tokenizer, text: ([7], [(0, len(text))]))
+    monkeypatch.setattr(curves_of, "tokenise", lambda tokenizer, text: ([7], [(0, len(text))]))
     scores = torch.rand(20, generator=torch.Generator().manual_seed(3))
-    order = anatomy.masked_order(sample, scores, keeps_question)
+    order = curves_of.masked_order(sample, scores, keeps_question)
     assert len(order) == (13 if keeps_question else 20)
-    found = anatomy.curve_sums(model, sample, order, mask, STEPS, Tokens())
+    found = curves_of.curve_sums(model, sample, order, mask, STEPS, Tokens())
     naive = by_hand(model, sample, order, mask, STEPS)
     for name in anatomy.SCORED:
         assert np.allclose(found[name], naive[name], atol=1e-3), name
 
 
+def test_no_context_is_scored_twice(model, sample, monkeypatch):
+    rows, score_rows = [], curves_of.score_rows
+
+    def counted(network, contexts, *rest, **options):
+        rows.extend(contexts)
+        return score_rows(network, contexts, *rest, **options)
+
+    monkeypatch.setattr(curves_of, "score_rows", counted)
+    known, order = {}, torch.arange(20)
+    for mask in ("pad", "hidden", "deleted"):
+        plain = [curves_of.curve_sums(model, sample, one, mask, STEPS) for one in (order, order.flip(0))]
+        del rows[:]
+        shared = [curves_of.curve_sums(model, sample, one, mask, STEPS, known=known) for one in (order, order.flip(0))]
+        assert len(rows) == 2 * (STEPS + 1) - 2 - (mask == "deleted")  # both ends; intact is what pad began with
+        for one, other in zip(plain, shared, strict=True):
+            assert all(np.allclose(one[name], other[name], atol=1e-3) for name in anatomy.SCORED)
+
+
 def test_the_padding_curve_is_the_library_s(model, sample):
     scores = torch.rand(20, generator=torch.Generator().manual_seed(4))
-    found = anatomy.curve_sums(model, sample, anatomy.masked_order(sample, scores), "pad", STEPS)["T ∪ O"]
+    found = curves_of.curve_sums(model, sample, curves_of.masked_order(sample, scores), "pad", STEPS)["T ∪ O"]
     assert np.allclose(found, deletion_curve(model, sample, scores, STEPS).log_probs, atol=1e-3)
 
 
@@ -98,7 +117,7 @@ def test_rankings_hold_each_target_shape_and_control(model, sample):
     gold = sample.gold_in_prompt
     assert found[anatomy.EVIDENCE][gold].min() > found[anatomy.EVIDENCE][~gold].max()
     curves = anatomy.plan(list(found))
-    assert len(curves) == len(set(curves)) == len(found) + 4 * (len(anatomy.MASKS) - 1) + 4
+    assert len(curves) == len(set(curves)) == len(found) + 4 * (len(curves_of.MASKS) - 1) + 4
 
 
 def test_half_a_curve_stops_at_half():
@@ -127,7 +146,7 @@ def test_draws_are_averaged_and_blocks_compared_on_the_same_samples():
     assert shapes.loc[("random", "tokens"), "mean"] == pytest.approx(0.65, abs=0.02)
     masks = tables.mask_table(frame)
     assert set(masks["ranking"]) == {"flashtrace", "random"} and set(masks["mask"]) == {"pad", "word"}
-    assert anatomy_plots.rise_by(masks, "mask", anatomy.MASKS, title="Masks").axes
+    assert anatomy_plots.rise_by(masks, "mask", curves_of.MASKS, title="Masks").axes
 
 
 def test_pairs_are_distinguished_where_their_interval_leaves_out_zero():

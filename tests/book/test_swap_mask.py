@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from flashtrace_book.experiments import anatomy_tables, swap_mask
-from flashtrace_book.experiments.rise_anatomy import curve_sums
+from flashtrace_book.experiments.anatomy_curves import curve_sums
 from flashtrace_book.figures import anatomy_plots
 from flashtrace_book.profiles import load_profile
 from flashtrace_lib.store import Store

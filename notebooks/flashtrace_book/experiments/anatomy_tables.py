@@ -8,7 +8,8 @@ from itertools import combinations
 import pandas as pd
 
 from ..statistics import TOO_FEW, mean_row, paired_difference, rank_correlation
-from .rise_anatomy import EVIDENCE, MASKS, SCORED
+from .anatomy_curves import MASKS
+from .rise_anatomy import EVIDENCE, SCORED
 
 SHAPES = ("tokens", "3 tokens", "7 tokens", "sentences")
 MAIN = ("flashtrace", EVIDENCE, "random", "random_sentences")

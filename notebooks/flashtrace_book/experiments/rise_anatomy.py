@@ -19,28 +19,19 @@ from flashtrace_lib.attribution import Method, sentence_scores, sentences_of_inp
 from flashtrace_lib.fingerprints import fingerprint, model_fingerprint, sample_fingerprint
 from flashtrace_lib.load import load_model
 from flashtrace_lib.methods import IFR, FlashTrace, Random, RandomSentences
-from flashtrace_lib.metrics import Scorer, masked_counts, normalise_response, ranking, rise, smooth
+from flashtrace_lib.metrics import Scorer, normalise_response, rise, smooth
 from flashtrace_lib.metrics.arithmetic import without_emulation
-from flashtrace_lib.model.batched_forward import log_prob_of, score_rows
-from flashtrace_lib.model.context import mask_token
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
-from flashtrace_lib.text.offsets import tokenise
 
 from ..evaluations import first_of_cells
 from ..paths import model_path
 from ..profiles import Profile
 from ..run import Run
 from ..samples import all_samples, cell_of, ruler_collections
+from .anatomy_curves import MASKS, curve_sums, masked_order
 from .reasoning_tasks import task_samples
 
-MASKS = {
-    "pad": "padding",
-    "word": "“the”",
-    "end": "end token",
-    "hidden": "hidden",
-    "deleted": "deleted",
-}
 SCORED = ("T ∪ O", "T", "O")
 EVIDENCE = "evidence first"
 _WIDTHS = (3, 7)
@@ -128,88 +119,6 @@ def plan(names: Sequence[str], brief: bool = False) -> list[Curve]:
     ]
 
 
-# --- one curve ------------------------------------------------------------------------------------------------
-
-
-def masked_order(sample: Sample, scores: Scores, keeps_question: bool = False) -> torch.Tensor:
-    """Positions in I in the order in which they are masked; LongTensor [|I|], or [tokens of the haystack]."""
-    order = ranking(scores)
-    if not keeps_question:
-        return order
-    first = sample.segments.prompt[0]
-    start, stop = (position - first for position in sample.haystack)
-    return order[(order >= start) & (order < stop)]
-
-
-def curve_sums(
-    network: torch.nn.Module,
-    sample: Sample,
-    order: torch.Tensor,
-    mask: str | torch.Tensor,
-    steps: int,
-    tokenizer: Any = None,
-) -> dict[str, list[float]]:
-    """Log-probability (nats) of T, O and the whole response with the first k of ``steps`` groups masked.
-
-    Parameters
-    ----------
-    network : transformers.PreTrainedModel
-    order : torch.LongTensor
-        From `masked_order`.
-    mask : str or torch.LongTensor
-        Of `MASKS`, or the tokens [N] of another context, each of which stands in at its place.
-    tokenizer : optional
-        Knows the neutral word and the end of a text.
-
-    Returns
-    -------
-    dict of str to list of float
-        ``T``, ``O``, ``T ∪ O`` (the whole response, end token included), steps + 1 values each.
-    """
-    counts = masked_counts(len(order), steps).tolist()
-    start, stop = sample.response
-    measure = log_prob_of(sample.input_ids[start:stop])
-    masks = {n: _mask_of(sample, order[:n]) for n in dict.fromkeys(counts)}
-    ids = sample.input_ids[: stop - 1].cpu()
-    if isinstance(mask, torch.Tensor):
-        rows = [torch.where(hit, mask, sample.input_ids.cpu())[: stop - 1] for hit in masks.values()]
-        picked = score_rows(network, rows, stop - start, measure)
-    elif mask == "deleted":
-        rows = [ids[~hit[: stop - 1]] for hit in masks.values()]  # the fewer are masked, the longer: longest first
-        picked = score_rows(network, rows, stop - start, measure)  # [rows, R]
-    elif mask == "hidden":
-        visible = [~hit[: stop - 1] for hit in masks.values()]
-        picked = score_rows(network, [ids] * len(masks), stop - start, measure, visible=visible)
-    else:
-        stands_in = _replacement(sample, mask, tokenizer)
-        rows = [torch.where(hit[: stop - 1], stands_in, ids) for hit in masks.values()]
-        picked = score_rows(network, rows, stop - start, measure)
-    by_count = dict(zip(masks, picked.double(), strict=True))
-    parts = {"T": sample.segments.reasoning, "O": sample.segments.output, "T ∪ O": sample.response}
-    return {
-        name: [float(by_count[n][first - start : last - start].sum()) for n in counts]
-        for name, (first, last) in parts.items()
-    }
-
-
-def _mask_of(sample: Sample, positions: torch.Tensor) -> torch.Tensor:
-    """True at the masked tokens of the context; BoolTensor [N]."""
-    hit = torch.zeros(len(sample), dtype=torch.bool)
-    hit[positions + sample.segments.prompt[0]] = True
-    return hit
-
-
-def _replacement(sample: Sample, mask: str, tokenizer: Any) -> int:
-    if mask == "pad":
-        return mask_token(sample)
-    return tokenise(tokenizer, " the")[0][0] if mask == "word" else end_of_text(tokenizer)
-
-
-def end_of_text(tokenizer: Any) -> int:
-    """The special token that is not the padding token and has the lowest id: SmolLM2's ``<|endoftext|>``."""
-    return min(set(tokenizer.all_special_ids) - {tokenizer.pad_token_id})
-
-
 # --- all curves -----------------------------------------------------------------------------------------------
 
 
@@ -244,9 +153,10 @@ def measured(
     scores = rankings(model, sample, settings.draws)
     curves = plan(list(scores), brief)
     record: dict[str, Any] = {"sample": sample.id, "dtype": dtype, **{name: [] for name in (*Curve._fields, *SCORED)}}
+    known: dict = {}
     for curve in tqdm(curves, desc=sample.id, leave=False):
         order = masked_order(sample, scores[curve.ranking], curve.keeps_question)
-        sums = curve_sums(network, sample, order, curve.mask, settings.steps, tokenizer)
+        sums = curve_sums(network, sample, order, curve.mask, settings.steps, tokenizer, known)
         for name, value in (curve._asdict() | sums).items():
             record[name].append(value)
     return record

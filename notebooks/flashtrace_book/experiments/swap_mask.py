@@ -30,7 +30,8 @@ from flashtrace_lib.text.offsets import tokenise
 from ..profiles import Profile
 from ..run import Run
 from ..samples import cell_of, ruler_cell_examples
-from .rise_anatomy import TOLERANCE, area_to, curve_sums, plan, rankings
+from .anatomy_curves import curve_sums
+from .rise_anatomy import TOLERANCE, area_to, plan, rankings
 
 MASKS = {"pad": "padding", "swap": "another valid statement"}
 _EVERY = 10**6  # sentences of the haystack: all of them
