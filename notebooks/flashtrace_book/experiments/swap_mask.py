@@ -85,10 +85,11 @@ def measured(
     scores = rankings(model, sample, settings.draws)
     record: dict[str, Any] = {"sample": sample.id, "dtype": dtype, "share": float(inside.sum()) / (stop - start)}
     record |= {"ranking": [], "mask": [], "log_probs": []}
+    known: dict = {}
     for name in dict.fromkeys(curve.ranking for curve in plan(list(scores), brief=True)):
         order = ranking(scores[name])
         for mask, stands_in in (("pad", "pad"), ("swap", swapped)):
-            sums = curve_sums(network, sample, order[inside[order]], stands_in, settings.steps, tokenizer)
+            sums = curve_sums(network, sample, order[inside[order]], stands_in, settings.steps, tokenizer, known)
             for column, value in (("ranking", name), ("mask", mask), ("log_probs", sums["T ∪ O"])):
                 record[column].append(value)
     return record
