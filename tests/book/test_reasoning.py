@@ -72,9 +72,10 @@ def test_the_profile_says_which_records_and_what_stands_in(run, monkeypatch, tmp
 def test_methods_are_the_profiles_own_unless_the_section_names_some(run):
     with_reasoning(run, methods=None)
     assert [m.name for m in reasoning_tasks.reasoning_methods(run)] == list(run.profile.methods)
-    with_reasoning(run, methods=("clp", "flashtrace"))
-    clp, flashtrace = reasoning_tasks.reasoning_methods(run)
-    assert clp.units == run.profile.method_options["clp"]["units"] and flashtrace.hops == run.profile.hops
+    with_reasoning(run, methods=("perturbation", "flashtrace"))
+    perturbation, flashtrace = reasoning_tasks.reasoning_methods(run)
+    assert perturbation.units == run.profile.method_options["perturbation"]["units"]
+    assert flashtrace.hops == run.profile.hops
 
 
 def test_samples_are_binned_by_the_length_of_their_reasoning():
