@@ -11,8 +11,8 @@ settings.load_profile("book")
 
 
 def pytest_collection_modifyitems(items):
-    """The two parts of the book from nothing go first: they take longest, one in each process."""
-    items.sort(key=lambda item: item.path.name not in ("test_book_first_part.py", "test_book_second_part.py"))
+    """The book from nothing goes first: it takes longest, and the other process does the rest meanwhile."""
+    items.sort(key=lambda item: item.path.name != "test_notebooks.py")
 
 
 @pytest.fixture(scope="session")

@@ -1,18 +1,21 @@
-"""The notebooks of the book: both halves agree, and the two parts that are run from nothing are all of it.
+"""The notebooks of the book: both halves agree, and the whole runs from nothing.
 
 That their stored outputs are still what the code gives is checked by nbval, in the same pytest call.
 """
 
+import json
 import re
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import papermill
 import pytest
 
 from flashtrace_book.notebooks import read_source
+from flashtrace_book.runner import run_book
+from flashtrace_lib import files
 from tests.environment import ROOT
-from tests.support.smoke_book import parts
 
 FOLDER = ROOT / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -48,11 +51,6 @@ def tagged(notebook, tag):
 def test_the_book_has_notebooks_and_each_has_both_halves():
     assert NOTEBOOKS
     assert [path.stem for path in NOTEBOOKS] == sorted(path.stem for path in (FOLDER / "py").glob("*.py"))
-
-
-def test_the_parts_that_run_from_nothing_are_the_book():
-    first, second = parts()
-    assert first and second and sorted([*first, *second]) == [path.stem for path in NOTEBOOKS]
 
 
 @each_notebook
@@ -116,3 +114,26 @@ def test_nbval_collects_the_notebooks_and_nothing_else(pytestconfig):
     assert pytestconfig.option.nbval and Path(pytestconfig.option.nbval_sanitize_with).is_file()
     # Executed copies stand under build/, outside the test paths; anything below notebooks/ would be collected.
     assert sorted(FOLDER.rglob("*.ipynb")) == NOTEBOOKS
+
+
+@pytest.mark.slow
+def test_the_book_runs_from_nothing(tmp_path, monkeypatch):
+    for name in ("RESULTS", "FIGURES", "BUILD"):
+        monkeypatch.setenv(f"FLASHTRACE_{name}_DIR", str(tmp_path / name.lower()))
+    result = run_book("smoke")
+    assert [(outcome.name, outcome.error) for outcome in result.outcomes] == [(p.stem, None) for p in NOTEBOOKS]
+    assert result.exit_code == 0
+
+    figures = tmp_path / "figures" / "smoke"
+    manifest = json.loads(result.manifest.read_text())
+    assert manifest["outputs"] == files.hash_tree(figures) and manifest["outputs"]
+    assert manifest["models"] and all(facts["fingerprint"] for facts in manifest["models"].values())
+    assert {record["from_nothing"] for record in manifest["notebooks"].values()} == {True}
+    for png in figures.glob("*.png"):
+        assert png.stat().st_size > 5000 and png.with_suffix(".pdf").is_file()
+    tables = list(figures.glob("*.csv"))
+    assert tables and list(figures.glob("*.png"))
+    for csv in tables:
+        table = pd.read_csv(csv)
+        assert len(table) and set(table["profile"]) == {"smoke"}
+        assert csv.with_suffix(".md").is_file() and csv.with_suffix(".tex").is_file()
