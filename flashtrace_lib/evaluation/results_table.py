@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from .. import metrics as m
+from ..sample import Sample
 from ..store import Store
 from .ablations import ABLATION_METRICS, ON_MASKS, ranks_no_source, records_with_masks
 from .record_metrics import ON_GOLD, UNITS, OnGold, Record
@@ -146,10 +148,21 @@ def clusters(frame: pd.DataFrame) -> pd.Series:
     return frame["cluster"].fillna(record_of(frame.loc[lacking, "sample"])) if lacking.any() else frame["cluster"]
 
 
+def clusters_of(samples: Iterable[Sample]) -> dict[str, str]:
+    """`clusters` of samples that no record has been made of, by id."""
+    rows = [(sample.id, _template_of(sample.metadata, sample.metadata.get("task"))) for sample in samples]
+    frame = pd.DataFrame(rows, columns=["sample", "cluster"])
+    return dict(zip(frame["sample"], clusters(frame), strict=True))
+
+
 def _template(record: Record) -> str | None:
     """Template that the record's sample was filled from, with its task; None for samples without one."""
-    template = json.loads(record.get("sample_metadata") or "{}").get("template")
-    return None if template is None else f"{record.get('task')}/{template}"
+    return _template_of(json.loads(record.get("sample_metadata") or "{}"), record.get("task"))
+
+
+def _template_of(metadata: Mapping[str, Any], task: str | None) -> str | None:
+    template = metadata.get("template")
+    return None if template is None else f"{task}/{template}"
 
 
 def record_of(samples: pd.Series) -> pd.Series:

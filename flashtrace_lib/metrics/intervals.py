@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
-from scipy.stats import binomtest, norm, ttest_ind
+from scipy.stats import binomtest, norm
 
 # Five differences have one sign by chance in one case of sixteen, six in one of thirty-two: below six, no exact
 # two-sided test of paired samples can reach 5 %, whatever the samples are.
@@ -54,13 +54,19 @@ def mean_interval(values, level: float = 0.95, clusters=None) -> tuple[float, fl
     if np.ptp(values) == 0:
         return float(values[0]), float(values[0])
     mean = values.mean()
-    summed = np.bincount(of, weights=values - mean)  # [G]
-    error = math.sqrt(n_clusters / (n_clusters - 1) * np.square(summed).sum()) / len(values)
-    half = stdtrit(n_clusters - 1, (1 + level) / 2) * error
+    half = stdtrit(n_clusters - 1, (1 + level) / 2) * _standard_error(values, n_clusters, of)
     return float(mean - half), float(mean + half)
 
 
-def difference_interval(first, second, level: float = 0.95) -> tuple[float, float]:
+def _standard_error(values: np.ndarray, n_clusters: int, of: np.ndarray) -> float:
+    """Cluster-robust standard error of the mean of what `_checked` returns."""
+    if np.ptp(values) == 0:
+        return 0.0
+    summed = np.bincount(of, weights=values - values.mean())  # [G]
+    return math.sqrt(n_clusters / (n_clusters - 1) * np.square(summed).sum()) / len(values)
+
+
+def difference_interval(first, second, level: float = 0.95, clusters=(None, None)) -> tuple[float, float]:
     """Welch's t interval of the difference of the means of two independent groups, ``first - second``.
 
     Parameters
@@ -68,24 +74,30 @@ def difference_interval(first, second, level: float = 0.95) -> tuple[float, floa
     first, second : array-like of float, shapes [n] and [m]
     level : float
         Coverage, in (0, 1).
+    clusters : (array-like, array-like), optional
+        Labels of the values of each group, see `mean_interval`. With them the two standard errors are cluster-robust,
+        and clusters take the place of values in the degrees of freedom.
 
     Returns
     -------
     (float, float)
-        (nan, nan) where a group has fewer than ``MIN_SAMPLES`` values.
+        (nan, nan) where a group has fewer than ``MIN_SAMPLES`` clusters.
 
     Raises
     ------
     ValueError
         If a value is not finite or ``level`` is no coverage.
     """
-    (first, n, _), (second, m, _) = (_checked(values, level) for values in (first, second))
-    if min(n, m) < MIN_SAMPLES:
+    groups = [_checked(values, level, labels) for values, labels in zip((first, second), clusters, strict=True)]
+    if min(n_clusters for _, n_clusters, _ in groups) < MIN_SAMPLES:
         return NONE
-    if np.ptp(first) == 0 and np.ptp(second) == 0:
-        return float(first[0] - second[0]), float(first[0] - second[0])
-    low, high = ttest_ind(first, second, equal_var=False).confidence_interval(level)
-    return float(low), float(high)
+    squared = [_standard_error(*group) ** 2 for group in groups]
+    difference = float(groups[0][0].mean() - groups[1][0].mean())
+    if not sum(squared):
+        return difference, difference
+    of_each = sum(s**2 / (n_clusters - 1) for s, (_, n_clusters, _) in zip(squared, groups, strict=True))
+    half = float(stdtrit(sum(squared) ** 2 / of_each, (1 + level) / 2) * math.sqrt(sum(squared)))
+    return difference - half, difference + half
 
 
 def share_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:

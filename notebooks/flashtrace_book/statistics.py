@@ -16,8 +16,18 @@ from flashtrace_lib.metrics.intervals import interval_text, rank_correlation, ra
 TOO_FEW = "too few samples"  # stands for a verdict where there is no interval
 
 
-def mean_row(values: Iterable[float], name: str = "mean", prefix: str = "") -> dict[str, float]:
-    """Mean of independent values with its 95 % interval (`metrics.mean_interval`), as part of a table's row.
+def mean_row(
+    values: Iterable[float], name: str = "mean", prefix: str = "", clusters: Iterable[str] | None = None
+) -> dict[str, float]:
+    """Mean with its 95 % interval (`metrics.mean_interval`), as part of a table's row.
+
+    Parameters
+    ----------
+    values : iterable of float
+    name, prefix : str
+        Names in the row.
+    clusters : iterable of str, optional
+        What each value shares with others (`results_table.clusters_of`). Default: the values are independent.
 
     Returns
     -------
@@ -25,7 +35,7 @@ def mean_row(values: Iterable[float], name: str = "mean", prefix: str = "") -> d
         The mean under ``name`` (NaN without values), then ``<prefix>low, <prefix>high`` and ``n``.
     """
     values = np.asarray(list(values), dtype=float)
-    low, high = mean_interval(values)
+    low, high = mean_interval(values, clusters=None if clusters is None else list(clusters))
     mean = float(values.mean()) if len(values) else math.nan
     return {name: mean, f"{prefix}low": low, f"{prefix}high": high, "n": len(values)}
 
@@ -57,7 +67,12 @@ def spearman(x, y, level: float = 0.95) -> dict[str, float]:
 
 
 def correlations(table: pd.DataFrame, properties: Iterable[str], outcomes: Iterable[str]) -> pd.DataFrame:
-    """`spearman` of every property of the samples with every outcome: ``property, outcome, rho, low, high, n``."""
+    """`spearman` of every property of the samples with every outcome: ``property, outcome, rho, low, high, n``.
+
+    Samples of one ``cluster``, where the table has the column, are averaged first; n counts clusters.
+    """
+    if "cluster" in table:
+        table = table.groupby("cluster", sort=False).mean(numeric_only=True)
     rows = [
         {"property": name, "outcome": outcome, **spearman(table[name], table[outcome])}
         for outcome in outcomes

@@ -39,6 +39,7 @@ from flashtrace_book.samples import all_samples, in_groups, mark_cells
 from flashtrace_book.statistics import TOO_FEW
 from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation import audit, evaluate, summarise
+from flashtrace_lib.evaluation.results_table import clusters_of
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.metrics.intervals import interval_text
 from flashtrace_lib.store import Store
@@ -162,6 +163,7 @@ per_sample = wide_ways.pivot_table(index="sample", columns=["metric", "method"],
 outcomes = pd.DataFrame({metric: per_sample[metric, "flashtrace"] for metric in ("recovery", "r_precision", *CURVE)})
 outcomes["gain of the sum"] = per_sample["r_precision", "flashtrace"] - per_sample["r_precision", "mean_pooling"]
 related = cancellation.by_sample(kept).merge(outcomes.reset_index(), on="sample")
+related["cluster"] = related["sample"].map(clusters_of(samples))
 properties = [name for name in related if name.startswith(("kept_", "n_target_"))]
 cancelled = statistics.correlations(related, properties, outcomes.columns)
 run.table(cancelled, "appendix_m_correlations", "Rank correlation of what the sum keeps with faithfulness, over samples")

@@ -75,9 +75,20 @@ def test_mass_by_kind_is_a_partition():
     assert table.loc["first token", ["mean", "low", "high", "n"]].tolist() == pytest.approx(
         [0.2, math.nan, math.nan, 2], nan_ok=True
     )
-    pair = [part * 3 for part in ([made()[0], made(name="b")[0]], [made()[1], other])]
-    table = failures.structure_table(failures.mass_by_kind(*pair)).set_index("kind")
+    six = [made(name=name) for name in "abcdef"]
+    table = failures.structure_table(failures.mass_by_kind(*zip(*six, strict=True))).set_index("kind")
     assert table.loc["first token", ["mean", "low", "high", "n"]].tolist() == pytest.approx([0.2, 0.2, 0.2, 6])
+
+
+def test_samples_of_one_template_are_no_independent_evidence():
+    six = [made(name=name) for name in "abcdef"]
+    for i, (sample, _) in enumerate(six):
+        sample.metadata |= {"task": "made", "template": i // 2}  # three templates of two samples each
+    samples, attributions = zip(*six, strict=True)
+    row = failures.structure_table(failures.mass_by_kind(samples, attributions)).iloc[0]
+    assert row["n"] == 6 and math.isnan(row["low"])
+    assert failures.sample_properties(samples, attributions)["cluster"].nunique() == 3
+    assert failures.top_places(samples, attributions)["cluster"].nunique() == 3
 
 
 def test_properties_by_hand():
@@ -119,6 +130,8 @@ def test_the_search_finds_the_worst_and_what_they_share():
     assert tuple(shared.loc["spread", ["low", "high"]]) == pytest.approx(expected)
     alone = failures.contrast(table, [f"s{i}" for i in range(5)], ("spread",)).iloc[0]
     assert np.isnan(alone["low"]) and alone["n_worst"] == 5
+    few = failures.contrast(table.assign(cluster=table.index // 2), worst["sample"], ("spread",)).iloc[0]
+    assert np.isnan(few["low"]) and few["n_worst"] == 6  # six samples of three templates
 
 
 def test_places_in_the_top_tenth():

@@ -66,10 +66,14 @@ def test_the_range_of_n():
 
 
 def test_whiskers_reach_the_ends_of_the_interval():
-    mean, spread = marks.means_of([np.arange(6.0), np.arange(5.0)])  # five values have no interval
+    six = pd.DataFrame({"x": np.arange(6.0), "cluster": list("abcdef")})
+    mean, spread = marks.means_of([six, six.head(5)], "x")  # five values have no interval
     low, high = mean_interval(np.arange(6.0))
     assert mean.tolist() == [2.5, 2.0] and np.isnan(spread[:, 1]).all()
     assert spread[:, 0] == pytest.approx([2.5 - low, high - 2.5])
+    assert marks.means_of([six.drop(columns="cluster")], "x")[1][:, 0] == pytest.approx(spread[:, 0])
+    _, shared = marks.means_of([six.assign(cluster=list("aabbcc"))], "x")  # and neither have six of three templates
+    assert np.isnan(shared).all()
 
 
 # --- mass -----------------------------------------------------------------------------------------------------

@@ -11,17 +11,18 @@ from typing import Any
 
 import yaml
 
-from . import efficiency_numbers, numbers
-from .evidence import Evidence
+from . import efficiency_numbers, numbers, table_numbers
+from .evidence import COLUMNS, Evidence
 from .printed_numbers import PRINTED
 from .robustness import robustness
 from .rules import RULES, Finding, Rule
 
-MEASURED = numbers.MEASURED | efficiency_numbers.MEASURED
+MEASURED = table_numbers.MEASURED | numbers.MEASURED | efficiency_numbers.MEASURED
 
 _REQUIRED = ("key", "text", "where", "paper", "notebook", "rule")
 _FUNCTIONS = ("rule", "measured", "printed", "checks")
-_OPTIONAL = ("measured", "printed", "checks", "note")
+_LISTS = ("samples",)
+_OPTIONAL = ("measured", "printed", "checks", "samples", "note")
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Claim:
         Nothing -> findings, for a claim that is judged by the paper's own publications, without a profile.
     checks : callable, optional
         Evidence of a profile -> `robustness.robustness` of the comparison that the claim makes.
+    samples : tuple of str
+        Tables of the samples behind the numbers, see `responses.marked`.
     note : str
         Remark that is printed beside the numbers.
     """
@@ -61,6 +64,7 @@ class Claim:
     measured: Callable[[Evidence], list[Finding]] | None = None
     printed: Callable[[], list[Finding]] | None = None
     checks: Callable[[Evidence], dict[str, Any]] | None = None
+    samples: tuple[str, ...] = ()
     note: str = ""
 
     @property
@@ -110,7 +114,8 @@ def read_claims(path: Path) -> tuple[Claim, ...]:
 
 def _claim(node: yaml.Node) -> Claim:
     fields = _fields(node)
-    texts = {name: _text(name, value) for name, value in fields.items() if name not in _FUNCTIONS}
+    texts = {name: _text(name, value) for name, value in fields.items() if name not in _FUNCTIONS + _LISTS}
+    samples = _samples(fields["samples"]) if "samples" in fields else ()
     rule_of = _function(fields["rule"], RULES, "rule")
     try:
         rule = rule_of()
@@ -121,7 +126,7 @@ def _claim(node: yaml.Node) -> Claim:
     measured = _function(fields["measured"], MEASURED, "measured", Evidence) if "measured" in fields else None
     printed = _function(fields["printed"], PRINTED, "printed") if "printed" in fields else None
     checks = _checks(fields["checks"]) if "checks" in fields else None
-    return Claim(**texts, rule=rule, measured=measured, printed=printed, checks=checks)
+    return Claim(**texts, rule=rule, measured=measured, printed=printed, checks=checks, samples=samples)
 
 
 def _fields(node: yaml.Node) -> dict[str, yaml.Node]:
@@ -145,6 +150,16 @@ def _text(name: str, node: yaml.Node) -> str:
     if node.tag != "tag:yaml.org,2002:str":
         raise _mistake(node, f"{name} must be text; put a number in quotes")
     return node.value
+
+
+def _samples(node: yaml.Node) -> tuple[str, ...]:
+    if not isinstance(node, yaml.SequenceNode):
+        raise _mistake(node, "samples must be a list of tables")
+    names = [_text("samples", value) for value in node.value]
+    for name, value in zip(names, node.value, strict=True):
+        if name.partition("/")[0] not in COLUMNS:
+            raise _mistake(value, f"samples: no table {name.partition('/')[0]!r} is read for a claim")
+    return tuple(names)
 
 
 def _function(node: yaml.Node, functions: Mapping[str, Callable], field: str, *first: object) -> partial:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from ..figures.style import method_style
 from ..paper_numbers import text_value
 from ..profiles import EfficiencyProfile
 from .evidence import Evidence
@@ -11,16 +14,29 @@ from .rules import Finding, Missing
 
 
 def speedup(evidence: Evidence, method: str) -> list[Finding]:
-    """Time of a method over FlashTrace's, at the longest generation; a run that was cut short gives no upper bound."""
+    """Time of a method over FlashTrace's, at the longest generation; a run that was cut short gives no upper bound.
+
+    Its name has the same in forward passes, timed beside each run, where both were measured.
+    """
     longest = evidence.rows("efficiency_headline", method=method).sort_values("n_generated").tail(1)
     return [
         Finding(
-            f"times as fast, {row.kind}, at {row.n_generated} generated tokens", row.speedup,
+            f"times as fast, {row.kind}, at {row.n_generated} generated tokens{_in_passes(evidence, row)}", row.speedup,
             low=row.speedup, high=row.speedup if row.kind == "measured" else math.inf,
             paper=text_value("speedup_5k"), scale=row.n_generated,
         )
         for row in longest.itertuples()
     ]  # fmt: skip
+
+
+def _in_passes(evidence: Evidence, row: tuple) -> str:
+    """The speed-up of a row of ``efficiency_headline`` in forward passes; empty where it was not timed in them."""
+    try:
+        timed = evidence.rows("fig4_headline", outcome="ok", n_generated=row.n_generated).set_index("method")["ratio"]
+    except Missing:
+        return ""
+    both = {row.method, "flashtrace"} <= set(timed.index)
+    return f" ({timed[row.method] / timed['flashtrace']:.1f} in forward passes)" if both else ""
 
 
 def time_in_forward_passes(evidence: Evidence) -> list[Finding]:
@@ -68,7 +84,7 @@ def next_cheapest(evidence: Evidence) -> list[Finding]:
 def methods_that_dominate(evidence: Evidence) -> list[Finding]:
     """Number of methods at least as fast as FlashTrace whose interval of MAS reaches down to FlashTrace's.
 
-    Of the methods of Fig. 4 alone, which are the paper's and variants of them.
+    Of the methods of Fig. 4 alone, which are the paper's and variants of them; one as fast without a MAS is absent.
     """
     table = evidence.table("fig4e_pareto").set_index("method")
     table = table[table.index.isin(EfficiencyProfile().methods)]
@@ -76,11 +92,20 @@ def methods_that_dominate(evidence: Evidence) -> list[Finding]:
         raise Missing("fig4e_pareto.csv has no row of FlashTrace")
     ours, others = table.loc["flashtrace"], table.drop("flashtrace")
     as_fast = others[others["ratio"] <= ours["ratio"]]
+    absent = _without_a_mas(evidence, float(ours["ratio"]), set(table.index))
     name = "methods as fast that may be as faithful"
     if len(as_fast) and (math.isnan(ours["low"]) or as_fast["low"].isna().any()):
         # Too few samples for an interval: any of the methods may be as faithful, so the finding must not count.
-        return [Finding(name, float(len(as_fast)), n=int(table["n"].min()))]
-    return [Finding(name, float((as_fast["low"] <= ours["high"]).sum()))]
+        return [Finding(name, float(len(as_fast)), n=int(table["n"].min())), *absent]
+    return [Finding(name, float((as_fast["low"] <= ours["high"]).sum())), *absent]
+
+
+def _without_a_mas(evidence: Evidence, ratio: float, known: set[str]) -> list[Finding]:
+    """Methods without a MAS that take no more forward passes than FlashTrace, where that takes ``ratio`` of them."""
+    sizes = evidence.rows("fig4_measurements", axis="input", outcome="ok")
+    ours = sizes[(sizes["method"] == "flashtrace") & np.isclose(sizes["ratio"], ratio, rtol=1e-4)]
+    here = sizes[sizes["length"].isin(ours["length"]) & (sizes["ratio"] <= ratio) & ~sizes["method"].isin(known)]
+    return [Finding(f"MAS of {method_style(name).label}, as fast", math.nan, absent=True) for name in here["method"]]
 
 
 def naive_over_flashtrace(evidence: Evidence) -> list[Finding]:

@@ -51,6 +51,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "fig4_measurements": ("axis", "method", "length", "n_input", "n_generated", "outcome", "ratio", "peak_gib"),
     "table6_complexity": ("method", "axis", "quantity", "exponent", "low", "high", "points"),
     "table9_savings": ("tokens", "memory_saved", "latency_added"),
+    "fig4_headline": ("method", "n_generated", "outcome", "ratio"),
     "efficiency_headline": ("method", "n_generated", "speedup", "kind"),
     "fig4e_pareto": ("method", "ratio", "mas", "low", "high", "n"),
     # The second model, the ablations and the open questions
@@ -66,7 +67,14 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "better_second": PAIRED,  # the same of the second candidate
     "questions_causal": CAUSAL,
     "direct_causal": CAUSAL,  # on questions that are answered rightly at once
-}
+    **dict.fromkeys(
+        (
+            "pilot_samples", "recursion_samples", "ruler_samples", "math_samples", "morehopqa_samples", "aider_samples",
+            "table5_samples", "hops_samples", "table8_samples", "better_samples",
+        ),
+        ("cell", "kept", "responses"),  # of `samples.count_table`
+    ),
+}  # fmt: skip
 
 
 def read_table(profile: str, name: str) -> pd.DataFrame:

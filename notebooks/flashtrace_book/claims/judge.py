@@ -23,6 +23,7 @@ from ..profiles import load_profile, profile_names
 from ..run import READABLE, Saved
 from .claim import CLAIMS, Claim
 from .evidence import Evidence
+from .responses import LEGEND, mark_of, marked
 from .robustness import depends_on_the_metric, summary
 from .rules import DEPENDS, MISSING, REPRODUCED, VERDICTS, Missing
 
@@ -52,7 +53,8 @@ def judge(claim: Claim, profile: str = "", evidence: Evidence | None = None) -> 
     dict
         ``verdict``, ``missing`` (the result that does not exist yet, else ``""``) and ``findings``: each a `Finding` as
         a dict, with ``counts`` and ``holds``, which is None if the rule is about all of them together. Where the claim
-        is a comparison whose records are stored, ``checked``: see `robustness.robustness`.
+        is a comparison whose records are stored, ``checked``: see `robustness.robustness`. ``marks``: see
+        `responses.marked`.
     """
     evidence = evidence or Evidence(profile)
     try:
@@ -68,7 +70,9 @@ def judge(claim: Claim, profile: str = "", evidence: Evidence | None = None) -> 
         f.to_dict() | {"counts": f.counts, "holds": (f.counts and claim.rule.holds(f)) if one_by_one else None}
         for f in findings
     ]
-    return {"verdict": verdict, "missing": missing, "findings": shown} | ({"checked": checked} if checked else {})
+    marks = marked(evidence, claim.samples) if findings else {}
+    optional = {"checked": checked, "marks": marks}
+    return {"verdict": verdict, "missing": missing, "findings": shown} | {k: v for k, v in optional.items() if v}
 
 
 def _checked(claim: Claim, evidence: Evidence) -> dict[str, Any] | None:
@@ -126,8 +130,9 @@ def verdict_table(judged: list[dict[str, Any]], profile: str) -> pd.DataFrame:
     for claim in judged:
         if profile in claim["verdicts"]:
             found = claim["verdicts"][profile]
+            verdict = found["verdict"] + mark_of(found.get("marks", {}))
             rows.append({
-                "claim": claim["claim"], "verdict": found["verdict"], "paper": _paper(claim),
+                "claim": claim["claim"], "verdict": verdict, "paper": _paper(claim),
                 "ours": _ours(found, claim), "notebook": claim["notebook"],
             })  # fmt: skip
     return pd.DataFrame(rows, columns=["claim", "verdict", "paper", "ours", "notebook"])
@@ -158,7 +163,9 @@ def markdown(judged: list[dict[str, Any]]) -> str:
         "Every verdict is computed from the stored results by the rule that stands beside it (R1, R2, …, at the end). "
         "*Ours* is FlashTrace minus the method named, with its 95 % interval, unless it says otherwise; RISE and MAS "
         f"are better when lower. Means of fewer than {MIN_SAMPLES} samples are shown and not judged. Seconds and "
-        "memory are medians of a few runs on one machine, without an interval. A verdict is about this model, these "
+        "memory are medians of one to three runs on one machine, without an interval. "
+        + LEGEND
+        + ". A verdict is about this model, these "
         "lengths and these samples; it speaks against the paper on Qwen3-8B only where the numbers are its own.",
         table(shown.columns, shown.itertuples(index=False)),
     ]
@@ -184,7 +191,7 @@ def _profile_table(judged: list[dict[str, Any]], profile: str, rule_of: dict[str
             if found["verdict"] == MISSING:
                 left += 1
                 continue
-            verdict = f"**{found['verdict']}** ({rule_of[claim['rule']]})"
+            verdict = f"**{found['verdict']}**{mark_of(found.get('marks', {}))} ({rule_of[claim['rule']]})"
             chapter = notebook.split("_")[0]
             link = f"[{chapter}](../notebooks/{notebook}.ipynb)"
             rows.append([number, claim["claim"], verdict, _paper(claim), _ours(found, claim), link])
@@ -220,6 +227,7 @@ def _ours(found: dict[str, Any], claim: dict[str, Any]) -> str:
     if len(lines) > _MANY and found["findings"][0]["holds"] is not None:
         lines = _many(found["findings"])
     lines += [f"({summary(found['checked'])})"] if found.get("checked") else []
+    lines += [f"{mark} {', '.join(cells)}" for mark, cells in found.get("marks", {}).items()]
     note = [f"*{claim['note']}*"] if claim["note"] else []
     return "<br>".join(lines + note)
 

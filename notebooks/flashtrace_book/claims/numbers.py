@@ -3,92 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-
-from scipy.special import stdtrit
-from scipy.stats import linregress
+from collections.abc import Sequence
 
 from flashtrace_lib.evaluation.results_table import clusters
 from flashtrace_lib.metrics.intervals import MIN_SAMPLES, rank_correlation_interval
 
 from ..figures.style import method_style
-from ..paper_numbers import NIAH_CELLS, VT_CELLS, paper_value, text_value
-from ..samples import ALL
+from ..paper_numbers import VT_CELLS, paper_value, text_value
+from ..statistics import line_slope
 from .evidence import BASELINES, PAIRS, Evidence
 from .robustness import comparison_frame
 from .rules import Finding, Missing
-
-# --- Any table ------------------------------------------------------------------------------------------------
-
-
-def against_methods(
-    evidence: Evidence, table: str, cell: str, metrics: Sequence[str], methods: Sequence[str] = BASELINES
-) -> list[Finding]:
-    """FlashTrace minus each method on the same samples; what the profile does not run, or not measure, is absent."""
-    evidence.table(table)  # Missing if the profile has not generated it
-    if table == "table1_ruler" and cell == ALL:
-        _require_ruler_cells(evidence)
-    where = {"table": table, "cell": cell}
-    rows = evidence.rows(PAIRS, **where)
-    pairs = [(metric, method) for metric in metrics for method in methods]
-    ran = set(zip(rows["metric"], rows["method"], strict=True)) & set(pairs)
-    if not ran:
-        raise Missing(f"{table}.csv, cell {cell}, {method_style(methods[0]).label}")
-    measured = [
-        evidence.difference(
-            _label(metric, method, evidence.setting(method)), PAIRS, metric=metric, method=method, **where
-        )
-        for metric, method in pairs
-        if (metric, method) in ran
-    ]
-    absent = [Finding(_label(*pair), math.nan, absent=True) for pair in pairs if pair not in ran]
-    return measured + absent
-
-
-def against_random(evidence: Evidence, table: str, metrics: Sequence[str]) -> list[Finding]:
-    """FlashTrace minus the random baseline, with RISE and MAS sign-flipped, so that positive is better."""
-    if table.startswith("ruler"):
-        _require_ruler_cells(evidence)
-    findings = [evidence.difference(metric, table, method="flashtrace", metric=metric) for metric in metrics]
-    return [
-        f if f.name == "recovery" else Finding(f"{f.name}, sign-flipped", -f.value, -f.high, -f.low, f.n)
-        for f in findings
-    ]
-
-
-def differences(evidence: Evidence, table: str, metrics: Sequence[str], cell: str | None = None) -> list[Finding]:
-    """The rows of these metrics, and of a cell, in a table of paired differences."""
-    where = {} if cell is None else {"cell": cell}
-    return [
-        evidence.difference(" ".join([metric, *where.values()]), table, metric=metric, **where) for metric in metrics
-    ]
-
-
-def all_differences(
-    evidence: Evidence, table: str, metrics: Sequence[str], where: Mapping[str, object] | None = None
-) -> list[Finding]:
-    """Every row of a table of paired differences that has one of the metrics, and the values of ``where``."""
-    return [
-        Finding(
-            " ".join([row["metric"], *(str(row[c]) for c in ("cell", "against") if c in row)]),
-            float(row["difference"]), float(row["low"]), float(row["high"]), int(row["n"]),
-        )
-        for _, row in evidence.rows(table, **where or {}).iterrows()
-        if row["metric"] in metrics
-    ]  # fmt: skip
-
-
-def means_in_order(
-    evidence: Evidence, table: str, column: str, where: Mapping[str, object], prefix: str = ""
-) -> list[Finding]:
-    """Means of a table, in the order of a column: a number, or a cell whose name ends in one (``hotpotqa_1024``)."""
-    rows = [row for _, row in evidence.rows(table, **where).iterrows()]
-    rows.sort(key=lambda row: float(str(row[column]).rpartition("_")[2]))
-    return [
-        Finding(f"{prefix}{row[column]}", float(row["mean"]), float(row["low"]), float(row["high"]), int(row["n"]))
-        for row in rows
-    ]
-
+from .table_numbers import label_of
 
 # --- The pilot study ------------------------------------------------------------------------------------------
 
@@ -102,15 +28,23 @@ def mass_trend(evidence: Evidence) -> list[Finding]:
 
 
 def recovery_with_reasoning(evidence: Evidence, methods: Sequence[str]) -> list[Finding]:
-    """Change of recovery with reasoning, of each method; the paper prints that of perturbation."""
+    """Change of recovery with reasoning, of each method; the paper prints that of perturbation.
+
+    A method that the profile did not run is absent.
+    """
     papers = {"perturbation": text_value("recovery_cot") - text_value("recovery_direct")}
-    return [
+    ran = set(evidence.rows("fig1b_change", metric="recovery")["method"]) & set(methods)
+    if not ran:
+        raise Missing(f"fig1b_change.csv has no row of {', '.join(methods)}")
+    names = {method: f"recovery, {method_style(method).label}" for method in methods}
+    measured = [
         evidence.difference(
-            f"recovery, {method_style(method).label}", "fig1b_change", method=method, metric="recovery",
-            paper=papers.get(method, math.nan),
+            names[method], "fig1b_change", method=method, metric="recovery", paper=papers.get(method, math.nan)
         )
         for method in methods
-    ]  # fmt: skip
+        if method in ran
+    ]
+    return measured + [Finding(names[method], math.nan, absent=True) for method in methods if method not in ran]
 
 
 # --- The main results -----------------------------------------------------------------------------------------
@@ -151,10 +85,9 @@ def change_with_length(evidence: Evidence, store: str, metric: str, method: str 
     name = f"change of {metric.upper()} over the middle half of |T|"
     if len(points) < MIN_SAMPLES or points["n_reasoning"].nunique() < 3:
         return [Finding(name, 0.0, n=len(points))]
-    line = linregress(points["n_reasoning"], points["value"])
+    line = line_slope(points["n_reasoning"], points["value"])
     width = float(rows["n_reasoning"].quantile(0.75) - rows["n_reasoning"].quantile(0.25))
-    half = float(stdtrit(len(points) - 2, 0.975) * line.stderr)
-    change = [float(width * x) for x in (line.slope, line.slope - half, line.slope + half)]
+    change = [float(width * line[name]) for name in ("slope", "low", "high")]
     return [Finding(f"{name} ({width:.0f} tokens)", *change, n=len(points))]
 
 
@@ -185,7 +118,7 @@ def rollout_loss(evidence: Evidence) -> list[Finding]:
     for metric in ("rise", "mas"):
         ours, theirs = (paper_value(3, method, "morehopqa", metric) for method in ("flashtrace", "rollout"))
         where = {"cell": "morehopqa", "method": "rollout", "metric": metric}
-        found = evidence.difference(_label(metric, "rollout"), PAIRS, table="table3_rollout", **where)
+        found = evidence.difference(label_of(metric, "rollout"), PAIRS, table="table3_rollout", **where)
         base = evidence.number("table3_rollout", "mean", **where)
         share = [x / base for x in (found.value, found.low, found.high)]
         findings.append(Finding(f"{found.name}, relative", *share, found.n, paper=round((ours - theirs) / theirs, 6)))
@@ -264,23 +197,11 @@ def causal_effect(evidence: Evidence) -> list[Finding]:
     return found
 
 
-# The functions that claims.yaml may name under "measured", beside those of efficiency_numbers.py.
+# The functions that claims.yaml may name under "measured", beside those of table_numbers.py and efficiency_numbers.py.
 MEASURED = {
     f.__name__: f
     for f in (
-        against_methods, against_random, differences, all_differences, means_in_order, mass_trend, change_with_length,
-        recovery_with_reasoning, needles_and_chains, chains_ratio, margin_by_length, rollout_loss, rollout_time_saved,
-        first_hop_gain, mass_on_t_minus_i, mass_change, other_readings, causal_effect,
+        mass_trend, change_with_length, recovery_with_reasoning, needles_and_chains, chains_ratio, margin_by_length,
+        rollout_loss, rollout_time_saved, first_hop_gain, mass_on_t_minus_i, mass_change, other_readings, causal_effect,
     )
 }  # fmt: skip
-
-
-def _label(metric: str, method: str, setting: str = "") -> str:
-    label = f"{metric.replace('_', '-')} against {method_style(method).label}"
-    return f"{label}, {setting}" if setting else label
-
-
-def _require_ruler_cells(evidence: Evidence) -> None:
-    """Missing where a profile's Table 1 is HotpotQA alone."""
-    if not set(evidence.table("table1_ruler")["cell"]) & set(NIAH_CELLS + VT_CELLS):
-        raise Missing("table1_ruler.csv, cells of needles and chains")

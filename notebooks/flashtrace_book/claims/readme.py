@@ -8,6 +8,7 @@ from typing import Any
 from flashtrace_lib import files
 
 from . import judge
+from .responses import mark_of
 from .rules import MISSING
 
 BEGIN, END = "<!-- claims: begin -->", "<!-- claims: end -->"
@@ -38,7 +39,10 @@ def summary(judged: list[dict[str, Any]]) -> str:
         if judge.OWN in verdicts:  # one verdict, which no profile changes
             shown = [f"**{verdicts[judge.OWN]['verdict']}**", *[""] * (len(profiles) - 1)]
         else:
-            shown = [f"**{verdicts[name]['verdict']}**{_numbers(verdicts[name])}" for name in profiles]
+            shown = [
+                f"**{verdicts[name]['verdict']}**{mark_of(verdicts[name].get('marks', {}))}{_numbers(verdicts[name])}"
+                for name in profiles
+            ]
         rows.append([claim["claim"], *shown, f"{claim['where']}: {claim['paper']}"])
     return "\n\n".join([
         judge.table(counts.columns, counts.itertuples(index=False)),

@@ -28,7 +28,7 @@ from ..statistics import paired_difference
 from .evidence import BASELINES, Evidence, in_common
 from .rules import Missing
 
-METHOD, MATCHED = "flashtrace", "ifr_all"
+SUBJECT, MATCHED = "flashtrace", "ifr_all"
 EQUAL_MASS = "mas_equal_mass"  # MAS of the same ranking with the mass spread evenly: the order alone counts
 # What a comparison is repeated under, where it was measured.
 REPEATED = {
@@ -41,7 +41,7 @@ SAME, OPEN, OPPOSITE, NOT_MEASURED = "same", "open", "opposite", "not measured"
 
 @dataclass(frozen=True)
 class Check:
-    """FlashTrace's advantage in one repetition of a comparison; positive favours FlashTrace.
+    """FlashTrace's advantage, or another method's, in one repetition of a comparison; positive favours it.
 
     Parameters
     ----------
@@ -81,15 +81,20 @@ class Check:
 
 
 def robustness(
-    evidence: Evidence, store: str, metric: str, methods: Sequence[str] = BASELINES, group: str | None = None
+    evidence: Evidence,
+    store: str | Sequence[str],
+    metric: str,
+    methods: Sequence[str] = BASELINES,
+    group: str | None = None,
+    subject: str = SUBJECT,
 ) -> dict[str, Any]:
     """A comparison of FlashTrace with other methods under other metrics, without each cell, and with matched targets.
 
     Parameters
     ----------
     evidence : Evidence
-    store : str
-        Stored records of the comparison, under the profile's results.
+    store : str or sequence of str
+        Stored records of the comparison, under the profile's results; of several, those that the profile has.
     metric : str
         The claim's own.
     methods : sequence of str
@@ -97,6 +102,8 @@ def robustness(
         with the smallest advantage.
     group : str, optional
         Only cells of this group (`samples.cell_group`).
+    subject : str
+        The method whose lead the claim is about.
 
     Returns
     -------
@@ -109,24 +116,38 @@ def robustness(
     rules.Missing
         If the profile has no such records.
     """
-    frame = comparison_frame(evidence.store(store), with_random="random" in methods)
+    stores = _stored(evidence, [store] if isinstance(store, str) else store)
+    frame = pd.concat([comparison_frame(path, with_random="random" in methods) for path in stores], ignore_index=True)
     methods = [method for method in methods if method in set(frame["method"])]
-    if METHOD not in set(frame["method"]) or not methods:
-        raise Missing(f"records of {store}.parquet")
+    if subject not in set(frame["method"]) or not methods:
+        raise Missing(f"records of {subject} beside other methods in {', '.join(path.name for path in stores)}")
     if group is not None:
         frame = frame[frame["cell"].map(cell_group) == group]
-    own = frame[(frame["metric"] == metric) & (frame["method"] == METHOD)]
-    checks = [_closest(frame, methods, name, label) for name, label in REPEATED.items() if name != metric]
-    checks.append(_without_a_cell(frame, methods, metric))
+    own = frame[(frame["metric"] == metric) & (frame["method"] == subject)]
+    checks = [_closest(frame, subject, methods, name, label) for name, label in REPEATED.items() if name != metric]
+    checks.append(_without_a_cell(frame, subject, methods, metric))
     if "ifr" in methods:
-        checks.append(_closest(frame, [MATCHED], metric, "IFR with the metric's target, T ∪ O"))
-    caps = frame[(frame["metric"] == "recovery_cap") & (frame["method"] == METHOD)]["value"]
+        checks.append(_closest(frame, subject, [MATCHED], metric, "IFR with the metric's target, T ∪ O"))
+    caps = frame[(frame["metric"] == "recovery_cap") & (frame["method"] == subject)]["value"]
     return {
         "samples": int(own["sample"].nunique()),
         "n": int(clusters(own).nunique()),
         "capped": float(f"{(caps < 1).mean():.3g}") if metric == "recovery" and len(caps) else None,
         "checks": [check.to_dict() for check in checks],
     }
+
+
+def _stored(evidence: Evidence, names: Sequence[str]) -> list[Path]:
+    """Files of the stores that the profile has; Missing where it has none of them."""
+    found, missing = [], []
+    for name in names:
+        try:
+            found.append(evidence.store(name))
+        except Missing as error:
+            missing.append(error)
+    if not found:
+        raise missing[0]
+    return found
 
 
 def summary(found: dict[str, Any]) -> str:
@@ -180,18 +201,18 @@ def _even(record: dict[str, Any]) -> list[float]:
     return [n / masked[-1] for n in masked]
 
 
-def _closest(frame: pd.DataFrame, methods: Sequence[str], metric: str, label: str) -> Check:
+def _closest(frame: pd.DataFrame, subject: str, methods: Sequence[str], metric: str, label: str) -> Check:
     """The smallest advantage over any of the methods."""
-    found = [check for method in methods if (check := _advantage(frame, method, metric, label)) is not None]
+    found = [check for method in methods if (check := _advantage(frame, subject, method, metric, label)) is not None]
     return min(found, key=lambda check: check.value, default=Check(label))
 
 
-def _advantage(frame: pd.DataFrame, method: str, metric: str, label: str) -> Check | None:
-    """FlashTrace's mean paired advantage over one method; None where the two share no sample."""
-    rows = in_common(frame[(frame["metric"] == metric) & frame["method"].isin([METHOD, method])])
+def _advantage(frame: pd.DataFrame, subject: str, method: str, metric: str, label: str) -> Check | None:
+    """The subject's mean paired advantage over one method; None where the two share no sample."""
+    rows = in_common(frame[(frame["metric"] == metric) & frame["method"].isin([subject, method])])
     if rows["method"].nunique() < 2:
         return None
-    row = paired_difference(rows, METHOD, method).iloc[0]
+    row = paired_difference(rows, subject, method).iloc[0]
     low, high = float(row["low"]), float(row["high"])
     name = method_style(method).label
     if HIGHER_IS_BETTER.get(metric, False):
@@ -199,11 +220,11 @@ def _advantage(frame: pd.DataFrame, method: str, metric: str, label: str) -> Che
     return Check(label, name, -float(row["difference"]), -high, -low, int(row["n"]))
 
 
-def _without_a_cell(frame: pd.DataFrame, methods: Sequence[str], metric: str) -> Check:
+def _without_a_cell(frame: pd.DataFrame, subject: str, methods: Sequence[str], metric: str) -> Check:
     """The smallest advantage in the claim's own metric when one cell is left out."""
     label = "without any one cell"
     cells = list(dict.fromkeys(frame["cell"]))
     if len(cells) < 2:
         return Check(label)
-    parts = [_closest(frame[frame["cell"] != cell], methods, metric, label) for cell in cells]
+    parts = [_closest(frame[frame["cell"] != cell], subject, methods, metric, label) for cell in cells]
     return min(parts, key=lambda check: check.value if not math.isnan(check.value) else math.inf)

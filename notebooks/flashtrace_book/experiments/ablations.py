@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 
 from flashtrace_lib.attribution import Attribution, Method
+from flashtrace_lib.evaluation.results_table import clusters_of
 from flashtrace_lib.methods import FlashTrace, LastToken, MeanPooling, Positional
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.tasks.responses import Collection
@@ -76,6 +77,7 @@ def mass_shift(samples: Iterable[Sample], attributions: Iterable[Attribution]) -
         its first token and 1 at its last. The change is on the same samples.
     """
     samples, attributions = list(samples), list(attributions)
+    cluster_of = clusters_of(samples)
     masses = mass_frame(samples, attributions).rename(columns={"segment": "quantity", "mass": "value"})
     frame = pd.concat([masses, _places(samples, attributions)], ignore_index=True)
     rows = []
@@ -83,8 +85,9 @@ def mass_shift(samples: Iterable[Sample], attributions: Iterable[Attribution]) -
         wide = part.pivot_table(index="sample", columns="hop", values="value")
         for hop in wide:
             both = wide[[0, hop]].dropna() if hop else wide[[0]].dropna()
-            change = mean_row(both[hop] - both[0], "change", "change_")
-            rows.append({"quantity": quantity, "hop": hop, **mean_row(both[hop]), **change})
+            shared = [cluster_of[sample] for sample in both.index]
+            change = mean_row(both[hop] - both[0], "change", "change_", shared)
+            rows.append({"quantity": quantity, "hop": hop, **mean_row(both[hop], clusters=shared), **change})
     columns = ["quantity", "hop", "mean", "low", "high", "change", "change_low", "change_high", "n"]
     return pd.DataFrame(rows, columns=columns)
 

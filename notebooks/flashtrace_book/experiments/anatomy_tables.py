@@ -7,6 +7,8 @@ from itertools import combinations
 
 import pandas as pd
 
+from flashtrace_lib.evaluation.results_table import clusters
+
 from ..statistics import TOO_FEW, mean_row, paired_difference, rank_correlation
 from .anatomy_curves import MASKS
 from .rise_anatomy import EVIDENCE, SCORED
@@ -31,7 +33,10 @@ def _plain(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _means(frame: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Mean RISE with its interval over samples: the columns ``by``, then ``mean, low, high, n``."""
-    rows = [dict(zip(by, keys, strict=True)) | mean_row(part["rise"]) for keys, part in frame.groupby(by, sort=False)]
+    rows = [
+        dict(zip(by, keys, strict=True)) | mean_row(part["rise"], clusters=clusters(part))
+        for keys, part in frame.groupby(by, sort=False)
+    ]
     return pd.DataFrame(rows, columns=[*by, "mean", "low", "high", "n"])
 
 
@@ -114,12 +119,13 @@ def shape_table(frame: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (group, ranking), own in part.groupby(["group", "ranking"], sort=False):
         wide = own.pivot(index="sample", columns="shape", values="rise")
+        cluster_of = clusters(own).groupby(own["sample"]).first()
         for shape in (shape for shape in SHAPES if shape in wide):
-            change = mean_row((wide[shape] - wide[SHAPES[0]]).dropna(), "change", "change_")
-            del change["n"]
-            rows.append(
-                {"group": group, "ranking": ranking, "shape": shape, **mean_row(wide[shape].dropna()), **change}
-            )
+            change, here = (wide[shape] - wide[SHAPES[0]]).dropna(), wide[shape].dropna()
+            row = mean_row(change, "change", "change_", cluster_of[change.index])
+            del row["n"]
+            row |= mean_row(here, clusters=cluster_of[here.index])
+            rows.append({"group": group, "ranking": ranking, "shape": shape, **row})
     return pd.DataFrame(rows)
 
 

@@ -20,6 +20,7 @@ import torch
 from tqdm import tqdm
 
 from flashtrace_lib.attribution import Hop
+from flashtrace_lib.evaluation.results_table import clusters_of
 from flashtrace_lib.fingerprints import fingerprint, model_fingerprint, sample_fingerprint
 from flashtrace_lib.kernel.capture import capture
 from flashtrace_lib.methods import FlashTrace
@@ -30,7 +31,7 @@ from ..profiles import Profile
 from ..run import Run
 from ..samples import cell_of
 
-COLUMNS = ("sample", "cell", "hop", "layer", "kept", "independent", "n_target")
+COLUMNS = ("sample", "cluster", "cell", "hop", "layer", "kept", "independent", "n_target")
 _TOLERANCE = 1e-3  # absolute, of a share measured again; as in the audit of the chapter
 
 
@@ -103,17 +104,20 @@ def cancellation(run: Run, model: torch.nn.Module, samples: Iterable[Sample]) ->
     Returns
     -------
     pandas.DataFrame
-        ``sample, cell, hop, layer`` (counted from 0), ``kept``, ``independent`` and ``n_target`` (tokens).
+        ``sample, cluster, cell, hop, layer`` (counted from 0), ``kept``, ``independent`` and ``n_target`` (tokens).
     """
     store, model_key = Store(run.store("cancellation")), model_fingerprint(model)
-    rows = []
-    for sample in tqdm(list(samples), desc="cancellation"):
+    samples, rows = list(samples), []
+    cluster_of = clusters_of(samples)
+    for sample in tqdm(samples, desc="cancellation"):
         key = record_key(model_key, sample, run.profile.hops)
         record = store.cached(key, partial(measured, model, sample, run.profile.hops))
         by_hop = zip(record["kept"], record["independent"], record["n_target"], strict=True)
         for hop, (layers, independent, n_target) in enumerate(by_hop):
             for layer, kept in enumerate(layers):
-                rows.append((sample.id, cell_of(sample), hop, layer, kept, independent, n_target))
+                rows.append(
+                    (sample.id, cluster_of[sample.id], cell_of(sample), hop, layer, kept, independent, n_target)
+                )
     store.compact()
     return pd.DataFrame(rows, columns=list(COLUMNS))
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from flashtrace_lib.attribution import Attribution
+from flashtrace_lib.evaluation.results_table import clusters, clusters_of
 from flashtrace_lib.metrics import r_precision, ranking, recovery_cap, recovery_rate, top_count
 from flashtrace_lib.metrics.intervals import difference_interval
 from flashtrace_lib.sample import Sample
@@ -64,7 +65,7 @@ def _input_kind(text: str, in_question: bool) -> str:
 
 
 def mass_by_kind(samples: Iterable[Sample], attributions: Iterable[Attribution]) -> pd.DataFrame:
-    """Share of each hop's mass on every kind of token (`mass_by_label`): ``sample, cell, hop, kind, mass, tokens``."""
+    """Share of each hop's mass on every kind of token: `mass_by_label` with ``kind`` in the place of ``label``."""
     return mass_by_label(samples, attributions, token_kinds, KINDS).rename(columns={"label": "kind"})
 
 
@@ -72,7 +73,7 @@ def structure_table(frame: pd.DataFrame, kinds: Iterable[str] = STRUCTURE) -> pd
     """Means of `mass_by_kind`: ``hop, kind, mean`` (of the mass) with ``low, high, n``, and ``tokens``."""
     groups = frame[frame["kind"].isin(list(kinds))].groupby(["hop", "kind"], sort=False)
     rows = [
-        {"hop": hop, "kind": kind, **mean_row(part["mass"]), "tokens": part["tokens"].mean()}
+        {"hop": hop, "kind": kind, **mean_row(part["mass"], clusters=clusters(part)), "tokens": part["tokens"].mean()}
         for (hop, kind), part in groups
     ]
     return pd.DataFrame(rows, columns=["hop", "kind", "mean", "low", "high", "n", "tokens"])
@@ -84,20 +85,22 @@ def sample_properties(samples: Iterable[Sample], attributions: Iterable[Attribut
     Returns
     -------
     pandas.DataFrame
-        ``sample, cell``; ``recovery``, ``reached`` (recovery over the highest that is possible), ``r_precision``;
-        ``gold_share`` (evidence tokens over |I|), ``gold_pieces`` (unbroken runs of them), ``gold_evenness`` and
-        ``spread`` (`evenness` of the scores on the evidence, and on I); ``gold_mass``, ``question``, ``punctuation``,
-        ``connective`` (shares of the final mass on I); ``first_token``, ``template`` (shares of hop 0's mass on the
-        context); ``quoted`` (share of the evidence's tokens that T repeats).
+        ``sample, cluster, cell``; ``recovery``, ``reached`` (recovery over the highest that is possible),
+        ``r_precision``; ``gold_share`` (evidence tokens over |I|), ``gold_pieces`` (unbroken runs of them),
+        ``gold_evenness`` and ``spread`` (`evenness` of the scores on the evidence, and on I); ``gold_mass``,
+        ``question``, ``punctuation``, ``connective`` (shares of the final mass on I); ``first_token``, ``template``
+        (shares of hop 0's mass on the context); ``quoted`` (share of the evidence's tokens that T repeats).
     """
-    rows = []
+    samples, rows = list(samples), []
+    cluster_of = clusters_of(samples)
     for sample, attribution in zip(samples, attributions, strict=True):
         if sample.gold is not None and sample.gold_in_prompt.any():
-            rows.append(_properties(sample, attribution))
+            about = {"sample": sample.id, "cluster": cluster_of[sample.id], "cell": cell_of(sample)}
+            rows.append(about | _properties(sample, attribution))
     return pd.DataFrame(rows)
 
 
-def _properties(sample: Sample, attribution: Attribution) -> dict[str, float | str]:
+def _properties(sample: Sample, attribution: Attribution) -> dict[str, float]:
     gold = sample.gold_in_prompt.numpy()  # [|I|]
     scores = attribution.scores.double().clamp(min=0).numpy()  # [|I|]
     context_scores = attribution.hops[0].scores.double().numpy()  # [N]
@@ -106,8 +109,6 @@ def _properties(sample: Sample, attribution: Attribution) -> dict[str, float | s
     reasoning_ids = sample.input_ids[slice(*sample.segments.reasoning)].numpy()
     recovery = recovery_rate(scores, gold)
     return {
-        "sample": sample.id,
-        "cell": cell_of(sample),
         "recovery": recovery,
         "reached": recovery / recovery_cap(gold),
         "r_precision": r_precision(scores, gold),
@@ -152,15 +153,15 @@ def contrast(table: pd.DataFrame, worst: Iterable[str], properties: Sequence[str
     -------
     pandas.DataFrame
         ``property, worst, others, difference, low, high, n_worst, n``; Welch's t interval of the difference
-        (`intervals.difference_interval`), NaN where a group has fewer than six samples.
+        (`intervals.difference_interval`), NaN where a group has fewer than six clusters of samples.
     """
     is_worst = table["sample"].isin(list(worst))
     rows = []
     for name in properties:
-        a = table.loc[is_worst, name].dropna().to_numpy(float)
-        b = table.loc[~is_worst, name].dropna().to_numpy(float)
-        mean_a, mean_b = (values.mean() if len(values) else np.nan for values in (a, b))
-        low, high = difference_interval(a, b)
+        known = table.dropna(subset=name)
+        a, b = known[is_worst], known[~is_worst]
+        low, high = difference_interval(a[name], b[name], clusters=(clusters(a), clusters(b)))
+        mean_a, mean_b = a[name].mean(), b[name].mean()
         rows.append((name, mean_a, mean_b, mean_a - mean_b, low, high, len(a), len(a) + len(b)))
     columns = ["property", "worst", "others", "difference", "low", "high", "n_worst", "n"]
     return pd.DataFrame(rows, columns=columns)
@@ -172,10 +173,11 @@ def top_places(samples: Iterable[Sample], attributions: Iterable[Attribution]) -
     Returns
     -------
     pandas.DataFrame
-        ``sample, cell, kind, places`` (share of the top tenth) and ``tokens`` (share of I, which is the value of a
-        random ranking); the kinds are ``evidence`` and, outside it, those of ``ON_INPUT``; both shares sum to 1.
+        ``sample, cluster, cell, kind, places`` (share of the top tenth) and ``tokens`` (share of I, which is the value
+        of a random ranking); the kinds are ``evidence`` and, outside it, those of ``ON_INPUT``; both shares sum to 1.
     """
-    rows = []
+    samples, rows = list(samples), []
+    cluster_of = clusters_of(samples)
     for sample, attribution in zip(samples, attributions, strict=True):
         gold = sample.gold_in_prompt.numpy()
         kinds = np.array(token_kinds(sample))[slice(*sample.segments.prompt)].astype(object)
@@ -183,5 +185,6 @@ def top_places(samples: Iterable[Sample], attributions: Iterable[Attribution]) -
         kinds[gold] = "evidence"
         top = kinds[ranking(attribution.scores)[: top_count(len(kinds))].numpy()]
         for kind in ("evidence", *ON_INPUT):
-            rows.append((sample.id, cell_of(sample), kind, (top == kind).mean(), (kinds == kind).mean()))
-    return pd.DataFrame(rows, columns=["sample", "cell", "kind", "places", "tokens"])
+            shares = ((top == kind).mean(), (kinds == kind).mean())
+            rows.append((sample.id, cluster_of[sample.id], cell_of(sample), kind, *shares))
+    return pd.DataFrame(rows, columns=["sample", "cluster", "cell", "kind", "places", "tokens"])

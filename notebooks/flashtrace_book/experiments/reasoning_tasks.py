@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from flashtrace_lib.attribution import Method
-from flashtrace_lib.evaluation.results_table import summarise
+from flashtrace_lib.evaluation.results_table import clusters, clusters_of, summarise
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.datasets import REAL, documents_examples, task_examples
@@ -212,11 +212,13 @@ def length_slopes(frame: pd.DataFrame, per: int = 100) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        ``metric, method, slope, low, high, n`` (`statistics.line_slope`); samples without a value are left out.
+        ``metric, method, slope, low, high, n`` (`statistics.line_slope`); samples without a value are left out, those
+        of one template or record (`results_table.clusters`) averaged first, so that n counts independent points.
     """
     rows = []
     for (metric, method), part in frame.dropna(subset="value").groupby(["metric", "method"], sort=False):
-        line = line_slope(part["n_reasoning"].astype(float) / per, part["value"])
+        points = part.groupby(clusters(part), sort=False)[["n_reasoning", "value"]].mean()
+        line = line_slope(points["n_reasoning"] / per, points["value"])
         rows.append({"metric": metric, "method": method, **line})
     return pd.DataFrame(rows, columns=["metric", "method", "slope", "low", "high", "points"]).rename(
         columns={"points": "n"}
@@ -234,6 +236,13 @@ def score_agreement(store: Store, samples: list[Sample], first: Method, second: 
     return pd.DataFrame(rows, columns=["sample", "rho"])
 
 
+def means_over_samples(table: pd.DataFrame, samples: list[Sample]) -> pd.DataFrame:
+    """Mean of every column of a table that has a row for each sample: ``quantity, mean, low, high, n``."""
+    shared = table["sample"].map(clusters_of(samples))
+    rows = [{"quantity": name, **mean_row(table[name], clusters=shared)} for name in table if name != "sample"]
+    return pd.DataFrame(rows, columns=["quantity", "mean", "low", "high", "n"])
+
+
 def question_share(store: Store, samples: list[Sample], methods: Iterable[Method]) -> pd.DataFrame:
     """Share of each method's mass on I that lies on the question, see `question_start`.
 
@@ -245,14 +254,16 @@ def question_share(store: Store, samples: list[Sample], methods: Iterable[Method
     """
     starts = [question_start(s) - s.segments.prompt[0] for s in samples]
     tokens = float(np.mean([1 - start / len(s.prompt_ids) for s, start in zip(samples, starts, strict=True)]))
-    rows = []
+    cluster_of, rows = clusters_of(samples), []
     for method in methods:
-        shares = []
-        for attribution, start in zip(stored_attributions(store, samples, method), starts, strict=True):
+        shares, shared = [], []
+        found = stored_attributions(store, samples, method)
+        for sample, attribution, start in zip(samples, found, starts, strict=True):
             scores = attribution.scores.clamp(min=0)
             if scores.any():
                 shares.append(float(scores[start:].sum() / scores.sum()))
-        rows.append({"method": method.name, "tokens": tokens, **mean_row(shares, "mass")})
+                shared.append(cluster_of[sample.id])
+        rows.append({"method": method.name, "tokens": tokens, **mean_row(shares, "mass", clusters=shared)})
     return pd.DataFrame(rows, columns=["method", "mass", "low", "high", "tokens", "n"])
 
 

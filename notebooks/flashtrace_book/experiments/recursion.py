@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from flashtrace_lib.attribution import Attribution
+from flashtrace_lib.evaluation.results_table import clusters_of
 from flashtrace_lib.methods.hops import accumulate
 from flashtrace_lib.metrics import recovery_rate
 from flashtrace_lib.sample import Sample
@@ -29,8 +30,9 @@ def recovery_by_hops(samples: list[Sample], attributions: list[Attribution]) -> 
         for k in range(depth):
             scores, _ = accumulate(attribution.hops[: k + 1], sample)
             values[i, k] = recovery_rate(scores, sample.gold_in_prompt)
-    rows = []
+    cluster_of, rows = clusters_of(samples), []
+    shared = [cluster_of[sample.id] for sample in samples]
     for k in range(depth):
-        gain = mean_row(values[:, k] - values[:, 0], "gain", "gain_")
-        rows.append({"K": k, **mean_row(values[:, k], "recovery"), **gain})
+        gain = mean_row(values[:, k] - values[:, 0], "gain", "gain_", shared)
+        rows.append({"K": k, **mean_row(values[:, k], "recovery", clusters=shared), **gain})
     return pd.DataFrame(rows, columns=["K", "recovery", "low", "high", "gain", "gain_low", "gain_high", "n"])

@@ -16,6 +16,7 @@ import torch
 from tqdm import tqdm
 
 from flashtrace_lib.attribution import Method, sentence_scores, sentences_of_input
+from flashtrace_lib.evaluation.results_table import clusters_of
 from flashtrace_lib.fingerprints import fingerprint, model_fingerprint, sample_fingerprint
 from flashtrace_lib.load import load_model
 from flashtrace_lib.methods import IFR, FlashTrace, Random, RandomSentences
@@ -198,21 +199,21 @@ def measure(
     Returns
     -------
     pandas.DataFrame
-        ``sample, cell, group`` (RULER or word problems), ``ranking, mask, keeps_question, scored, cut`` (1 or 0.5)
-        and ``rise``.
+        ``sample, cluster, cell, group`` (RULER or word problems), ``ranking, mask, keeps_question, scored, cut`` (1 or
+        0.5) and ``rise``.
     """
-    store, rows = Store(run.store("rise_anatomy")), []
+    store, rows, cluster_of = Store(run.store("rise_anatomy")), [], clusters_of(samples)
     for sample in tqdm(samples, desc="curves"):
         key = record_key(run.profile, model, sample, brief)
         record = store.cached(key, partial(measured, run.profile, model, tokenizer, sample, brief))
         group = "RULER" if sample.metadata.get("task") == "ruler" else "word problems"
+        about = {"sample": sample.id, "cluster": cluster_of[sample.id], "cell": cell_of(sample), "group": group}
         for i, name in enumerate(record["ranking"]):
             curve = {"ranking": name, "mask": record["mask"][i], "keeps_question": bool(record["keeps_question"][i])}
             for scored in SCORED:
                 response = normalise_response(np.asarray(record[scored][i], dtype=float))
                 for cut in (1.0, 0.5):
-                    rows.append({"sample": sample.id, "cell": cell_of(sample), "group": group, **curve,
-                                 "scored": scored, "cut": cut, "rise": area_to(response, cut)})  # fmt: skip
+                    rows.append({**about, **curve, "scored": scored, "cut": cut, "rise": area_to(response, cut)})
     store.compact()
     return pd.DataFrame(rows)
 

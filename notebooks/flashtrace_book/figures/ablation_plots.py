@@ -93,7 +93,7 @@ def places_by_kind(frame: pd.DataFrame, *, title: str = "Who takes the top tenth
     for i, group in enumerate(groups):
         part = frame[frame["group"] == group]
         of_kind = [part[part["kind"] == kind] for kind in kinds]
-        mean, spread = means_of([rows["places"].to_numpy() for rows in of_kind])
+        mean, spread = means_of(of_kind, "places")
         style = {"color": PALETTE[i % len(PALETTE)], "alpha": 0.8, "hatch": HATCHES[i % len(HATCHES)]}
         label = f"{group} (n = {part['sample'].nunique()})"
         x = grouped_bars(axes, mean, spread, series=i, n_series=len(groups), label=label, **style)

@@ -24,18 +24,21 @@ def whiskers(mean: ArrayLike, low: ArrayLike, high: ArrayLike) -> np.ndarray:
     return np.clip([np.atleast_1d(mean - low), np.atleast_1d(high - mean)], 0, None)
 
 
-def means_of(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of each group, shape [n], and the `whiskers` of its t interval, shape [2, n]."""
-    mean = np.array([group.mean() for group in groups])
-    low, high = np.array([mean_interval(group) for group in groups]).T
+def means_of(groups: Sequence[pd.DataFrame], column: str) -> tuple[np.ndarray, np.ndarray]:
+    """Mean of a column in each group, shape [n], and the `whiskers` of its t interval, shape [2, n].
+
+    Where the groups have a column ``cluster``, rows that share one are not independent (`metrics.mean_interval`).
+    """
+    mean = np.array([group[column].mean() for group in groups])
+    low, high = np.array([mean_interval(group[column], clusters=group.get("cluster")) for group in groups]).T
     return mean, whiskers(mean, low, high)
 
 
 def line_with_band(axes: Axes, frame: pd.DataFrame, x: str, y: str, *, color: str, **line: object) -> None:
     """Draw the mean of column ``y`` at every value of column ``x``, with its t interval as a band."""
-    groups = {place: part[y].to_numpy() for place, part in frame.groupby(x)}
+    groups = dict(iter(frame.groupby(x)))
     places = np.array(list(groups))
-    mean, (below, above) = means_of(list(groups.values()))
+    mean, (below, above) = means_of(list(groups.values()), y)
     axes.plot(places, mean, color=color, **line)
     axes.fill_between(places, mean - below, mean + above, color=color, alpha=0.15, lw=0)
 

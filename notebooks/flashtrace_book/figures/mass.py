@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from flashtrace_lib.attribution import Attribution, Hop
+from flashtrace_lib.evaluation.results_table import clusters_of
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.viewer.colours import SEGMENTS
 
@@ -35,22 +36,25 @@ def mass_by_label(
     Returns
     -------
     pandas.DataFrame
-        ``sample, cell, hop, label, mass, tokens``; where the names are all labels, both shares of a hop sum to 1.
+        ``sample, cluster, cell, hop, label, mass, tokens``; where the names are all labels, both shares of a hop sum
+        to 1. ``cluster``: see `results_table.clusters_of`.
 
     Raises
     ------
     ValueError
         If an attribution has no hops.
     """
-    names, rows = list(names), []
+    samples, names, rows = list(samples), list(names), []
+    cluster_of = clusters_of(samples)
     for sample, attribution in zip(samples, attributions, strict=True):
+        about = (sample.id, cluster_of[sample.id], cell_of(sample))
         labels = np.array(labels_of(sample))
         for k, hop in enumerate(_hops(attribution)):
             scores = hop.scores.double().numpy()
             for name in names:
                 chosen = labels == name
-                rows.append((sample.id, cell_of(sample), k, name, mass_share(scores, chosen), chosen.mean()))
-    return pd.DataFrame(rows, columns=["sample", "cell", "hop", "label", "mass", "tokens"])
+                rows.append((*about, k, name, mass_share(scores, chosen), chosen.mean()))
+    return pd.DataFrame(rows, columns=["sample", "cluster", "cell", "hop", "label", "mass", "tokens"])
 
 
 def mass_share(scores: np.ndarray, chosen: np.ndarray) -> float:
@@ -59,9 +63,9 @@ def mass_share(scores: np.ndarray, chosen: np.ndarray) -> float:
 
 
 def mass_frame(samples: Iterable[Sample], attributions: Iterable[Attribution]) -> pd.DataFrame:
-    """Share of each hop's mass on I, T, O and context (`mass_by_label`): ``sample, hop, segment, mass``."""
+    """Share of each hop's mass on I, T, O and context (`mass_by_label`): ``sample, cluster, hop, segment, mass``."""
     frame = mass_by_label(samples, attributions, lambda sample: sample.segments.labels(len(sample)), SEGMENTS)
-    return frame.rename(columns={"label": "segment"})[["sample", "hop", "segment", "mass"]]
+    return frame.rename(columns={"label": "segment"})[["sample", "cluster", "hop", "segment", "mass"]]
 
 
 def position_frame(samples: Iterable[Sample], attributions: Iterable[Attribution], bins: int = 10) -> pd.DataFrame:
@@ -77,9 +81,10 @@ def position_frame(samples: Iterable[Sample], attributions: Iterable[Attribution
     Returns
     -------
     pandas.DataFrame
-        ``sample, hop, position, mass``; position is the middle of a part, the masses of a hop sum to 1.
+        ``sample, cluster, hop, position, mass``; position is the middle of a part, the masses of a hop sum to 1.
     """
-    rows = []
+    samples, rows = list(samples), []
+    cluster_of = clusters_of(samples)
     for sample, attribution in zip(samples, attributions, strict=True):
         start, stop = sample.segments.reasoning
         if start == stop:
@@ -89,8 +94,9 @@ def position_frame(samples: Iterable[Sample], attributions: Iterable[Attribution
             inside = hop.scores[start:stop].double().numpy()
             parts, _ = np.histogram(middles, bins=bins, range=(0, 1), weights=inside)
             total = parts.sum() or 1.0
-            rows += [(sample.id, k, (b + 0.5) / bins, part / total) for b, part in enumerate(parts)]
-    return pd.DataFrame(rows, columns=["sample", "hop", "position", "mass"])
+            about = (sample.id, cluster_of[sample.id], k)
+            rows += [(*about, (b + 0.5) / bins, part / total) for b, part in enumerate(parts)]
+    return pd.DataFrame(rows, columns=["sample", "cluster", "hop", "position", "mass"])
 
 
 def _hops(attribution: Attribution) -> list[Hop]:

@@ -48,7 +48,7 @@ def mass_against_length(
             style = method_style(method) if len(hops) == 1 else _hop_style(method, hop)
             cells = sorted((rows for _, rows in part.groupby("cell")), key=lambda rows: rows["n_reasoning"].mean())
             lengths = [rows["n_reasoning"].mean() for rows in cells]
-            mean, spread = means_of([rows[share].to_numpy() for rows in cells])
+            mean, spread = means_of(cells, share)
             axes.scatter(part["n_reasoning"], part[share], s=5, color=style.colour, alpha=0.3, lw=0)
             axes.errorbar(lengths, mean, yerr=spread, capsize=2, label=style.label, **style.plot_options)
     axes.set_ylim(0, 1)

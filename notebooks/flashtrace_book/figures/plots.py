@@ -50,14 +50,14 @@ def mass_by_segment(frame: pd.DataFrame, *, title: str = "Where each hop's mass 
     rng = np.random.default_rng(seed)
     for i, segment in enumerate(segments):
         part = frame[frame["segment"] == segment]
-        groups = [part.loc[part["hop"] == hop, "mass"].to_numpy() for hop in hops]
-        mean, spread = means_of(groups)
+        groups = [part[part["hop"] == hop] for hop in hops]
+        mean, spread = means_of(groups, "mass")
         style = {"color": SEGMENT_COLOURS[segment], "alpha": 0.75, "hatch": SEGMENT_HATCHES[segment]}
         label = SEGMENT_NAMES[segment]
         x = grouped_bars(axes, mean, spread, series=i, n_series=len(segments), label=label, **style)
         for centre, group in zip(x, groups, strict=True):
             jitter = rng.uniform(-0.3, 0.3, len(group)) * width
-            axes.scatter(centre + jitter, group, s=4, color=DARK, alpha=0.35, lw=0, zorder=3)
+            axes.scatter(centre + jitter, group["mass"], s=4, color=DARK, alpha=0.35, lw=0, zorder=3)
     name_groups(axes, [_hop_name(hop).replace(" (", "\n(") for hop in hops])
     axes.set_ylim(0, 1)
     legend_below(axes, ncols=len(segments), gap=0.16)
@@ -131,13 +131,13 @@ def cost_curve(
 def _cost_line(axes: Axes, part: pd.DataFrame, name: str, x: str, y: str) -> None:
     """Mean cost of one method by size, and a cross at the first size that failed."""
     style = method_style(name)
-    groups = {size: rows[y].to_numpy() for size, rows in part.dropna(subset=[y]).groupby(x)}
+    groups = dict(iter(part.dropna(subset=[y]).groupby(x)))
     failed = sorted(set(part[x]) - set(groups))
     if not groups:
         axes.plot([], [], label=f"{style.label}: failed everywhere", **style.plot_options)
         return
     sizes = np.array(list(groups))
-    mean, spread = means_of(list(groups.values()))
+    mean, spread = means_of(list(groups.values()), y)
     label = style.label if len(sizes) < 2 else f"{style.label}: ∝ size$^{{{power_law(sizes, mean)[1]:.2f}}}$"
     axes.errorbar(sizes, mean, yerr=spread, capsize=2, label=label, **style.plot_options)
     if failed:

@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch
 
 from ..claims.judge import entry, how_many_hold
+from ..claims.responses import LEGEND, mark_of
 from ..claims.robustness import NOT_MEASURED, OPEN, OPPOSITE, SAME
 from ..claims.rules import DEPENDS, FAILED, MISSING, PARTLY, REPRODUCED, UNDECIDED, UNTESTABLE
 from .style import styled
@@ -29,7 +30,7 @@ MARKS = {  # of a check's sign: marker, filling, edge
 }  # fmt: skip
 _ROW = 0.3  # inches
 _X = {"claim": 0.0, "paper": 0.44, "ours": 0.582, "verdict": 0.768, "checks": 0.9}  # of the width
-_LETTERS = {"claim": 84, "paper": 24, "ours": 36}
+_LETTERS = {"claim": 92, "paper": 24, "ours": 36}
 
 
 @styled
@@ -62,6 +63,7 @@ def scorecard(judged: Sequence[dict[str, Any]], profile: str, title: str = "") -
         ax.text(x, -0.8, head, weight="bold", va="center", fontsize=9)
     for y, (claim, found) in enumerate(rows):
         _strip(ax, y, claim, found)
+    ax.text(0.003, len(rows) + 0.3, LEGEND, va="center", fontsize=8)
     names = {SAME: "same sign", OPEN: "interval holds 0", OPPOSITE: "opposite sign", NOT_MEASURED: "not measured"}
     handles = [
         Line2D([], [], ls="", marker=marker, mfc=face, mec=edge, ms=6, label=names[sign])
@@ -97,8 +99,8 @@ def _strip(ax: Axes, y: int, claim: dict[str, Any], found: dict[str, Any]) -> No
     box = FancyBboxPatch((left, y - 0.36), width, 0.72, boxstyle="round,pad=0,rounding_size=0.008", fc=fill, ec="0.6",
                          lw=0.5, mutation_aspect=30)  # fmt: skip
     ax.add_patch(box)
-    ax.text(left + width / 2, y, found["verdict"].replace(" at this scale", ""), color=ink, ha="center", va="center",
-            fontsize=8)  # fmt: skip
+    verdict = found["verdict"].replace(" at this scale", "") + mark_of(found.get("marks", {}))
+    ax.text(left + width / 2, y, verdict, color=ink, ha="center", va="center", fontsize=8)
     for k, check in enumerate((found.get("checked") or {"checks": []})["checks"]):
         marker, face, edge = MARKS[check["sign"]]
         ax.plot(_X["checks"] + 0.004 + 0.0095 * k, y, ls="", marker=marker, mfc=face, mec=edge, ms=5, mew=0.8)
