@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,18 @@ USED_LOG = "FLASHTRACE_USED_LOG"  # names the file into which a run of the book 
 FROZEN = "FLASHTRACE_FROZEN_DIR"  # names a folder whose stores are only read: a record that is missing is an error
 FULL = 8 * 2**20  # bytes; a merged file of this size is left as it is, and newer records go into another
 KEY_PATTERN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,119}")  # a key is a file name
+
+
+def names_in(folder: Path) -> list[str]:
+    """Names of the stores in a folder, sorted; what another process is just writing there is none."""
+    merged = {path.stem for path in folder.glob("*.parquet") if _is_whole(path)}
+    parts = {path.stem for path in folder.glob("*.parts") if any(map(_is_whole, path.glob("*.parquet")))}
+    return sorted(merged | parts)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the file has its name; a hidden one is still being written, or was left by a killed process."""
+    return not path.name.startswith(".")
 
 
 class Store:
@@ -111,13 +124,21 @@ class Store:
                 file.write("".join(f"{self.path.resolve()}\t{key}\n" for key in sorted(fresh)))
 
     def drop(self, keys: Iterable[str]) -> None:
-        """Remove records; parts are merged on the way. Those that are not there are passed over."""
+        """Remove records; parts are merged on the way. Those that are not there are passed over.
+
+        Raises
+        ------
+        StoreError
+            See `put`.
+        """
         gone = set(keys)
+        if self._is_frozen():
+            raise StoreError(f"{self.path} is only read, since {FROZEN} names its folder: set {FROZEN} empty")
         with writing(self.parts):
             self.parts.mkdir(parents=True, exist_ok=True)
         with self._lock(fcntl.LOCK_EX):
             self._merge_parts()
-            for path in reversed(self._files()):  # an earlier record of a key must not outlive a later one
+            for path in self._files():  # the earlier record of a key goes first: cut short, the later one still counts
                 table = read_table(path)
                 kept = without(table, gone)
                 if kept is not table:
@@ -140,9 +161,10 @@ class Store:
     def compact(self) -> None:
         """Merge all parts into the last file, atomically; the parts go only once it is safely in place.
 
-        In a folder that cannot be written to the parts stay as they are, with a warning: they are read as well.
+        In a folder that cannot be written to the parts stay as they are, with a warning: they are read as well. So do
+        those of a store that is only read (``FLASHTRACE_FROZEN_DIR``).
         """
-        if not self.parts.is_dir():
+        if not self.parts.is_dir() or self._is_frozen():
             return
         try:
             with self._lock(fcntl.LOCK_EX):
@@ -160,23 +182,31 @@ class Store:
             last = files[-1] if files else self.path
             tables = list(read.values())
             if last.exists() and last.stat().st_size >= FULL:
-                last = self.more / f"{len(files):04d}.parquet"
+                last = self.more / f"{1 + max((int(path.stem) for path in files[1:]), default=0):04d}.parquet"
                 last.parent.mkdir(exist_ok=True)
             elif last.exists():
                 tables.append(without(read_table(last), {path.stem for path in read}))
             write_table(joined(tables).sort_by("key"), last)
-        for path in [*read, *self.parts.glob(".*.tmp.*")]:  # what killed writers left; none is alive in here
+        left = [
+            self.parts.glob(".*.tmp.*"),
+            self.path.parent.glob(f".{self.path.stem}.*.tmp.*"),
+            self.more.glob(".*.tmp.*"),
+        ]
+        for path in [*read, *chain.from_iterable(left)]:  # what killed writers left; none is alive in here
             path.unlink()
 
     def _files(self) -> list[Path]:
         """The merged files that exist, in their order."""
-        more = sorted(path for path in self.more.glob("*.parquet") if not path.name.startswith("."))
+        more = sorted(filter(_is_whole, self.more.glob("*.parquet")))
         return [path for path in (self.path, *more) if path.exists()]
+
+    def _is_frozen(self) -> bool:
+        folder = os.environ.get(FROZEN)
+        return bool(folder) and self.path.resolve().is_relative_to(Path(folder).resolve())
 
     def _check_not_frozen(self, key: str) -> None:
         """StoreError where the environment says that what is computed here should have been found."""
-        folder = os.environ.get(FROZEN)
-        if folder and self.path.resolve().is_relative_to(Path(folder).resolve()):
+        if self._is_frozen():
             raise StoreError(
                 f"{self.path} has no record {key}, and {FROZEN} says that nothing is to be computed for it: a key has "
                 "changed, by other code or settings, or by a processor that rounds the model's merged weights "
@@ -208,8 +238,7 @@ class Store:
             raise StoreError(f"{self.path} cannot be merged: {error}") from None
 
     def _read_parts(self) -> dict[Path, pa.Table]:
-        # A hidden file is one that somebody is still writing; glob shows it all the same.
-        paths = [path for path in sorted(self.parts.glob("*.parquet")) if not path.name.startswith(".")]
+        paths = sorted(filter(_is_whole, self.parts.glob("*.parquet")))
         tables = {path: self._read_part(path) for path in paths}
         return {path: table for path, table in tables.items() if table is not None}
 

@@ -14,7 +14,7 @@ import torch
 
 from flashtrace_lib import store as store_module
 from flashtrace_lib.fingerprints import fingerprint
-from flashtrace_lib.store import Store, StoreError
+from flashtrace_lib.store import FROZEN, Store, StoreError, names_in
 from tests.environment import ROOT
 
 RECORD = {
@@ -311,3 +311,48 @@ def test_a_cached_record_that_cannot_be_computed_leaves_nothing(store):
     with pytest.raises(ZeroDivisionError):
         store.cached("a", lambda: {"x": 1 / 0})
     assert "a" not in store and store.cached("a", lambda: {"x": 1})["x"] == 1
+
+
+def test_a_new_file_never_takes_the_name_of_another(store, monkeypatch):
+    monkeypatch.setattr("flashtrace_lib.store.FULL", 0)  # every file is full
+    for i in range(3):
+        store.put(f"k{i}", {"x": i})
+        store.compact()
+    store.path.unlink()  # as a damaged file would be
+    store.put("k3", {"x": 3})
+    store.compact()
+    assert store.records()["key"].tolist() == ["k1", "k2", "k3"]
+
+
+def test_what_a_killed_compaction_left_is_no_store_and_goes_with_the_next(store):
+    store.put("a", {"x": 1})
+    store.compact()
+    left = store.path.with_name(f".{store.path.stem}.1.abc.tmp.parquet")
+    left.write_bytes(b"half a file")
+    assert names_in(store.path.parent) == [store.path.stem]
+    store.put("b", {"x": 2})
+    assert names_in(store.path.parent) == [store.path.stem]
+    store.compact()
+    assert not left.exists() and store.records()["key"].tolist() == ["a", "b"]
+
+
+def test_an_error_of_the_system_is_no_damage(store, monkeypatch):
+    store.put("a", {"x": 1})
+    store.compact()
+
+    def fails(*_, **__):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("flashtrace_lib.parquet_files.pq.read_table", fails)
+    with pytest.raises(OSError, match="Too many open files") as caught:
+        Store(store.path).records()
+    assert not isinstance(caught.value, StoreError)
+
+
+def test_a_frozen_store_is_only_read(store, monkeypatch):
+    store.put("a", {"x": 1})
+    monkeypatch.setenv(FROZEN, str(store.path.parent))
+    store.compact()
+    assert not store.path.exists() and store.get("a")["x"] == 1
+    with pytest.raises(StoreError, match="only read"):
+        store.drop(["a"])

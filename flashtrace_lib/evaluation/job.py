@@ -93,9 +93,14 @@ class Job:
         return record
 
     def keep(self, record: Record, stored: Record | None) -> None:
-        """Store ``record`` without the columns of its masks, where it holds other parts than ``stored`` does."""
+        """Store ``record`` without the columns of its masks, where it holds other parts than ``stored`` does.
+
+        What another process has added meanwhile stays.
+        """
         if stored is None or _parts(stored) != _parts(record):
-            self.store.put(record["key"], without_masks(record))
+            own, latest = without_masks(record), self.store.get(record["key"]) or {}
+            added = {name: value for name, value in latest.items() if own.get(name) is None}
+            self.store.put(record["key"], own | added)
 
     def keep_masks(self, masks: dict[str, Record]) -> None:
         """Store records of masks that are not there yet."""

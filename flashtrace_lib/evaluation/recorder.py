@@ -43,7 +43,15 @@ class Recorder:
 
     def key(self, method: Method, sample: Sample) -> str:
         """Key of everything that shapes the record."""
-        return record_key(self.model_key, sample_fingerprint(sample), method, self.steps, self.scorer.precision)
+        sources = sources_of_input(sample) if getattr(method, "sources", None) == "haystack" else None
+        return record_key(self.model_key, sample_fingerprint(sample), method, self.steps, self.precision, sources)
+
+    @property
+    def precision(self) -> str:
+        """The arithmetic that was asked for, as keys have it; a dtype that is not the model's own stands beside it."""
+        precision, dtype = self.scorer.precision, self.scorer.dtype
+        own = dtype in (None, str(self.model.dtype).removeprefix("torch."))
+        return precision if precision != "model" or own else f"{precision}:{dtype}"
 
     def attribution(self, method: Method, sample: Sample) -> Record:
         """Attribute, and return the raw columns that need no deletion curve."""
@@ -102,7 +110,7 @@ class Recorder:
             "sample": sample_fingerprint(sample),
             "sources": sources_of_input(sample),  # the haystack is no part of a sample's fingerprint
             "masks": n,
-            "precision": self.scorer.precision,
+            "precision": self.precision,
         }
         return fingerprint(shaped_by)
 
@@ -131,18 +139,27 @@ class Recorder:
         return self.masks(sample, n) | labels(sample) | {"sample_key": sample_fingerprint(sample), **self.provenance}
 
 
-def record_key(model_key: str, sample_key: str, method: Method, steps: int, precision: str) -> str:
-    """Key of a stored record; it knows the names of classes and options, never where they are defined."""
-    return fingerprint(
-        {
-            "version": RECORD_VERSION,
-            "model": model_key,
-            "sample": sample_key,
-            "method": [type(method).__qualname__, method.name, method.options()],
-            "steps": steps,
-            "precision": precision,
-        }
-    )
+def record_key(
+    model_key: str,
+    sample_key: str,
+    method: Method,
+    steps: int,
+    precision: str,
+    sources: list[list[int]] | None = None,
+) -> str:
+    """Key of a stored record; it knows the names of classes and options, never where they are defined.
+
+    ``sources``, of a method that looks at the haystack alone, are no part of a sample's fingerprint.
+    """
+    shaped_by = {
+        "version": RECORD_VERSION,
+        "model": model_key,
+        "sample": sample_key,
+        "method": [type(method).__qualname__, method.name, method.options()],
+        "steps": steps,
+        "precision": precision,
+    }
+    return fingerprint(shaped_by if sources is None else shaped_by | {"sources": sources})
 
 
 def labelled(methods: Iterable[Method] | Mapping[str, Method]) -> dict[str, Method]:

@@ -256,6 +256,8 @@ def check_call(
             f"unsupported architecture: {where} has an attention mask of {attention_mask.dtype} and shape "
             f"{tuple(attention_mask.shape)}; supported is a boolean one, the same for every head"
         )
+    elif attention_mask.diagonal(attention_mask.shape[-1] - query.shape[2] + 1, -2, -1).any():  # tokens see the next
+        raise ValueError(f"unsupported architecture: {where} attends in both directions")
 
 
 def _caller(module: nn.Module) -> str:

@@ -116,7 +116,9 @@ def _check(model: nn.Module) -> None:
 
 def check_ids(model: nn.Module) -> torch.Tensor:
     """The tokens that checks read, int64 [24]: spread over the vocabulary, no seed needed."""
-    vocabulary = model.get_input_embeddings().num_embeddings
+    head = model.get_output_embeddings()  # it may form logits of fewer tokens than there are embeddings
+    sizes = [model.get_input_embeddings().num_embeddings, getattr(head, "out_features", None)]
+    vocabulary = min(size for size in sizes if size)
     return torch.arange(_CHECK_TOKENS).mul_(7919).remainder_(vocabulary)
 
 
@@ -190,7 +192,7 @@ def _state(model: nn.Module) -> tuple | None:
     """
     parts: list[Any] = []
     for module in model.modules():
-        parts.append(id(module))
+        parts.append((id(module), *module._forward_pre_hooks, *module._forward_hooks))  # a hook may change what it does
         if isinstance(module, BaseTunerLayer):
             parts.append((tuple(module.active_adapters), module.disable_adapters, tuple(module.merged_adapters)))
         for tensor in (*module._parameters.values(), *module._buffers.values()):

@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 
 from ..attribution import Attribution
+from ..model.context import mask_token
 from ..sample import Sample, Span
 from .perturbation_base import METRICS, UnitMethod, check_choice, masked_rows
 
@@ -61,9 +62,13 @@ class CLP(UnitMethod):
 
 
 def shortened_rows(sample: Sample, spans: list[Span]) -> Iterator[torch.Tensor]:
-    """The context up to the last token of O, exclusive; then with ever more units of I dropped, leftmost first."""
+    """The context up to the last token of O, exclusive; then with ever more units of I dropped, leftmost first.
+
+    Where nothing is left in front of O a mask token stands there: the first token of O follows something.
+    """
     ids = sample.input_ids[: sample.segments.output[1] - 1].cpu()
     yield ids
     before = ids[: sample.segments.prompt[0]]
     for _, stop in spans:
-        yield torch.cat([before, ids[stop:]])
+        nothing = not len(before) and stop == sample.segments.output[0]
+        yield torch.cat([torch.tensor([mask_token(sample)]) if nothing else before, ids[stop:]])

@@ -55,7 +55,7 @@ class FlashTrace(Method):
     target_state : {"token", "predictor"}
         Explain the state at the generated token, or at the one before it, that predicts it.
     recursion : {"reasoning", "generation"}
-        Hop k ≥ 1 targets T, or T ∪ O.
+        Hop k ≥ 1 targets T, or all from the first token of T to the last of O (marks between them included).
     skip_tokens : tuple of int
         Token ids whose weights and scores are set to zero in every hop.
     granularity : {"token", "sentence"}
@@ -73,7 +73,7 @@ class FlashTrace(Method):
     hop_scale : {"distribution", "raw"}
         Add up the hops as distributions, or as raw sums over layers.
     first_hop : {"output", "generation"}
-        Hop 0 targets O, or T ∪ O.
+        Hop 0 targets O, or all from the first token of T to the last of O.
     value_bias : {"included", "left_out"}
         Contributions of the values with or without their bias, in models that have one.
     sink : {"kept", "removed"}

@@ -15,6 +15,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ..attribution import Attribution
 from ..kernel.decomposition import check_equal, check_ids, check_once, plain_logits
+from ..model.architecture import family
 from ..model.state import eager_maps, evaluating, model_budget
 from ..sample import Sample, Span
 from .budgeted import BudgetedMethod
@@ -133,7 +134,15 @@ def log_probs(model: nn.Module, embeddings: torch.Tensor, target: Target) -> tor
     torch.FloatTensor, shape [B, M]
     """
     keep = torch.arange(*target.rows)  # on the CPU, from where they index states on whatever device these end
-    logits = model(inputs_embeds=embeddings, use_cache=False, logits_to_keep=keep).logits  # [B, M, V]
+    try:
+        logits = model(inputs_embeds=embeddings, use_cache=False, logits_to_keep=keep).logits  # [B, M, V]
+    except RuntimeError as error:
+        if "inputs_embeds" not in str(error):
+            raise
+        raise ValueError(
+            f"{family(model)} reads embeddings that are a token's alone, and integrated gradients need those between: "
+            "use another method"
+        ) from error
     logits = logits[:, -len(target.ids) :].float()  # a model that does not know logits_to_keep returns all
     ids = target.ids.to(logits.device).expand(len(logits), -1)  # [B, M]
     return logits.log_softmax(-1).gather(-1, ids[..., None])[..., 0]
@@ -170,7 +179,15 @@ def check_forward(model: nn.Module, method: str, values: Callable[[Target], torc
     def check() -> None:
         ids = check_ids(model).to(input_device(model))
         target = Target(ids[:-1], ids[1:], (0, len(ids) - 1))
-        found = values(target).detach().float().cpu()  # [M]
+        try:
+            found = values(target).detach().float().cpu()  # [M]
+        except (ValueError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # of the model's own code, which has no common kind
+            raise ValueError(
+                f"{family(model)} cannot be explained by {method}: its code fails there ({type(error).__name__}: "
+                f"{str(error)[:200]}); use another method"
+            ) from error
         plain = plain_logits(model, target.context).cpu()  # [M, V]
         plain = plain if logits else plain.log_softmax(-1)
         expected = plain.gather(-1, target.ids.cpu()[:, None])[:, 0]  # [M]

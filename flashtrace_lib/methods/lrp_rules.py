@@ -24,7 +24,7 @@ from torch import nn
 
 from ..kernel.attention import attend, soft_cap
 from ..kernel.interception import Attention, answering
-from ..model.architecture import decoder_layers
+from ..model.architecture import decoder_layers, text_decoder
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,8 @@ def lrp_rules(model: nn.Module, rules: Rules = ATTNLRP) -> Iterator[None]:
 
 
 def _norms(model: nn.Module) -> list[nn.Module]:
-    """All norm modules; ValueError where one is not an RMSNorm."""
-    norms = [m for m in model.modules() if type(m).__name__.endswith("Norm")]
+    """All norm modules of the decoder; ValueError where one is not an RMSNorm."""
+    norms = [m for m in text_decoder(model).modules() if type(m).__name__.endswith("Norm")]
     for norm in norms:
         if not type(norm).__name__.endswith("RMSNorm") or _eps(norm) is None:
             raise ValueError(f"there is no rule for {type(norm).__name__}, only for RMSNorm: use another method")
@@ -167,13 +167,11 @@ def _eps(norm: nn.Module) -> float | None:
 def _norm_hook(norm: nn.Module) -> Callable:
     """Hook that holds the root mean square fixed: the slope is g / rms(x)."""
     eps = _eps(norm)
-    with torch.no_grad():  # an RMSNorm maps ones to g / sqrt(1 + eps), whether its weight is g or g - 1
-        ones = torch.ones_like(norm.weight)
-        gain = norm.forward(ones).float() * (1 + eps) ** 0.5  # [d]
 
     def hook(_, args, kwargs, out: torch.Tensor) -> torch.Tensor:
         x = (args[0] if args else kwargs["hidden_states"]).to(out.device)  # the last layer may lie on another
-        with torch.no_grad():
+        with torch.no_grad():  # an RMSNorm maps ones to g / sqrt(1 + eps), whether its weight is g, g - 1 or not there
+            gain = norm.forward(x.new_ones(x.shape[-1])).float() * (1 + eps) ** 0.5  # [d]
             slope = gain * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + eps)  # [..., d]
         return linearised(x, out, slope)
 

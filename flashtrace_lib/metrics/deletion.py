@@ -198,7 +198,7 @@ class Scorer:
 
         Each mask is scored once as long as the sample stays the same.
         """
-        context = _context_key(sample) + repr(sample.sources)
+        context = _context_key(sample) + repr((sample.sources, sample.segments))  # T and O have columns of their own
         if self._effects[0] != context:
             self._effects = (context, {})
         known = self._effects[1]

@@ -81,7 +81,9 @@ class LayerParts:
     def value_bias(self) -> torch.Tensor | None:
         """b_V by channel, float32, shape [H_kv * head_dim]; None where values have no bias."""
         bias = getattr(getattr(self.attention, "v_proj", None), "bias", None)
-        if bias is not None and (hasattr(self.attention, "v_norm") or getattr(self.attention, "v_scale", 1.0) != 1):
+        config = getattr(self.attention, "config", None)
+        changed = hasattr(self.attention, "v_norm") or getattr(self.attention, "v_scale", 1.0) != 1
+        if bias is not None and (changed or getattr(config, "clip_qkv", None) is not None):
             raise ValueError(f"layer {self.index} changes its values after their bias: use value_bias='included'")
         return None if bias is None else bias.float()
 
@@ -121,7 +123,7 @@ def decoder_layers(model: nn.Module) -> list[LayerParts]:
         cannot be read; the message names family, layer and reason.
     """
     kind = family(model)
-    stacks = [m for m in _decoder(model).modules() if isinstance(m, nn.ModuleList) and any(map(_located, m))]
+    stacks = [m for m in text_decoder(model).modules() if isinstance(m, nn.ModuleList) and any(map(_located, m))]
     if not stacks:
         raise ValueError(
             f"unsupported architecture {kind!r}: no decoder layer with self_attn.o_proj. Supported are the "
@@ -142,7 +144,7 @@ def family(model: nn.Module) -> str:
     return getattr(getattr(model, "config", None), "model_type", type(model).__name__)
 
 
-def _decoder(model: nn.Module) -> nn.Module:
+def text_decoder(model: nn.Module) -> nn.Module:
     """The text decoder of a model: an image or audio encoder beside it has attention of its own."""
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else None
     return model if decoder is None else decoder

@@ -246,6 +246,8 @@ def _score_batch(
     """Measures [R, ...] of each row of one batch, on the CPU; ``past`` says what stands before, and what is hidden."""
     longest, shortest = len(batch[0]), min(len(row) for row in batch)
     padded = nn.utils.rnn.pad_sequence([row.cpu() for row in batch], batch_first=True)  # [B, L]
+    if shortest < n_targets:
+        raise ValueError(f"a context of {shortest} tokens cannot predict {n_targets} targets: each follows something")
     # Positions that predict any row's targets; on the CPU, from where they index states on whatever device these end.
     keep = torch.arange(shortest - n_targets, longest)
     logits = model(input_ids=padded.to(device), logits_to_keep=keep, **past).logits  # [B, K, V]

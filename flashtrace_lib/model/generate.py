@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from transformers import GenerationConfig
 
 from ..text.offsets import tokenise
 
@@ -40,16 +42,32 @@ def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_n
 def continue_ids(
     model: torch.nn.Module, tokenizer: Any, prompts: Sequence[list[int]], max_new_tokens: int
 ) -> list[list[int]]:
-    """As `generate`, of prompts that are token ids already."""
+    """As `generate`, of prompts that are token ids already.
+
+    Greedily whatever the model's generation config asks for (penalties, beams, forbidden tokens): each token is the
+    most probable one. Of the config only the end tokens count.
+    """
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     length = max(map(len, prompts))
     ids = torch.tensor([[pad] * (length - len(p)) + p for p in prompts], device=model.device)  # [B, length]
     mask = torch.tensor([[0] * (length - len(p)) + [1] * len(p) for p in prompts], device=model.device)
-    with torch.inference_mode():
+    ends = _end_tokens(model, tokenizer)
+    with torch.inference_mode(), _greedy(model, ends):
         out = model.generate(
             ids, attention_mask=mask, max_new_tokens=max_new_tokens, do_sample=False, pad_token_id=pad
         )  # [B, length + new]
-    return [_until_end(row, _end_tokens(model, tokenizer)) for row in out[:, length:].tolist()]
+    return [_until_end(row, ends) for row in out[:, length:].tolist()]
+
+
+@contextmanager
+def _greedy(model: torch.nn.Module, ends: set[int]) -> Iterator[None]:
+    """Put the model's generation config, whose values fill in what a call leaves open, aside for a plain one."""
+    kept = model.generation_config
+    model.generation_config = GenerationConfig(eos_token_id=sorted(ends) or None)
+    try:
+        yield
+    finally:
+        model.generation_config = kept
 
 
 def is_finished(model: torch.nn.Module, tokenizer: Any, response: Sequence[int]) -> bool:

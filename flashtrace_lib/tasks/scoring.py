@@ -106,25 +106,28 @@ _ARTICLES = ("a", "an", "the")
 _OPPOSITE = {"yes": "no", "no": "yes"}
 
 
-def normalised(text: str) -> list[str]:
-    """Words of ``text`` in SQuAD's normal form, numbers and dates in one writing.
-
-    An article at the end is kept: ``a`` may be the letter that was asked for.
-    """
+def words_of(text: str) -> list[str]:
+    """Words of ``text`` in SQuAD's normal form, numbers and dates in one writing."""
     text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.lower())
     text = _DAY_FIRST.sub(lambda m: _iso(m[3], m[2], m[1]), text)
     text = _MONTH_FIRST.sub(lambda m: _iso(m[3], m[1], m[2]), text)
-    words = [_plain_number(word) for word in _WORD.findall(text.replace("_", " "))]
+    return [_plain_number(word) for word in _WORD.findall(text.replace("_", " "))]
+
+
+def normalised(text: str) -> list[str]:
+    """`words_of` a text without articles, as SQuAD's; one at the end stays: ``a`` may be the letter asked for."""
+    words = words_of(text)
     return [word for word in words[:-1] if word not in _ARTICLES] + words[-1:]
 
 
 def qa_match(example: Example, response_text: str) -> float:
     """1.0 where an answer stands in the response, word for word in their normal form.
 
-    Of yes and no the response must say one and not the other.
+    Articles are left out of both, or of neither: "Serie A" stands in "in Serie A, the top league". Of yes and no the
+    response must say one and not the other.
     """
-    said = normalised(response_text)
-    return float(any(_holds(said, normalised(answer)) for answer in example.answers))
+    without, with_articles = normalised(response_text), words_of(response_text)
+    return float(any(_stands(answer, without, with_articles) for answer in example.answers))
 
 
 def qa_em(example: Example, response_text: str) -> float:
@@ -137,6 +140,11 @@ def qa_f1(example: Example, response_text: str) -> float:
     """Harmonic mean of the words' precision and recall, of the best answer; "The answer is" aside."""
     said = normalised(_LEAD.sub("", response_text))
     return max(_f1(said, normalised(answer)) for answer in example.answers)
+
+
+def _stands(answer: str, without: list[str], with_articles: list[str]) -> bool:
+    words = words_of(answer)
+    return _holds(without, normalised(answer)) or (len(words) > 1 and _holds(with_articles, words))
 
 
 def _holds(said: list[str], answer: list[str]) -> bool:

@@ -122,7 +122,8 @@ def decode_with_offsets(tokenizer: Any, ids: Sequence[int], before: Sequence[int
     (str, list of (int, int))
         The text, and n half-open character ranges of it.
     """
-    ids, context = [int(i) for i in ids], [int(i) for i in before][-1:]
+    ids, before = [int(i) for i in ids], [int(i) for i in before]
+    context = next((last for n in range(1, 5) if _is_text(decode(tokenizer, last := before[-n:]))), before[-1:])
     text, offsets = "", []
     first = 0  # first token of the group being decoded
     head = decode(tokenizer, context)
@@ -136,6 +137,11 @@ def decode_with_offsets(tokenizer: Any, ids: Sequence[int], before: Sequence[int
         text, context, first = text + piece, ids[first:stop], stop
         head = decode(tokenizer, context)
     return text, offsets
+
+
+def _is_text(text: str) -> bool:
+    """Whether it does not begin within a character; one has up to four bytes, each of which may be a token."""
+    return not text.startswith("\ufffd")
 
 
 def check_retokenises(tokenizer: Any, ids: Sequence[int] | torch.Tensor) -> None:

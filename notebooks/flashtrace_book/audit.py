@@ -18,7 +18,7 @@ import torch
 from flashtrace_lib import files
 from flashtrace_lib.fingerprints import sample_fingerprint
 from flashtrace_lib.sample import Sample
-from flashtrace_lib.store import Store
+from flashtrace_lib.store import Store, names_in
 
 from . import paths
 from .manifest import data_hashes
@@ -109,7 +109,9 @@ def audit_profile(
     list of Check
     """
     with _copied(paths.results_dir(profile.name)):
-        stores = {path.stem: Store(path) for path in sorted(paths.results_dir(profile.name).glob("*.parquet"))}
+        stores = {
+            name: Store(paths.results_dir(profile.name) / name) for name in names_in(paths.results_dir(profile.name))
+        }
         sources = {name: audited.sources if (audited := how_audited(name)) else () for name in stores}
         needed = list(dict.fromkeys(chain.from_iterable(sources.values())))
         if samples is None:

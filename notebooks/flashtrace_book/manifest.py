@@ -18,7 +18,7 @@ import torch
 
 from flashtrace_lib import files
 from flashtrace_lib._version import __version__
-from flashtrace_lib.store import Store
+from flashtrace_lib.store import Store, names_in
 
 from . import paths
 from .profiles import Profile
@@ -60,9 +60,9 @@ def write_manifest(
         "data": data_hashes(profile),
         "cost": cost(profile.name),
         "notebooks": {},
-        "outputs": files.hash_tree(paths.figures_dir(profile.name)),
     }
-    with only_writer(profile.name):  # another run may add its own entries meanwhile
+    with only_writer(profile.name):  # another run may add its own entries and figures meanwhile
+        manifest["outputs"] = files.hash_tree(paths.figures_dir(profile.name))
         earlier = files.read_json(path).get("notebooks", {}) if path.is_file() else {}
         entries = sorted({**earlier, **records}.items())
         manifest["notebooks"] = {name: entry for name, entry in entries if name in book}
@@ -132,11 +132,12 @@ def cost(profile: str) -> dict[str, dict[str, Any]]:
         before costs were kept has none, and what was added to it since then counts alone.
     """
     found = {}
-    for path in sorted(paths.results_dir(profile).glob("*.parquet")):
-        seconds = Store(path).column("cpu_seconds")
+    folder = paths.results_dir(profile)
+    for name in names_in(folder):
+        seconds = Store(folder / name).column("cpu_seconds")
         measured = [value for value in seconds if value is not None]
         hours = round(sum(measured) / 3600, 3)
-        found[path.stem] = {"records": len(seconds), "measured": len(measured), "core_hours": hours}
+        found[name] = {"records": len(seconds), "measured": len(measured), "core_hours": hours}
     return found
 
 

@@ -70,3 +70,9 @@ def build_method(name: str, options: Mapping[str, Any], tokenizer: Any = None) -
         return METHODS[name](**options, **extra)
     except (TypeError, ValueError) as error:
         raise ValueError(f"method {name}: {error}") from None
+
+
+def revisions(*methods: type[Method]) -> dict[str, dict[str, int]]:
+    """Part of the key of a record that some methods shape: their revisions, where any is above the first."""
+    raised = {method.name: method.revision for method in methods if method.revision > 1}
+    return {"revisions": raised} if raised else {}

@@ -121,13 +121,17 @@ def _available(subject: Subject) -> tuple[list[dict[str, Any]], list[Check]]:
 
 def _check_left_out(subject: Subject, records: pd.DataFrame, of_model: pd.DataFrame, available: pd.DataFrame) -> Check:
     """Count the records that cannot be computed again: they must be of models that models.json lists."""
-    listed = {facts["fingerprint"] for facts in read_models(subject.profile.name).values()}
+    known = read_models(subject.profile.name)
+    listed = {facts["fingerprint"] for facts in known.values()}
+    own = known.get(subject.profile.model, {}).get("fingerprint", model_fingerprint(subject.model))
     unlisted = int((~records["model_key"].isin([*listed, model_fingerprint(subject.model)])).sum())
     rest = (
         f"{len(records) - len(of_model)} of {len(records)} are of another model ({unlisted} of one that "
         f"models.json does not list), {len(of_model) - len(available)} of samples that are no longer used"
     )
-    agrees = not unlisted and (len(available) > 0 or of_model.empty)
+    if own != model_fingerprint(subject.model):
+        rest += f"; {subject.profile.model} is another model here than models.json has under this name"
+    agrees = not unlisted and own == model_fingerprint(subject.model) and (len(available) > 0 or of_model.empty)
     return Check(RESULTS, subject.name, "rebuilt", len(records), rest, agrees)
 
 

@@ -150,15 +150,21 @@ def stored_attributions(store: Store, samples: Iterable[Sample], method: Method)
     Raises
     ------
     ValueError
-        If the store has no record of the method for a sample.
+        If the store has no record of the method for a sample, or records of several models.
     """
-    records, options = store.records(), to_json(method.options(), f"options of {method.name}")
+    samples, options = list(samples), to_json(method.options(), f"options of {method.name}")
+    keys, records = [sample_fingerprint(sample) for sample in samples], store.records()
     if len(records):
         records = records[(records["method_name"] == method.name) & (records["options"] == options)]
+        models = records[records["sample_key"].isin(keys)].groupby("sample_key")["model_key"].nunique()
+        if (models > 1).any():
+            raise ValueError(
+                f"{store.path} has records of {method} by several models for {int((models > 1).sum())} samples: remove "
+                "what is no longer used (`python -m flashtrace_lib stale --remove`), or give each model its own store"
+            )
         records = records.drop_duplicates("sample_key", keep="last").set_index("sample_key")
     attributions = []
-    for sample in samples:
-        key = sample_fingerprint(sample)
+    for sample, key in zip(samples, keys, strict=True):
         if key not in records.index:
             raise ValueError(f"no stored record of {method} for sample {sample.id}: run evaluate with this store first")
         attributions.append(_rebuilt(records.loc[key], method.name))

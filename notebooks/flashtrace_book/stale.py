@@ -8,14 +8,17 @@ store notes the keys that are read or written; ``used.json`` beside the results 
 from __future__ import annotations
 
 import json
+import os
 import shutil
-import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 from flashtrace_lib import files
-from flashtrace_lib.store import USED_LOG, Store
+from flashtrace_lib.store import USED_LOG, Store, names_in
 
 from . import paths
 from .manifest import only_writer
@@ -30,6 +33,9 @@ Keys = dict[str, list[str]]  # name of a store -> keys, sorted
 def noting_use(profile: str, notebook: str, book: list[str]) -> Iterator[list[bool]]:
     """Note which keys of a profile's stores are used inside, and keep them as the notebook's if it succeeds.
 
+    Until then they stand in a log beside the results, and count as used beside those of the last success: a notebook
+    that runs, failed or was interrupted keeps what it has computed. Its next success removes the logs.
+
     Parameters
     ----------
     profile, notebook : str
@@ -42,17 +48,32 @@ def noting_use(profile: str, notebook: str, book: list[str]) -> Iterator[list[bo
         Append whether the notebook succeeded. A failed one may not have reached all records that it needs.
     """
     succeeded: list[bool] = []
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "used.tsv"
+    log = _logs(profile) / f"{notebook}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tsv"
+    with files.writing(log):
+        log.parent.mkdir(parents=True, exist_ok=True)
         log.touch()
-        with kernel_environment(**{USED_LOG: str(log)}):
-            yield succeeded
-        if succeeded and all(succeeded):
-            with only_writer(profile):
-                used = {name: keys for name, keys in used_keys(profile).items() if name in book}
-                used[notebook] = _of_profile(profile, log.read_text(encoding="utf-8"))
-                text = json.dumps(dict(sorted(used.items())), indent=1) + "\n"
-                files.write_text(paths.results_dir(profile) / USED, text)
+    with kernel_environment(**{USED_LOG: str(log)}):
+        yield succeeded
+    if succeeded and all(succeeded):
+        with only_writer(profile):
+            used = {name: keys for name, keys in _last_successes(profile).items() if name in book}
+            used[notebook] = _of_profile(profile, log.read_text(encoding="utf-8"))
+            text = json.dumps(dict(sorted(used.items())), indent=1) + "\n"
+            files.write_text(paths.results_dir(profile) / USED, text)
+        for path in _logs(profile).glob("*.tsv"):
+            if path.name.startswith(f"{notebook}.") and not _runs_elsewhere(path):
+                path.unlink(missing_ok=True)
+
+
+def _logs(profile: str) -> Path:
+    """Folder of the logs of notebooks that run, failed or were interrupted: ``<notebook>.<process>.<number>.tsv``."""
+    return paths.results_dir(profile) / ".using"
+
+
+def _runs_elsewhere(log: Path) -> bool:
+    """Whether another process that opened a log is alive."""
+    process = int(log.name.split(".")[-3])
+    return process != os.getpid() and psutil.pid_exists(process)
 
 
 def _of_profile(profile: str, log: str) -> Keys:
@@ -67,7 +88,16 @@ def _of_profile(profile: str, log: str) -> Keys:
 
 
 def used_keys(profile: str) -> dict[str, Keys]:
-    """Keys that each notebook used when it last succeeded, by notebook; empty where none has run yet."""
+    """Keys that each notebook used when it last succeeded, and since then; empty where none has run yet."""
+    used = _last_successes(profile)
+    for log in sorted(_logs(profile).glob("*.tsv")):
+        own = used.setdefault(log.name.rsplit(".", 3)[0], {})
+        for store, keys in _of_profile(profile, log.read_text(encoding="utf-8")).items():
+            own[store] = sorted({*own.get(store, ()), *keys})
+    return used
+
+
+def _last_successes(profile: str) -> dict[str, Keys]:
     path = paths.results_dir(profile) / USED
     return files.read_json(path) if path.is_file() else {}
 
@@ -100,18 +130,11 @@ def unused(profile: Profile, book: list[str] | None = None) -> Keys:
         for name, keys in stores.items():
             used.setdefault(name, set()).update(keys)
     unused_keys = {}
-    for name in stored(profile.name):
+    for name in names_in(paths.results_dir(profile.name)):
         keys = set(Store(paths.results_dir(profile.name) / name).column("key")) - used.get(name, set())
         if keys:
             unused_keys[name] = sorted(keys)
     return unused_keys
-
-
-def stored(profile: str) -> list[str]:
-    """Names of the profile's stores."""
-    folder = paths.results_dir(profile)
-    parts = [path.stem for path in folder.glob("*.parts") if any(path.glob("*.parquet"))]
-    return sorted({path.stem for path in folder.glob("*.parquet")} | set(parts))
 
 
 def remove(profile: Profile, book: list[str] | None = None) -> Keys:

@@ -62,8 +62,12 @@ def test_what_no_notebook_uses_is_found_and_removed(book, tmp_path, monkeypatch,
     assert stale.unused(profile, BOOK) == {"numbers": ["stray"], "old": ["k"]}
     store.compact()
     assert book("01", ["a"]) == 0 and book("02", ["c"]) == 0  # other settings: b is used no more
-    assert book("02", ["b"], fails=True) == 1  # a notebook that failed says nothing
     assert stale.unused(profile, BOOK) == {"numbers": ["b", "stray"], "old": ["k"]}
+    assert book("02", ["b"], fails=True) == 1  # it will go on from what it has reached
+    assert stale.unused(profile, BOOK) == {"numbers": ["stray"], "old": ["k"]}
+    assert book("02", ["c"]) == 0
+    assert stale.unused(profile, BOOK) == {"numbers": ["b", "stray"], "old": ["k"]}
+    assert not list((tmp_path / "results" / "smoke" / ".using").iterdir())
 
     monkeypatch.setattr(stale, "find_notebooks", lambda folder, names: [tmp_path / f"{name}.ipynb" for name in BOOK])
     assert cli.main(["stale", "--profile", "smoke"]) == 1

@@ -212,3 +212,16 @@ def test_bad_input_is_named(model, samples):
     with pytest.raises(ValueError, match="no sentences in its haystack") as caught:
         run(METHODS, samples, model)
     assert "sentence ablations on sample tiny-0" in caught.value.__notes__[0]
+
+
+def test_another_target_of_the_same_context_is_scored_again(model, samples):
+    """T and O have columns of their own: what was scored for other spans is not theirs."""
+    first = samples[0]
+    start, stop = first.segments.output
+    other = first.with_output((stop - 1, stop))
+    methods, metrics = list(METHODS.values())[:1], ("drop1", "lds_output")
+    together = run(methods, [first, other], model, metrics=metrics)
+    alone = run(methods, [other], model, metrics=metrics)
+    found = together[len(together) // 2 :]["value"].tolist()
+    assert start < stop - 1 and found == pytest.approx(alone["value"].tolist(), nan_ok=True)
+    assert found != pytest.approx(together[: len(together) // 2]["value"].tolist())

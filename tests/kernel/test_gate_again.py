@@ -97,3 +97,12 @@ def test_weights_made_in_inference_mode_are_checked_every_time():
         model.model.layers[1].self_attn.register_forward_hook(lambda m, a, out: (out[0] * 0.5, out[1]))
     with pytest.raises(ValueError, match="do not add up"):
         check_decomposition(model)
+
+
+def test_a_hook_added_later_is_seen():
+    model = tiny_model("llama")
+    scores(model)
+    attention = model.model.layers[0].self_attn
+    attention.o_proj.register_forward_hook(lambda _, __, out: 3 * out)
+    with pytest.raises(ValueError, match="do not add up"):
+        scores(model)

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from flashtrace_lib import FlashTrace
+from flashtrace_lib.kernel.decomposition import plain_logits
 from flashtrace_lib.methods import CLP, LastToken, MeanPooling, Perturbation, Position, Random, ReAGent
 from flashtrace_lib.methods.perturbation_base import renormalise, unit_spans
+from flashtrace_lib.model.batched_forward import log_prob_of, score_rows
 from tests.oracles.contexts import SENTENCES, close, long_sample
 from tests.oracles.naive_perturbation import naive_loo, naive_metric, spread
 from tests.oracles.planted import planted_model, planted_sample
@@ -235,3 +237,20 @@ def test_bad_samples_are_named(model):
     sample.mask_token_id = None
     with pytest.raises(ValueError, match="pad token id"):
         Perturbation().attribute(model, sample)
+
+
+def test_the_first_token_of_o_follows_a_mask_token_where_nothing_is_left(model):
+    sample = tiny_sample(n=9, prompt=(0, 6), reasoning=(6, 6), output=(6, 9))
+    rows = [sample.input_ids[u:] for u in range(6)] + [torch.cat([torch.tensor([0]), sample.input_ids[6:]])]
+    plain = []
+    for row in rows:
+        log_probs = plain_logits(model, row)[-4:-1].log_softmax(-1)  # [3, V]: what predicts the three tokens of O
+        plain.append(-log_probs.gather(-1, sample.input_ids[6:, None]).double().mean())
+    m = torch.stack(plain)
+    found = CLP(units="token").attribute(model, sample).scores.double()
+    assert torch.allclose(found, distribution(m[1:] - m[:-1]), atol=1e-5)
+
+
+def test_a_context_shorter_than_its_targets_is_refused(model):
+    with pytest.raises(ValueError, match="cannot predict 4 targets"):
+        score_rows(model, [torch.arange(3, 6)], 4, log_prob_of(torch.arange(3, 7)))

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from transformers import GenerationConfig
 
 from flashtrace_lib.model.embedded import NO_THINK, use_reasoner_template
 from flashtrace_lib.model.generate import _end_tokens, generate
@@ -281,3 +282,19 @@ def test_a_request_is_part_of_the_turn_and_not_of_the_input():
     sample = build_sample(tokenizer, words, "5", request=request, evidence=[(words.index("2"), words.index("2") + 1)])
     inside = "".join(sample.tokens[slice(*sample.segments.prompt)])
     assert "2 + 3" in inside and "box" not in inside and int(sample.gold.sum()) == 1
+
+
+def test_generation_is_greedy_whatever_the_config_asks_for(embedded):
+    model, tokenizer = embedded
+    texts = ["The code of the box is 4127. The code of the box is"]
+    plain = generate(model, tokenizer, texts, 8)
+    kept = model.generation_config
+    model.generation_config = GenerationConfig(
+        eos_token_id=kept.eos_token_id, repetition_penalty=5.0, no_repeat_ngram_size=1, num_beams=3, min_new_tokens=8
+    )
+    try:
+        asked = model.generation_config
+        assert generate(model, tokenizer, texts, 8) == plain
+        assert model.generation_config is asked
+    finally:
+        model.generation_config = kept

@@ -190,6 +190,8 @@ def _frame(path: Path, stamps: tuple, random: bool) -> pd.DataFrame:
     wanted = methods.str.match(r"random(/|$)") if random else ~methods.str.startswith("random")
     chosen = records[wanted].to_dict("records")
     frame = frame_from_records(chosen, (*(name for name in REPEATED if name in METRICS), "recovery_cap"))
+    if frame.duplicated(["sample", "cell", "method", "metric"]).any():
+        raise Missing(f"one record a method and sample in {path.name}, which has several (of other models or settings)")
     even = [record | {"cumulative": _even(record)} for record in chosen if has_curve(record)]
     frames = [frame, frame_from_records(even, ("mas",)).assign(metric=EQUAL_MASS)]
     return mean_over_draws(pd.concat([part for part in frames if len(part)], ignore_index=True))

@@ -27,6 +27,7 @@ from flashtrace_lib.methods import FlashTrace
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
 
+from ..methods import revisions
 from ..profiles import Profile
 from ..run import Run
 from ..samples import cell_of
@@ -68,7 +69,8 @@ def kept_shares(model: torch.nn.Module, sample: Sample, hops: Sequence[Hop]) -> 
 
 def record_key(model_key: str, sample: Sample, hops: int) -> str:
     """Key of a sample's record, of the model with the fingerprint ``model_key``."""
-    return fingerprint({"model": model_key, "sample": sample_fingerprint(sample), "hops": hops})
+    parts = {"model": model_key, "sample": sample_fingerprint(sample), "hops": hops}
+    return fingerprint(parts | revisions(FlashTrace))
 
 
 def measured(model: torch.nn.Module, sample: Sample, hops: int) -> dict[str, list]:

@@ -26,6 +26,7 @@ from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
 
 from ..evaluations import first_of_cells
+from ..methods import revisions
 from ..paths import model_path
 from ..profiles import Profile
 from ..run import Run
@@ -35,6 +36,7 @@ from .reasoning_tasks import task_samples
 
 SCORED = ("T ∪ O", "T", "O")
 EVIDENCE = "evidence first"
+RANKED = (FlashTrace, IFR, Random, RandomSentences)  # the methods of `rankings`
 _WIDTHS = (3, 7)
 TOLERANCE = 0.05  # of a curve's range, between arithmetics
 Scores = torch.Tensor
@@ -167,7 +169,8 @@ def record_key(profile: Profile, model: torch.nn.Module, sample: Sample, brief: 
     """Key of a sample's record."""
     settings = profile.rise_anatomy
     return fingerprint({"model": model_fingerprint(model), "sample": sample_fingerprint(sample),
-                        "plan": "brief" if brief else 1, "draws": settings.draws, "steps": settings.steps})  # fmt: skip
+                        "plan": "brief" if brief else 1, "draws": settings.draws, "steps": settings.steps,
+                        **revisions(*RANKED)})  # fmt: skip
 
 
 def stored_record(profile: Profile, model: torch.nn.Module, store: Store, sample: Sample) -> dict[str, Any] | None:

@@ -27,11 +27,12 @@ from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.swap_effects import swapped_prompts, tokens_of_swaps
 from flashtrace_lib.text.offsets import tokenise
 
+from ..methods import revisions
 from ..profiles import Profile
 from ..run import Run
 from ..samples import cell_of, ruler_cell_examples
 from .anatomy_curves import curve_sums
-from .rise_anatomy import TOLERANCE, area_to, plan, rankings
+from .rise_anatomy import RANKED, TOLERANCE, area_to, plan, rankings
 
 MASKS = {"pad": "padding", "swap": "another valid statement"}
 _EVERY = 10**6  # sentences of the haystack: all of them
@@ -134,7 +135,8 @@ def record_key(profile: Profile, model: torch.nn.Module, sample: Sample) -> str:
     """Key of a sample's record."""
     settings = profile.rise_anatomy
     return fingerprint({"model": model_fingerprint(model), "sample": sample_fingerprint(sample), "seed": profile.seed,
-                        "draws": settings.draws, "steps": settings.steps})  # fmt: skip
+                        "draws": settings.draws, "steps": settings.steps,
+                        **revisions(*RANKED)})  # fmt: skip
 
 
 def stored_record(profile: Profile, model: torch.nn.Module, store: Store, sample: Sample) -> dict[str, Any] | None:
