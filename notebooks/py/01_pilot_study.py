@@ -45,6 +45,7 @@ from flashtrace_lib.evaluation import audit, evaluate, summarise
 from flashtrace_lib.methods import IFR, AttnLRP
 from flashtrace_lib.metrics.intervals import interval_text
 from flashtrace_lib.store import Store
+from flashtrace_lib.tasks.responses import FORCED
 
 run = start(profile)
 run.versions()
@@ -91,7 +92,9 @@ brief(counts)
 methods = {"attnlrp": AttnLRP(), "ifr": IFR(), "flashtrace": FlashTrace(hops=2)}
 evaluate(methods, samples, model, store=store, metrics=("recovery",), steps=run.profile.steps)
 masses = pilot.mass_on_reasoning(store, samples, model, methods)
-fig = pilot_plots.mass_against_length(masses)
+forced = counts[counts["responses"].str.startswith(FORCED)]
+mark = f" (‡ teacher-forced from {forced['|T|'].min()} tokens on)" if len(forced) else ""
+fig = pilot_plots.mass_against_length(masses, title=f"Share of the attribution that stays on the reasoning{mark}")
 run.figure(fig, "fig1a_mass_on_reasoning", "Share of the mass on T against its length", n=len(samples))
 
 # %% [markdown]
@@ -100,7 +103,7 @@ run.figure(fig, "fig1a_mass_on_reasoning", "Share of the mass on T against its l
 
 # %%
 fig = pilot_plots.mass_against_length(
-    masses, "share_of_both", title="Reasoning against input", ylabel="share on T of the mass on I and T (fraction)"
+    masses, "share_of_both", title=f"Reasoning against input{mark}", ylabel="share on T of the mass on I and T (fraction)"
 )
 run.figure(fig, "fig1a_reasoning_against_input", "Mass on T, of the mass on I and T", n=len(samples))
 

@@ -170,7 +170,7 @@ for row in savings.itertuples():
 #
 # At the longest generation that both explain. *At least* is where IFR was stopped at the limit of time, and FlashTrace
 # not. The paper's factor is of 5,000 generated tokens: there FlashTrace and IFR one by one are measured under a limit
-# of their own, one run each, since IFR takes an hour.
+# of their own, one run each, since IFR takes more than half an hour.
 
 # %%
 long = sweep.sweep_headline(run.profile, Store(run.store("efficiency")))
@@ -272,7 +272,7 @@ print("on the front of cost and MAS, by their medians and means alone:", ", ".jo
 # %% [markdown]
 # **The factor of 130 is not reproduced at its own length.** There FlashTrace takes little more than a forward pass of 5128
 # tokens, which on a CPU takes most of a minute, so that no implementation could be 130 times as fast as IFR's
-# rows, which take half an hour. On a GPU the pass is cheap beside five thousand starts of small kernels. One run each, on one
+# rows, which take 37 minutes. On a GPU the pass is cheap beside five thousand starts of small kernels. One run each, on one
 # thread of a machine whose other core was busy: the forward passes paired with the two runs differ by a third, and
 # counted in forward passes the factor is the ratio of the two in the table above.
 #

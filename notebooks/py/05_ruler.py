@@ -35,8 +35,8 @@
 # the length allows. Its evidence is the sentences that support the answer; the profile `paper` takes their whole
 # paragraphs, which is the paper's definition (appendix E.1). In profiles without real records its records are synthetic.
 #
-# The benchmark puts a solved example of about 500 tokens in front of each chain of assignments. At the lengths of the
-# profiles `smoke`, `laptop` and `full` it would leave little or no room for the haystack, so they go without it
+# The benchmark puts a solved example of about 500 tokens in front of each chain of assignments. At 1,024 tokens it would
+# take half of the haystack, at the lengths of `smoke` and `laptop` all of it, so that every profile but `paper` goes without it
 # (`one_shot: false`); `paper` has it where it leaves room.
 
 # %% tags=["parameters"]

@@ -38,7 +38,7 @@ from flashtrace_book.experiments import ablations, reasoning_tasks
 from flashtrace_book.experiments.recursion import recovery_by_hops
 from flashtrace_book.figures import mass, plots, style, tables
 from flashtrace_book.run import start
-from flashtrace_book.samples import all_samples, in_groups, mark_cells, stored_attributions
+from flashtrace_book.samples import all_samples, count_table, in_groups, mark_cells, stored_attributions
 from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation import audit, evaluate, summarise
 from flashtrace_lib.metrics import Scorer
@@ -91,6 +91,8 @@ tables.interval_grid(deeper, "method", "metric")
 
 # %%
 cells = ablations.table1_collections(run, model, tokenizer)
+counts = count_table(cells | {"morehopqa": questions})
+run.table(counts, "hops_samples", "Samples of this chapter: tried, kept and dropped. Lengths are median tokens.")
 samples = all_samples(cells)
 few = ablations.first_of_each(cells, run.profile.ablations.curve_samples)
 thought = [sample for sample in samples if sample.segments.has_reasoning]
@@ -121,7 +123,8 @@ recursed.round(3)
 evaluate({"flashtrace_k3": deep}, asked, model, store=hop_store, metrics=("recovery",), **settings)
 hop_store.compact()
 attributions = stored_attributions(hop_store, asked, deep)
-fig = plots.mass_by_segment(mass.mass_frame(asked, attributions), title="Where each hop's mass lies (MoreHopQA)")
+name = ablations.data_name({"morehopqa": questions})
+fig = plots.mass_by_segment(mass.mass_frame(asked, attributions), title=f"Where each hop's mass lies ({name})")
 run.figure(fig, "fig7_mass_shift", "Share of each hop's mass on I, T, O and context (paper: Fig. 7)", n=len(asked))
 
 # %%
@@ -129,7 +132,7 @@ fig = plots.mass_by_position(mass.position_frame(asked, attributions))
 run.figure(fig, "fig7_mass_by_position", "Mass within the reasoning by position, per hop", n=len(asked))
 
 # %%
-groups = {"MoreHopQA": (asked, attributions), "RULER": (thought, deepest)}
+groups = {name: (asked, attributions), ablations.data_name(cells): (thought, deepest)}
 shift = pd.concat([ablations.mass_shift(*group).assign(data=name) for name, group in groups.items()], ignore_index=True)
 run.table(shift, "fig7_mass_shift", "Share of each hop's mass, and mean place of it within T; the change is against hop 0")
 shift.pivot_table(index=["data", "hop"], columns="quantity", values="mean", sort=False).round(2)

@@ -13,7 +13,7 @@
 # > agree with facts that can be swapped?
 # >
 # > **Answer.** RISE hardly depends on the definition, MAS does (profile laptop): as printed in the paper its order of
-# > the methods has a rank correlation of −0.20 with the default's, and the temperature of the scores alone moves it by
+# > the methods has a rank correlation of −0.08 with the default's, and the temperature of the scores alone moves it by
 # > up to 0.204. The rank correlation with the swapped facts is 0.67 for RISE, 0.66 for AUROC in the haystack, 0.65 for
 # > MAS, 0.63 for LDS and 0.47 for recovery.
 # >

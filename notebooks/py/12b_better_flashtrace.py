@@ -17,9 +17,11 @@
 # > output together in the first hop (`first_hop="generation"`): +0.132 in recovery, +0.062 in AUROC. In the primary
 # > metric, R-precision within the haystack, its +0.135 has an interval with zero. The *second candidate*, the propagated
 # > residual alone with each score shared in a window of five tokens (`smoothing=5`), has +0.181 there, and an interval
-# > without zero. It was picked on these samples; on six of a fresh seed it leads again, and is `FlashTrace.best()`.
+# > without zero. It was picked on these samples; on twenty of a fresh seed (profile evidence) it leads again, and is
+# > `FlashTrace.best()`. **Deletion curves say the opposite**: on Table 1 its RISE is higher than the paper's setting's by
+# > 0.080 and its MAS by 0.205, which is worse.
 # >
-# > **n.** n = 11 held-out samples and 4 tuning samples, at 1024 tokens.
+# > **n.** n = 11 held-out samples and 4 tuning samples, at 1024 tokens; profile evidence: n = 20, and n = 11 for the curves.
 # >
 # > **Figure.** `better_forest`: a row for each setting, filled marks where the interval leaves out zero.
 
@@ -248,14 +250,30 @@ better_tables.pivoted(other[other["metric"] == "auroc_haystack"], ["group"])
 # IFR on $\mathbf T \cup \mathbf O$ gains as much as the second candidate or more. The paper's setting is level with IFR.
 
 # %% [markdown]
+# ## What it costs
+#
+# Deletion curves (RISE and MAS, better lower) and the other metrics of `05_ruler`, on the samples of Table 1 at 1,024 tokens
+# (profile `evidence`): `FlashTrace.best()` minus the paper's setting.
+
+# %%
+against = tables.stored("evidence", "ruler_against_flashtrace")
+tables.interval_grid(against[against["method"] == "flashtrace_best"], "metric", "method")
+
+# %% [markdown]
+# It finds more of the evidence and lowers the likelihood later when its first tokens are masked. The two do not contradict each
+# other: shared scores rank whole phrases first, and a curve falls fastest where the masked tokens are scattered
+# (`05b_what_rise_measures`). A claim about it that counts both is judged *depends on the metric*.
+
+# %% [markdown]
 # ## Which to use when
 #
 # * **To find the evidence** in a long prompt: propagate the residual, and smooth over a few tokens, since evidence comes
-#   in phrases. Neither loses on any kind of cell here.
+#   in phrases. In the means of every group of cells here neither finds less; of single cells one does, Qwen's teacher-forced
+#   h2_c3 (R-precision 0.24 against 0.44, `figures/evidence/table5_recovery.md`).
+# * **To lower RISE or MAS**: the paper's setting.
 # * **First hop on T ∪ O** where the reasoning quotes the lines that it uses and nothing else. Where it lists more, leave
 #   it on O.
-# * **To explain the likelihood of O alone**, nothing is gained: IFR and the mean over output tokens order the
-#   sentences as well or better (`lds_output` in the table, where it was measured).
+# * **To explain the likelihood of O alone** nothing was measured here: the ablations of this plan are off in every profile.
 
 # %% [markdown]
 # ## Audit

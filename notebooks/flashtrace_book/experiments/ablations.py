@@ -14,7 +14,7 @@ from flashtrace_lib.attribution import Attribution, Method
 from flashtrace_lib.evaluation.results_table import clusters_of
 from flashtrace_lib.methods import FlashTrace, LastToken, MeanPooling, Positional
 from flashtrace_lib.sample import Sample
-from flashtrace_lib.tasks.responses import Collection
+from flashtrace_lib.tasks.responses import MARKS, Collection
 
 from ..figures.mass import mass_frame
 from ..run import Run
@@ -53,6 +53,13 @@ def asked_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Samp
     """The first samples of MoreHopQA, those of Table 7."""
     questions = reasoning_tasks.task_collection(run, model, tokenizer, "morehopqa")
     return questions.samples[: run.profile.ablations.hop_samples]
+
+
+def data_name(cells: Mapping[str, Collection]) -> str:
+    """What the cells are, for figures, with the marks of their responses (`responses.MARKS`)."""
+    names = {"hotpotqa": "HotpotQA", "morehopqa": "MoreHopQA"}
+    kinds = list(dict.fromkeys(names.get(cell, "RULER") for cell in cells))
+    return " and ".join(kinds) + "".join(sorted({MARKS[collection.kind] for collection in cells.values()}))
 
 
 def first_of_each(collections: Mapping[str, Collection], n: int) -> list[Sample]:
