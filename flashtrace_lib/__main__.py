@@ -1,9 +1,8 @@
 """``python -m flashtrace_lib``: ``trace``, ``fetch`` and ``bench`` are the library's; any other word is the book's."""
 
+import os
 import sys
 from importlib import import_module
-
-from .files import CannotWrite
 
 OWN = {
     "trace": "flashtrace_lib.cli",
@@ -13,7 +12,24 @@ OWN = {
 
 
 def main(argv: list[str]) -> int:
-    """Run a command; 2 where the book's are asked for and it is not installed."""
+    """Run a command; 2 where the book's are asked for and it is not installed, 130 where it was interrupted."""
+    try:
+        return _run(argv)
+    except KeyboardInterrupt:
+        print("stopped; what was finished is kept where the command stores it: run it again to go on", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # whoever read the output has gone, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(argv: list[str]) -> int:
+    try:
+        from .files import CannotWrite
+    except ModuleNotFoundError as error:
+        command = "run `make env`, then .venv/bin/python -m flashtrace_lib"
+        print(f"error: this Python has no package {error.name}: {command}", file=sys.stderr)
+        return 2
     if argv and argv[0] in OWN:
         try:
             return import_module(OWN[argv[0]]).main(argv[1:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -23,14 +24,26 @@ def check_folder(folder: Path) -> None:
     _check_writable_near(folder, folder / "file")
 
 
-def check_writable(files: list[Path]) -> None:
-    """ValueError where a file cannot be written, or two results would go into the same one."""
-    for path in files:
+def check_writable(written: Mapping[str, Path | None], read: Mapping[str, str | None]) -> None:
+    """ValueError where a file cannot be written, would replace one that is read, or is that of another option.
+
+    Parameters
+    ----------
+    written, read : mapping of str to path or None
+        What the options name, such as ``{"--html": Path("trace.html")}``; None and ``-`` name no file.
+    """
+    taken = {Path(name).resolve(): option for option, name in read.items() if name not in (None, "-")}
+    for option, path in written.items():
+        if path is None:
+            continue
         if path.is_dir():
             raise ValueError(f"{path} is a folder: give the name of a file in it")
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{option} {path} is no regular file: leave {option} out, or give another name")
+        if other := taken.get(path.resolve()):
+            raise ValueError(f"{other} and {option} both name {path}: give {option} another file")
+        taken[path.resolve()] = option
         _check_writable_near(path, path)
-    if len({path.absolute() for path in files}) < len(files):
-        raise ValueError(f"--html and --json both name {files[0]}: give two files")
 
 
 def _check_writable_near(named: Path, path: Path) -> None:
@@ -45,6 +58,8 @@ def _check_writable_near(named: Path, path: Path) -> None:
 
 def read_text(name: str, what: str) -> str:
     """Content of a UTF-8 file, or of standard input for ``-``; ValueError where it cannot be read or is empty."""
+    if not name:
+        raise ValueError(f"the name of the {what} file is empty: give a file, or - for standard input")
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

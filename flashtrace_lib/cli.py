@@ -47,7 +47,10 @@ def _trace_one(arguments: argparse.Namespace, method: Method) -> int:
         raise ValueError("--out and --no-pages belong to --batch; --html and --json write the files of one prompt")
     prompt = read_prompt(arguments.prompt)
     response = None if arguments.response is None else read_text(arguments.response, "response")
-    check_writable([path for path in (arguments.html, arguments.json) if path is not None])
+    check_writable(
+        {"--html": arguments.html, "--json": arguments.json},
+        read={"--prompt": arguments.prompt, "--response": arguments.response},
+    )
     spans = {name: parse_locator(getattr(arguments, name)) for name in PASSAGES}
     check_passages(prompt, response, **spans)
     begun = dict(STEP_BY_STEP) if arguments.step_by_step else {}
@@ -189,6 +192,8 @@ def report(result: Trace, top: int = 15) -> str:
         "",
         *_share_lines(result),
     ]
+    if len(result.attribution.hops) > 1:
+        lines.append("hop 1 explains the answer (hop 0 of the formulas), hop 2 the reasoning that it came from")
     if result.attribution.flow and result.sample.segments.has_reasoning:
         flow = ", ".join(f"{rho:.2f}" for rho in result.attribution.flow)
         lines.append(f"share of each hop's mass on the reasoning: {flow}")

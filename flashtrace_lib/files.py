@@ -48,6 +48,10 @@ def root() -> Path:
     """
     named = os.environ.get("FLASHTRACE_ROOT")
     if named:
+        if not Path(named).is_dir():
+            raise ValueError(
+                f"FLASHTRACE_ROOT is {named}, which is no folder: unset it, or name a checkout of the book"
+            )
         return Path(named).resolve()
     here = Path.cwd().resolve()
     for folder in (Path(__file__).resolve().parent.parent, here, *here.parents):
@@ -142,6 +146,10 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
         If the disk is full, the folder is read-only or the file too large for the process; the old file stays.
     """
     path = Path(path)
+    if path.is_symlink():  # the link stays, and what it points at is replaced
+        path = path.resolve()
+    if path.exists() and not path.is_file():
+        raise CannotWrite(errno.EINVAL, "it is no regular file: give another name", str(path))
     # The suffix stays last: matplotlib and pandas choose the format by it.
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp{path.suffix}")
     with writing(path):

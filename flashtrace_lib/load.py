@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,7 @@ _RECIPES: WeakKeyDictionary[torch.nn.Module, Callable[[], tuple]] = WeakKeyDicti
 
 
 def load_model(
-    name: str = "embedded-base",
+    name: str | os.PathLike[str] = "embedded-base",
     *,
     dtype: torch.dtype | str = torch.float32,
     device_map: str | dict[str, Any] | None = None,
@@ -40,7 +41,7 @@ def load_model(
 
     Parameters
     ----------
-    name : str
+    name : str or path
         ``"embedded-base"`` for SmolLM2-135M-Instruct out of the installed wheel (from the hub where the wheel is
         missing); ``"embedded"`` for the same with the adapter of ``data/adapter`` merged into it and the
         reasoner's chat template; ``"qwen"`` for Qwen2.5-Coder-0.5B-Instruct, fetched at its first use
@@ -67,6 +68,7 @@ def load_model(
         that is not installed or cannot be fetched; if the dtype is unknown or the device is not there; or if the model
         fails the decomposition identity (the message names the layer and the gap).
     """
+    name = os.fspath(name)
     if isinstance(dtype, str) and dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
     if str(device_map).startswith("cuda") and not torch.cuda.is_available():

@@ -246,6 +246,10 @@ def trace(
         is no such method.
     """
     method = chosen_method(method, hops)
+    if not isinstance(prompt, (str, Sequence)):
+        raise ValueError(f"prompt must be a text or a list of messages, got {type(prompt).__name__}")
+    if response is not None and not isinstance(response, (str, Sequence, torch.Tensor)):
+        raise ValueError(f"response must be a text or token ids, got {type(response).__name__}")
     prompt, response = conversation_and_response(prompt, response)
     rendering = {
         "system": system, "template": template, "request": request, "answer_prefix": answer_prefix,

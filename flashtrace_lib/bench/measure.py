@@ -260,18 +260,35 @@ def parse_size(text: str) -> tuple[int, int]:
     return n_prompt, n_generated
 
 
+SIZES = ["256+94", "1024+100", "1024+512", "1024+1024"]
+
+
 def main(argv: list[str] | None = None) -> int:
     """Entry point of ``python -m flashtrace_lib bench``."""
     parser = argparse.ArgumentParser(prog="python -m flashtrace_lib bench", description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", nargs="+", default=["256+94", "1024+100", "1024+512", "1024+1024"])
-    parser.add_argument("--methods", nargs="+", default=["flashtrace"], choices=sorted(METHODS))
-    parser.add_argument("--model", default="embedded-base")
-    parser.add_argument("--dtype", default="float32", choices=DTYPES)
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument(
+        "--sizes",
+        nargs="+",
+        default=SIZES,
+        metavar="I+G",
+        help=f"tokens of prompt and generation (default: {' '.join(SIZES)})",
+    )
+    parser.add_argument(
+        "--methods", nargs="+", default=["flashtrace"], choices=sorted(METHODS), help="default: flashtrace"
+    )
+    parser.add_argument("--model", default="embedded-base", help="as for `trace` (default: embedded-base)")
+    parser.add_argument("--dtype", default="float32", choices=DTYPES, help="of the weights (default: float32)")
+    parser.add_argument("--runs", type=int, default=3, help="of each size; medians are shown (default: 3)")
     parser.add_argument("--spans", type=int, default=0, help="explain as many spans of what was generated at once")
-    parser.add_argument("--targets", action="store_true", help="measure what the library promises; sizes are given")
+    parser.add_argument("--targets", action="store_true", help="measure what the library promises, at sizes of its own")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
+    if args.runs < 1 or args.spans < 0:
+        parser.error("--runs must be at least 1, --spans at least 0")
+    asked = [f"--{name}" for name in ("sizes", "methods", "dtype", "runs", "spans")]
+    asked = [name for name in asked if getattr(args, name[2:]) != parser.get_default(name[2:])]
+    if args.targets and asked:
+        parser.error(f"--targets has sizes, methods and runs of its own: leave {', '.join(asked)} out")
     sizes = [parse_size(size) for size in args.sizes]
     if args.worker:
         model, _ = load_model(args.model, dtype=args.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from ..attribution import Method
+from ..methods.by_name import chosen_method
 from ..metrics.deletion import Scorer
 from ..sample import Sample
 from ..store import Store
@@ -23,11 +25,11 @@ __all__ = ["METRICS", "audit", "audit_masks", "evaluate", "frame_from_records", 
 
 
 def evaluate(
-    methods: Iterable[Method] | Mapping[str, Method],
+    methods: Iterable[Method | str] | Mapping[str, Method],
     samples: Iterable[Sample],
     model,
     *,
-    store: Store | None = None,
+    store: Store | str | os.PathLike[str] | None = None,
     metrics: Sequence[str] = DEFAULT_METRICS,
     steps: int = 20,
     masks: int = 64,
@@ -43,12 +45,12 @@ def evaluate(
 
     Parameters
     ----------
-    methods : list of Method, or dict label -> Method
-        Labels name the rows; a list takes each method's ``name``.
+    methods : list of Method or str, or dict label -> Method
+        Labels name the rows; a list takes each method's ``name``. A str is a name of `methods.METHODS`.
     samples : iterable of Sample
         Task, cell and id come from their metadata.
     model : transformers.PreTrainedModel
-    store : Store, optional
+    store : Store or path, optional
         Where to resume from and write to.
     metrics : sequence of str
         Keys of ``METRICS``. The deletion curve and the sentence ablations are computed only where one of them needs
@@ -79,6 +81,10 @@ def evaluate(
         See `frame_from_records`.
     """
     check_metrics(metrics)
+    if store is not None and not isinstance(store, Store):
+        store = Store(store)
+    if not isinstance(methods, Mapping):
+        methods = [chosen_method(method) for method in methods]
     run = runner_of(executor, recipe, model)
     if masks < 2:
         raise ValueError(f"masks is the number of random masks over a sample's sentences, at least 2, got {masks}")

@@ -34,8 +34,8 @@ def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_n
     ValueError
         If no token may be generated.
     """
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
+    if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens must be a whole number of at least 1, got {max_new_tokens!r}")
     return continue_ids(model, tokenizer, [tokenise(tokenizer, text)[0] for text in texts], max_new_tokens)
 
 

@@ -139,8 +139,15 @@ def _stale(arguments: argparse.Namespace) -> int:
 
 
 def _claims(arguments: argparse.Namespace) -> int:
+    from . import paths
     from .claims import badges, judge, readme
 
+    for name in judge.profiles_with_tables():
+        if not paths.results_dir(name).is_dir():
+            raise ValueError(
+                f"there are figures of profile {name} and no results in {paths.results_dir(name)}: unset "
+                "FLASHTRACE_RESULTS_DIR, or run the profile"
+            )
     judged = judge.judge_all()
     written = [*judge.write(judged), *badges.write(judged), readme.write_readme(judged)]
     print(judge.count_table(judged).to_string(index=False))
@@ -153,4 +160,7 @@ def _assignment(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
         raise ValueError(f"--set {text!r} is not NAME=VALUE")
-    return name, yaml.safe_load(value)
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ValueError(f"--set {text!r}: the value is no YAML ({str(error).splitlines()[0]})") from None

@@ -40,6 +40,22 @@ def profile_methods(run: Run, names: Iterable[str] | None = None, tokenizer: Any
         raise ValueError(f"profile {profile.name}: {error}") from None
 
 
+def check_methods(profile: Profile) -> None:
+    """Make every method that a section of the profile names, with its options, before anything is run.
+
+    Raises
+    ------
+    ValueError
+        See `profile_methods`.
+    """
+    run = Run(profile)
+    for names in (
+        profile.methods, profile.evaluation.few_methods, profile.pilot.methods, profile.reasoning.methods,
+        profile.hotpotqa.long_methods, profile.generalisation.methods, tuple(profile.method_options),
+    ):  # fmt: skip
+        profile_methods(run, names or ())
+
+
 def method_options(profile: Profile, name: str) -> dict[str, Any]:
     """Options of a method under a profile: its own, and the profile's number of hops."""
     options = dict(profile.method_options.get(name, {}))

@@ -18,7 +18,8 @@ from flashtrace_lib.arguments import check_folder
 
 from . import paths, stale
 from .efficiency.core_hours import forecast
-from .manifest import write_manifest
+from .manifest import cpu_name, git_state, write_manifest
+from .methods import check_methods
 from .notebooks import find_notebooks, kernel_environment, notebook_dir, report_failure
 from .profiles import Profile, load_profile
 
@@ -95,6 +96,7 @@ def run_book(
     parameters = {"profile": str(Path(profile).resolve() if is_file else profile), **(parameters or {})}
     for path in selected:
         check_parameters(path, parameters)
+    check_methods(loaded)
     _check_folders(loaded.name)
     restore(paths.results_dir(loaded.name))
     for line in forecast(loaded, [path.stem for path in selected]):
@@ -194,6 +196,8 @@ def _run_all(profile: Profile, notebooks: list[Path], parameters: dict[str, Any]
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "error": outcome.error,
             "sha256": files.sha256(path),
+            "git": git_state(),  # of this notebook's run; those of the manifest are of the last one
+            "cpu": cpu_name(),
         }
         manifest = write_manifest(profile, {path.stem: record}, book, extra)
     return BookResult(tuple(outcomes), manifest)

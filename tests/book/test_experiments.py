@@ -117,7 +117,7 @@ def test_counts_and_marks_say_which_cells_are_forced():
 
 def changed_profile(tmp_path, **changes):
     """A run whose profile is smoke with changes."""
-    data = yaml.safe_load((profiles._FOLDER / "smoke.yaml").read_text()) | changes
+    data = yaml.safe_load((profiles._FOLDER / "smoke.yaml").read_text()) | {"name": "mine"} | changes
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(data))
     return start(str(tmp_path / "mine.yaml"))
 

@@ -6,6 +6,7 @@ import json
 import pytest
 import yaml
 
+from flashtrace_book.methods import check_methods
 from flashtrace_book.profiles import load_profile, profile_names
 
 CELLS = {"mq_q2", "mq_q4", "mq_q8", "mv_v2", "mv_v4", "mv_v8", "h2_c3", "h4_c1", "h6_c1", "h10_c1"}
@@ -127,3 +128,19 @@ def test_ruler_must_be_a_mapping(tmp_path):
 
 def test_a_profile_may_have_no_generated_cells(write):
     assert load_profile(write(ruler={"cells": []})).ruler.cells == ()
+
+
+def test_a_file_of_ones_own_cannot_take_the_name_of_a_profile_of_the_book(write):
+    with pytest.raises(ValueError, match="the name 'laptop' is that of a profile of the book"):
+        load_profile(write(name="laptop"))
+
+
+def test_methods_and_options_are_made_before_anything_runs(write):
+    check_methods(load_profile(write()))
+    for changes, message in (
+        ({"methods": ["nosuch"]}, "unknown methods"),
+        ({"method_options": {"reagent": {"foo": 1}}}, "method reagent has no option foo"),
+        ({"pilot": {"methods": ["nosuch"]}}, "unknown methods"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_methods(load_profile(write(**changes)))

@@ -19,7 +19,8 @@ def test_every_claim_of_the_profile_has_a_strip_with_its_verdict():
     boxes = [patch for patch in ax.patches if isinstance(patch, FancyBboxPatch)]
     assert len(boxes) == len(shown)
     assert [text.get_text() for text in ax.texts if text.get_ha() == "center"] == [
-        claim["verdicts"]["laptop"]["verdict"].replace(" at this scale", "") for claim in shown
+        found["verdict"].replace(" at this scale", "") + "".join(f" {mark}" for mark in found.get("marks", {}))
+        for found in (claim["verdicts"]["laptop"] for claim in shown)
     ]
     marks = [line for line in ax.lines]
     checked = [claim["verdicts"]["laptop"].get("checked", {"checks": []})["checks"] for claim in shown]

@@ -130,9 +130,8 @@ def verdict_table(judged: list[dict[str, Any]], profile: str) -> pd.DataFrame:
     for claim in judged:
         if profile in claim["verdicts"]:
             found = claim["verdicts"][profile]
-            verdict = found["verdict"] + mark_of(found.get("marks", {}))
             rows.append({
-                "claim": claim["claim"], "verdict": verdict, "paper": _paper(claim),
+                "claim": claim["claim"], "verdict": found["verdict"], "paper": _paper(claim),
                 "ours": _ours(found, claim), "notebook": claim["notebook"],
             })  # fmt: skip
     return pd.DataFrame(rows, columns=["claim", "verdict", "paper", "ours", "notebook"])

@@ -36,14 +36,16 @@ def summary(judged: list[dict[str, Any]]) -> str:
     rows = []
     for claim in (by_key[key] for key in HEADLINES):
         verdicts = claim["verdicts"]
+        paper = f"{claim['where']}: {claim['paper']}"
         if judge.OWN in verdicts:  # one verdict, which no profile changes
-            shown = [f"**{verdicts[judge.OWN]['verdict']}**", *[""] * (len(profiles) - 1)]
+            shown = [""] * len(profiles)
+            paper += f"; **{verdicts[judge.OWN]['verdict']}**, by what the authors published"
         else:
             shown = [
                 f"**{verdicts[name]['verdict']}**{mark_of(verdicts[name].get('marks', {}))}{_numbers(verdicts[name])}"
                 for name in profiles
             ]
-        rows.append([claim["claim"], *shown, f"{claim['where']}: {claim['paper']}"])
+        rows.append([claim["claim"], *shown, paper])
     return "\n\n".join([
         judge.table(counts.columns, counts.itertuples(index=False)),
         judge.table(["claim", *profiles, "paper"], rows),

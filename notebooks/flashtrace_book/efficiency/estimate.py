@@ -269,13 +269,22 @@ def flashtrace_gib(n_tokens: int, n_target: int, layers: int, hidden: int, kv_wi
 def main(argv: list[str] | None = None) -> int:
     """Entry point of ``python -m flashtrace_lib estimate``."""
     parser = argparse.ArgumentParser(prog="python -m flashtrace_lib estimate", description=__doc__.splitlines()[0])
-    parser.add_argument("--profile", default="paper")
-    parser.add_argument("--parameters", type=float, default=8.2e9, help="of the model (default: Qwen3-8B's 8.2e9)")
-    parser.add_argument("--tflops", type=float, default=200, help="TFLOP/s that a forward pass reaches (default: 200)")
+    parser.add_argument("--profile", default="paper", help="name or .yaml file (default: paper)")
+    parser.add_argument("--parameters", type=float, help="of the model (default, for Qwen3-8B alone: 8.2e9)")
+    parser.add_argument("--tflops", type=float, help="TFLOP/s that a forward pass reaches (default, for Qwen3-8B: 200)")
     args = parser.parse_args(argv)
+    profile = load_profile(args.profile)
+    if profile.model.endswith("Qwen3-8B"):
+        args.parameters = 8.2e9 if args.parameters is None else args.parameters
+        args.tflops = 200 if args.tflops is None else args.tflops
+    if args.tflops is None or args.parameters is None:
+        parser.error(
+            f"profile {profile.name} explains {profile.model}: give --parameters of the model and --tflops of your "
+            f"machine (a CPU core reaches 0.03 to 0.1), or see the forecast of `book --profile {profile.name}`"
+        )
     if args.tflops <= 0 or args.parameters <= 0:
         parser.error("--tflops and --parameters must be above 0")
-    table = estimate(load_profile(args.profile), args.parameters, args.tflops * 1e12)
+    table = estimate(profile, args.parameters, args.tflops * 1e12)
     print(table.round({"passes": 0, "hours": 1}).to_string(index=False))
-    print(f"{table['hours'].sum():.0f} hours at {args.tflops:.0f} TFLOP/s, without generating the responses")
+    print(f"{table['hours'].sum():.0f} hours at {args.tflops:g} TFLOP/s, without generating the responses")
     return 0

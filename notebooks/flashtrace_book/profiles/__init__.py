@@ -123,5 +123,18 @@ def profile_names() -> list[str]:
 
 
 def load_profile(name_or_path: str | Path) -> Profile:
-    """Read and check a profile: `settings.load` of a name of `profile_names`, or of a file of your own."""
-    return load(Profile, _FOLDER, name_or_path, "profile")
+    """Read and check a profile: `settings.load` of a name of `profile_names`, or of a file of your own.
+
+    Raises
+    ------
+    ValueError
+        Also if a file of your own has the name of a profile of the book, whose results it would replace.
+    """
+    profile, names = load(Profile, _FOLDER, name_or_path, "profile"), profile_names()
+    own = str(name_or_path) not in names and Path(name_or_path).expanduser().resolve().parent != _FOLDER.resolve()
+    if own and profile.name in names:
+        raise ValueError(
+            f"profile {Path(name_or_path).name}: the name {profile.name!r} is that of a profile of the book, and names "
+            "the folders of its results: give yours another"
+        )
+    return profile
