@@ -1,7 +1,9 @@
 """A time belongs to the code that was timed: what that reaches counts, and nothing else does."""
 
 import importlib
+import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -146,3 +148,10 @@ def test_other_code_is_timed_again_and_the_same_code_is_not(tmp_path, monkeypatc
     assert (timed_runs(), timed_runs()) == (1, 1)
     monkeypatch.setattr(timing, "code_of", lambda *things: "other code")
     assert (timed_runs(), timed_runs()) == (2, 2)
+
+
+def test_a_version_stands_for_another_only_where_it_was_measured_to_be_as_fast():
+    noted = json.loads((Path(measured_code.__file__).parent / "same_times.json").read_text())
+    for code, found in noted.items():
+        assert found["method"] in METHODS and abs(found["ratio"] - 1) < 0.03
+        assert measured_code._as_fast()[code] == found["as"] and found["as"] not in noted
