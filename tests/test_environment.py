@@ -1,5 +1,6 @@
 """The environment is written down twice; both must say the same, and it must be the one the tests run in."""
 
+import ast
 import importlib.metadata
 import inspect
 import os
@@ -50,6 +51,26 @@ def project_pins(extras=("dev",)):
 def test_environment_yml_pins_equal_pyproject():
     pip_section = next(item["pip"] for item in environment()["dependencies"] if isinstance(item, dict))
     assert parse(pip_section) == project_pins()
+
+
+def imported(*folders):
+    """Packages that the code of some folders imports, by the name of their distribution."""
+    known, found = importlib.metadata.packages_distributions(), set()
+    for path in (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and not node.level and node.module else []
+            found |= {name.partition(".")[0] for name in names} - sys.stdlib_module_names
+    return {known[name][0].lower().replace("_", "-") for name in found if name in known}
+
+
+@pytest.mark.parametrize(
+    ("folders", "extras"), [(("flashtrace_lib", "notebooks"), ("cluster",)), (("tests",), ("dev",))]
+)
+def test_what_is_imported_is_pinned(folders, extras):
+    pins = {name.replace("_", "-") for name in {*project_pins(extras), *nodeps()}} | {"flashtrace-lib"}
+    optional = {"flashtrace", "transformer-lens"}  # a published tool that is compared where it is installed
+    assert imported(*folders) - pins - optional == set()
 
 
 @pytest.mark.parametrize("extra", ["cluster", "docs"])

@@ -200,9 +200,10 @@ def respond(
     store: Store | None = None,
     mode: str | None = None,
 ) -> list[list[int]]:
-    """Token ids of the responses to one block of examples, from the store where all of them are there.
+    """Token ids of the responses to one block of examples, from the store where they are there.
 
-    Answered as a whole, so that a resumed run batches as an uninterrupted one.
+    Where some are missing the block is answered as a whole, so that a resumed run batches as an uninterrupted one; a
+    stored response is kept all the same.
     """
     texts = [render_prompt(tokenizer, e.prompt, **prompt_settings(tokenizer, e, mode)).text for e in block]
     shaped_by = {"model": model_fingerprint(model), "max_new_tokens": max_new_tokens, "texts": texts}
@@ -213,12 +214,16 @@ def respond(
     begun = time.process_time()
     responses = generate(model, tokenizer, texts, max_new_tokens)
     each = (time.process_time() - begun) / len(block)
-    if store is not None:
-        for key, example, ids in zip(keys, block, responses, strict=True):
-            text = tokenizer.decode(ids)
-            shown = {"example": example.id, "cell": example.cell, "text": text}
+    if store is None:
+        return responses
+    for key, example, ids, record in zip(keys, block, responses, stored, strict=True):
+        if record is None:
+            shown = {"example": example.id, "cell": example.cell, "text": tokenizer.decode(ids)}
             store.put(key, {"ids": ids, "cpu_seconds": each, **shown})
-    return responses
+    return [
+        ids if record is None else [int(t) for t in record["ids"]]
+        for ids, record in zip(responses, stored, strict=True)
+    ]
 
 
 def _verdict(example: Example, response: list[int], model: torch.nn.Module, tokenizer: Any, mode: str | None) -> str:

@@ -298,3 +298,16 @@ def test_generation_is_greedy_whatever_the_config_asks_for(embedded):
         assert model.generation_config is asked
     finally:
         model.generation_config = kept
+
+
+def test_a_stored_response_is_kept_where_others_of_its_block_are_missing(answering, embedded, tmp_path):
+    model, tokenizer = embedded
+    store = Store(tmp_path / "responses")
+    answering({i: f"first {i}<|im_end|>" for i in range(3)})
+    first = responses.respond(EXAMPLES[:3], model, tokenizer, 8, store)
+    gone = sorted(store.parts.glob("*.parquet"))[0]
+    lost = [Store(store.path).get(gone.stem)["ids"] == ids for ids in first].index(True)
+    gone.unlink()
+    answering({i: f"second {i}<|im_end|>" for i in range(3)})
+    again = responses.respond(EXAMPLES[:3], model, tokenizer, 8, store)
+    assert [a == b for a, b in zip(first, again, strict=True)] == [i != lost for i in range(3)]
