@@ -20,8 +20,8 @@
 # > FlashTrace (0.277) and random tokens (0.458) are further apart. Where a masked token becomes one of another valid
 # > statement, FlashTrace's lead over random tokens is +0.020 [-0.128, +0.167].
 # >
-# > **n.** 12 samples, half of RULER and half word problems: n = 6 in each comparison. The last figure has samples of the
-# > RULER chapter, and says how many.
+# > **n.** 12 samples, half of RULER and half word problems: n = 6 in each comparison, and no intervals for the word
+# > problems, which are of three templates. The last figure has samples of the RULER chapter, and says how many.
 # >
 # > **Figure.** `rise_shapes`: the same rankings, scattered and in blocks.
 #
@@ -121,8 +121,8 @@ agreement.round(2)
 
 # %% [markdown]
 # The padding token gives the highest values on RULER, up to twice those of deletion, so values under different masks
-# must not be compared. The order of these four rankings hardly changes there. On word problems the intervals of all four
-# overlap under every mask, and the random tokens are lowest under each.
+# must not be compared. The order of these four rankings hardly changes there. The six word problems are of three
+# templates and so have no intervals; in their means the random tokens are lowest under every mask.
 #
 # ## The generator's swap as a mask
 #

@@ -169,6 +169,7 @@ faster = timing.speedup(each, "rollout", "flashtrace")
 both = agreement.merge(faster.assign(**{"time saved": 1 - 1 / faster["speedup"]}), on="sample")
 both = reasoning_tasks.means_over_samples(both, few)
 run.table(both, "table3_agreement", "Rank correlation of the scores, speed-up, and share of the time saved, sample by sample")
+both = both.set_index("quantity")
 both.round(2)
 
 # %% [markdown]

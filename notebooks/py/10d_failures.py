@@ -16,7 +16,8 @@
 # > question share the rest. In the short prompts of profile laptop the question takes most of it (40% of the top tenth in
 # > the worst samples).
 # >
-# > **n.** Profile evidence: 96 samples; profile laptop: n = 32, both of RULER, HotpotQA and MoreHopQA.
+# > **n.** Profile evidence: 96 samples; profile laptop: 32 samples, those of MoreHopQA of three templates; both of RULER,
+# > HotpotQA and MoreHopQA.
 # >
 # > **Figure.** `appendix_n_places`.
 #
