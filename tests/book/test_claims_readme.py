@@ -59,6 +59,12 @@ def test_the_readme_s_numbers_of_the_better_setting_are_those_of_its_table():
             text.replace("R-precision", "r_precision")
         )
     assert set(rows["n"]) == {32} and "twelve right answers" in text and "twenty answers" in text
+    curves = pd.read_csv(ROOT / "figures" / "evidence" / "ruler_against_flashtrace.csv")
+    curves = curves[curves["method"] == "flashtrace_best"].set_index("metric")
+    for metric in ("rise", "mas"):
+        row = curves.loc[metric]
+        assert f"{metric.upper()} by {row['difference']:.2f} [{row['low']:.2f}, {row['high']:.2f}]" in text
+        assert row["n"] == 11
     means = pd.read_csv(ROOT / "figures" / "evidence" / "better_means.csv")
     means = means[means["half"] == "pooled"].pivot(index="method", columns="metric", values="mean")
     assert "IFR with all of T and O as its target finds as much there" in text
