@@ -21,7 +21,8 @@
 # > `FlashTrace.best()`. **Deletion curves say the opposite**: on Table 1 its RISE is higher than the paper's setting's by
 # > 0.080 and its MAS by 0.205, which is worse.
 # >
-# > **n.** n = 11 held-out samples and 4 tuning samples, at 1024 tokens; profile evidence: n = 20, and n = 11 for the curves.
+# > **n.** n = 11 held-out samples and 4 tuning samples, at 1024 tokens; profile evidence: twenty samples, and
+# > n = 11 for the curves.
 # >
 # > **Figure.** `better_forest`: a row for each setting, filled marks where the interval leaves out zero.
 
