@@ -4,6 +4,8 @@ import os
 import sys
 from importlib import import_module
 
+from .files import CannotWrite
+
 OWN = {
     "trace": "flashtrace_lib.cli",
     "fetch": "flashtrace_lib.model.fetch",
@@ -24,12 +26,6 @@ def main(argv: list[str]) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    try:
-        from .files import CannotWrite
-    except ModuleNotFoundError as error:
-        command = "run `make env`, then .venv/bin/python -m flashtrace_lib"
-        print(f"error: this Python has no package {error.name}: {command}", file=sys.stderr)
-        return 2
     if argv and argv[0] in OWN:
         try:
             return import_module(OWN[argv[0]]).main(argv[1:])

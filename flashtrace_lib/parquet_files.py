@@ -96,9 +96,7 @@ def read_table(path: Path) -> pa.Table:
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if (
-            getattr(error, "errno", None) is not None
-        ):  # the system's, such as too many open files: the file may be whole
+        if getattr(error, "errno", None) is not None:  # of the system, such as too many open files: no damage
             raise
         raise StoreError(
             f"{path} is damaged or not a parquet file ({error}): restore it from version control, "

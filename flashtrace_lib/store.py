@@ -182,7 +182,8 @@ class Store:
             last = files[-1] if files else self.path
             tables = list(read.values())
             if last.exists() and last.stat().st_size >= FULL:
-                last = self.more / f"{1 + max((int(path.stem) for path in files[1:]), default=0):04d}.parquet"
+                taken = [int(path.stem) for path in files if path != self.path]  # the first file may have been deleted
+                last = self.more / f"{1 + max(taken, default=0):04d}.parquet"
                 last.parent.mkdir(exist_ok=True)
             elif last.exists():
                 tables.append(without(read_table(last), {path.stem for path in read}))

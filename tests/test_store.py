@@ -313,15 +313,17 @@ def test_a_cached_record_that_cannot_be_computed_leaves_nothing(store):
     assert "a" not in store and store.cached("a", lambda: {"x": 1})["x"] == 1
 
 
-def test_a_new_file_never_takes_the_name_of_another(store, monkeypatch):
+@pytest.mark.parametrize("files", [2, 3])
+def test_a_new_file_never_takes_the_name_of_another(store, monkeypatch, files):
     monkeypatch.setattr("flashtrace_lib.store.FULL", 0)  # every file is full
-    for i in range(3):
+    for i in range(files):
         store.put(f"k{i}", {"x": i})
         store.compact()
     store.path.unlink()  # as a damaged file would be
-    store.put("k3", {"x": 3})
-    store.compact()
-    assert store.records()["key"].tolist() == ["k1", "k2", "k3"]
+    for i in range(files, files + 2):  # the first new record goes into a file beside those that are left
+        store.put(f"k{i}", {"x": i})
+        store.compact()
+    assert store.records()["key"].tolist() == [f"k{i}" for i in range(1, files + 2)]
 
 
 def test_what_a_killed_compaction_left_is_no_store_and_goes_with_the_next(store):
