@@ -148,7 +148,7 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     path = Path(path)
     if path.is_symlink():  # the link stays, and what it points at is replaced
         path = path.resolve()
-    if path.exists() and not path.is_file():
+    if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe or device would be replaced; a folder is not
         raise CannotWrite(errno.EINVAL, "it is no regular file: give another name", str(path))
     # The suffix stays last: matplotlib and pandas choose the format by it.
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp{path.suffix}")

@@ -88,6 +88,9 @@ def test_a_value_that_is_no_yaml_is_named(capsys):
 
 def test_claims_without_results_change_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("FLASHTRACE_RESULTS_DIR", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("FLASHTRACE_FIGURES_DIR", str(tmp_path / "figures"))
     before = (ROOT / "README.md").read_text()
+    assert book(["claims"]) == 2 and "no figures of any profile" in capsys.readouterr().err
+    (tmp_path / "figures" / "laptop").mkdir(parents=True)
     assert book(["claims"]) == 2 and "no results in" in capsys.readouterr().err
     assert (ROOT / "README.md").read_text() == before

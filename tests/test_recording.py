@@ -62,12 +62,15 @@ def test_recorded_activations_equal_captured_ones(family):
 
 
 def test_only_the_unread_last_token_is_read_afterwards():
-    model = tiny_model()
-    FlashTrace().attribute(model, generated(model)[1])  # checks the decomposition, once
+    model, read = tiny_model(), []
+
+    def note(_, args, kwargs):
+        read.append((args[0] if args else kwargs["input_ids"]).shape[1])
+
+    handle = model.register_forward_pre_hook(note, with_kwargs=True)
+    FlashTrace().attribute(model, generated(model)[1])  # checks the decomposition, once for a model with this hook
     recorded, sample = generated(model)
-    read = []
-    handle = model.register_forward_pre_hook(lambda _, args, kwargs: read.append(kwargs["input_ids"].shape[1]),
-                                             with_kwargs=True)  # fmt: skip
+    read.clear()
     FlashTrace().from_cache(recorded, sample)
     FlashTrace(hops=3).from_cache(recorded, sample)
     handle.remove()

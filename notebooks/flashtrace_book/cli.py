@@ -142,7 +142,12 @@ def _claims(arguments: argparse.Namespace) -> int:
     from . import paths
     from .claims import badges, judge, readme
 
-    for name in judge.profiles_with_tables():
+    profiles = judge.profiles_with_tables()
+    if not profiles:  # README would lose its verdicts
+        raise ValueError(
+            f"no figures of any profile in {paths.figures_root()}: unset FLASHTRACE_FIGURES_DIR, or run a profile"
+        )
+    for name in profiles:
         if not paths.results_dir(name).is_dir():
             raise ValueError(
                 f"there are figures of profile {name} and no results in {paths.results_dir(name)}: unset "

@@ -199,6 +199,7 @@ def test_packages_that_are_converted(tmp_path):
 def test_claims(tmp_path, monkeypatch):
     judged = json.loads((files.root() / "figures" / "claims.json").read_text())
     monkeypatch.setenv("FLASHTRACE_FIGURES_DIR", str(tmp_path))
+    monkeypatch.setattr("flashtrace_book.claims.judge.profiles_with_tables", lambda: ["laptop"])
     monkeypatch.setattr("flashtrace_book.claims.judge.judge_all", lambda *_: judged)
     stopped = attempt(lambda: cli.main(["claims"]), tmp_path, refuse=READ_ONLY)
     assert stopped.code == 2 and f"error: cannot write {tmp_path}/claims.md: Read-only" in stopped.text, stopped.text

@@ -143,6 +143,9 @@ def test_ig_of_a_linear_target_is_exact():
         def get_input_embeddings(self):
             return self.embedding
 
+        def get_output_embeddings(self):
+            return None
+
         def forward(self, input_ids=None, inputs_embeds=None, use_cache=False, logits_to_keep=None):
             inputs_embeds = self.embedding(input_ids) if inputs_embeds is None else inputs_embeds
             score = (inputs_embeds * torch.arange(1.0, 5)).sum((1, 2))  # linear in every embedding
