@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ import torch
 
 from flashtrace_lib import store as store_module
 from flashtrace_lib.fingerprints import fingerprint
-from flashtrace_lib.store import FROZEN, Store, StoreError, names_in
+from flashtrace_lib.store import Store, StoreError
 from tests.environment import ROOT
 
 RECORD = {
@@ -97,55 +96,6 @@ def test_writers_that_could_not_see_each_other_are_named(store):
     assert store.get("a")["x"] == 1 and store.get("b")["x"] == "one"
 
 
-def test_compacting_where_nothing_can_be_written_leaves_the_parts(store, monkeypatch):
-    store.put("a", {"x": 1})
-
-    def refuse_with(number):
-        def refused(table, path):
-            raise OSError(number, os.strerror(number))
-
-        monkeypatch.setattr(store_module, "write_table", refused)
-
-    refuse_with(errno.EROFS)
-    with pytest.warns(UserWarning, match="is not merged"):
-        store.compact()
-    assert store.records()["x"].tolist() == [1] and list(store.parts.glob("*.parquet"))
-    refuse_with(errno.ENOSPC)  # no space left is no such folder
-    with pytest.raises(OSError):
-        store.compact()
-
-
-def test_a_full_file_is_left_as_it_is(store, monkeypatch):
-    monkeypatch.setattr(store_module, "FULL", 1)
-    for x in range(4):  # each merge finds the file before it full
-        store.put("a", {"x": x})
-        store.put(f"b{x}", {"x": 10 + x})
-        before = {path: path.read_bytes() for path in (store.path, *store.more.glob("*.parquet")) if path.exists()}
-        store.compact()
-        assert all(path.read_bytes() == data for path, data in before.items())
-    assert [path.name for path in sorted(store.more.iterdir())] == ["0001.parquet", "0002.parquet", "0003.parquet"]
-    again = Store(store.path)
-    assert again.get("a")["x"] == 3 and again.get("b0")["x"] == 10 and "b2" in again and len(again) == 5
-    assert again.records()["x"].tolist() == [3, 10, 11, 12, 13]
-    again.drop(["a", "b1"])  # of every file: no earlier record comes back
-    assert Store(store.path).records()["key"].tolist() == ["b0", "b2", "b3"] and again.get("a") is None
-
-
-def test_a_later_file_takes_new_records_until_it_is_full(store, monkeypatch):
-    store.put("a", {"x": 1, "note": "first"})
-    store.compact()
-    monkeypatch.setattr(store_module, "FULL", store.path.stat().st_size)
-    for x in (2, 3):
-        store.put("a" if x == 3 else "b", {"x": x, "extra": [0.5]})
-        monkeypatch.setattr(store_module, "FULL", 2**20 if list(store.more.glob("*")) else store.path.stat().st_size)
-        store.compact()
-    assert [path.name for path in store.more.iterdir()] == ["0001.parquet"]
-    assert store.records()[["key", "x"]].values.tolist() == [["a", 3], ["b", 2]]
-    (store.more / "0001.parquet").write_bytes(b"PAR1 no more")
-    with pytest.raises(StoreError, match="0001.parquet is damaged"):
-        Store(store.path).get("a")
-
-
 def test_newer_part_wins_and_is_counted_once(store):
     store.put("a", {"x": 1})
     store.compact()
@@ -153,19 +103,6 @@ def test_newer_part_wins_and_is_counted_once(store):
     assert store.get("a")["x"] == 2 and len(store) == 1 and store.records()["x"].tolist() == [2]
     store.compact()
     assert store.get("a")["x"] == 2 and len(store) == 1
-
-
-def test_crash_between_merging_and_removing_leaves_no_duplicate(store, monkeypatch):
-    store.put("a", {"x": 1})
-    store.put("b", {"x": 2})
-    monkeypatch.setattr(Path, "unlink", lambda self, missing_ok=False: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        store.compact()
-    monkeypatch.undo()
-    assert store.path.exists() and len(list(store.parts.glob("*.parquet"))) == 2
-    assert store.records()["x"].tolist() == [1, 2]
-    store.compact()
-    assert store.records()["x"].tolist() == [1, 2] and not list(store.parts.glob("*.parquet"))
 
 
 def test_crash_while_writing_leaves_the_old_record(store, monkeypatch):
@@ -286,15 +223,6 @@ def test_concurrent_writers_and_a_killed_one_lose_nothing(store):
     assert [path.name for path in store.parts.iterdir()] == [".lock"]
 
 
-def test_a_part_that_is_being_written_is_neither_read_nor_kept_by_compaction(store, recwarn):
-    store.put("a", {"x": 1})
-    half = store.parts / ".b.1.ab.tmp.parquet"  # as paths.atomic_path names it
-    half.write_bytes(b"PAR1")
-    assert store.records()["key"].tolist() == ["a"] and not recwarn.list
-    store.compact()
-    assert not half.exists()
-
-
 def test_a_cached_record_is_computed_once_and_always_read_from_the_disk(store):
     calls = []
 
@@ -313,31 +241,6 @@ def test_a_cached_record_that_cannot_be_computed_leaves_nothing(store):
     assert "a" not in store and store.cached("a", lambda: {"x": 1})["x"] == 1
 
 
-@pytest.mark.parametrize("files", [2, 3])
-def test_a_new_file_never_takes_the_name_of_another(store, monkeypatch, files):
-    monkeypatch.setattr("flashtrace_lib.store.FULL", 0)  # every file is full
-    for i in range(files):
-        store.put(f"k{i}", {"x": i})
-        store.compact()
-    store.path.unlink()  # as a damaged file would be
-    for i in range(files, files + 2):  # the first new record goes into a file beside those that are left
-        store.put(f"k{i}", {"x": i})
-        store.compact()
-    assert store.records()["key"].tolist() == [f"k{i}" for i in range(1, files + 2)]
-
-
-def test_what_a_killed_compaction_left_is_no_store_and_goes_with_the_next(store):
-    store.put("a", {"x": 1})
-    store.compact()
-    left = store.path.with_name(f".{store.path.stem}.1.abc.tmp.parquet")
-    left.write_bytes(b"half a file")
-    assert names_in(store.path.parent) == [store.path.stem]
-    store.put("b", {"x": 2})
-    assert names_in(store.path.parent) == [store.path.stem]
-    store.compact()
-    assert not left.exists() and store.records()["key"].tolist() == ["a", "b"]
-
-
 def test_an_error_of_the_system_is_no_damage(store, monkeypatch):
     store.put("a", {"x": 1})
     store.compact()
@@ -349,12 +252,3 @@ def test_an_error_of_the_system_is_no_damage(store, monkeypatch):
     with pytest.raises(OSError, match="Too many open files") as caught:
         Store(store.path).records()
     assert not isinstance(caught.value, StoreError)
-
-
-def test_a_frozen_store_is_only_read(store, monkeypatch):
-    store.put("a", {"x": 1})
-    monkeypatch.setenv(FROZEN, str(store.path.parent))
-    store.compact()
-    assert not store.path.exists() and store.get("a")["x"] == 1
-    with pytest.raises(StoreError, match="only read"):
-        store.drop(["a"])

@@ -23,6 +23,7 @@ from ..text.chat_template import CODE_ALONE, STEP_BY_STEP, render_prompt
 from .example import Example
 from .grounding import is_grounded, no_wording_too_often
 from .scoring import is_correct, score
+from .sealing import read_sealed, seal_record
 
 FALLBACKS = ("teacher-forced", "unfiltered", "none")
 MODES = ("thinking", "direct")
@@ -67,6 +68,7 @@ def collect(
     mode: str | None = None,
     grounded: bool = False,
     give_up: bool = True,
+    sealed: bool = False,
     progress: bool = True,
 ) -> Collection:
     """Let the model answer until ``n`` responses are finished and correct.
@@ -97,6 +99,8 @@ def collect(
         kept.
     give_up : bool
         False tries every example, however many are answered wrongly.
+    sealed : bool
+        Store responses so that only who has the records can read them (`sealing`).
 
     Returns
     -------
@@ -111,7 +115,8 @@ def collect(
     blocks = range(0, len(examples), batch_size)
     for start in tqdm(blocks, desc=f"generate {examples[0].cell}", leave=False, disable=None if progress else True):
         block = examples[start : start + batch_size]
-        for example, response in zip(block, respond(block, model, tokenizer, max_new_tokens, store, mode), strict=True):
+        responses = respond(block, model, tokenizer, max_new_tokens, store, mode, sealed)
+        for example, response in zip(block, responses, strict=True):
             verdict = _verdict(example, response, model, tokenizer, mode)
             counts["tried"] += 1
             counts[verdict] += 1
@@ -199,6 +204,7 @@ def respond(
     max_new_tokens: int,
     store: Store | None = None,
     mode: str | None = None,
+    sealed: bool = False,
 ) -> list[list[int]]:
     """Token ids of the responses to one block of examples, from the store where they are there.
 
@@ -209,21 +215,23 @@ def respond(
     shaped_by = {"model": model_fingerprint(model), "max_new_tokens": max_new_tokens, "texts": texts}
     keys = [fingerprint({**shaped_by, "index": i}) for i in range(len(block))]
     stored = [None if store is None else store.get(key) for key in keys]
-    if all(record is not None for record in stored):
-        return [[int(t) for t in record["ids"]] for record in stored]
+    kept = [
+        None if record is None else [int(t) for t in read_sealed(record, "ids", text, key)["ids"]]
+        for record, text, key in zip(stored, texts, keys, strict=True)
+    ]
+    if all(ids is not None for ids in kept):
+        return kept
     begun = time.process_time()
     responses = generate(model, tokenizer, texts, max_new_tokens)
     each = (time.process_time() - begun) / len(block)
     if store is None:
         return responses
-    for key, example, ids, record in zip(keys, block, responses, stored, strict=True):
-        if record is None:
-            shown = {"example": example.id, "cell": example.cell, "text": tokenizer.decode(ids)}
-            store.put(key, {"ids": ids, "cpu_seconds": each, **shown})
-    return [
-        ids if record is None else [int(t) for t in record["ids"]]
-        for ids, record in zip(responses, stored, strict=True)
-    ]
+    for i, (key, example, ids) in enumerate(zip(keys, block, responses, strict=True)):
+        if kept[i] is None:
+            record = {"ids": ids, "cpu_seconds": each, "example": example.id, "cell": example.cell}
+            text = {"text": tokenizer.decode(ids)}
+            store.put(key, seal_record(record, "ids", texts[i], key) if sealed else record | text)
+    return [ids if known is None else known for ids, known in zip(responses, kept, strict=True)]
 
 
 def _verdict(example: Example, response: list[int], model: torch.nn.Module, tokenizer: Any, mode: str | None) -> str:

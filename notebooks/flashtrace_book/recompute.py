@@ -214,9 +214,11 @@ def check_samples(subject: Subject, experiment: ModuleType) -> list[Check]:
 
 
 def check_responses(subject: Subject) -> list[Check]:
-    """Check that responses are the text of their tokens."""
+    """Check that responses are the text of their tokens; sealed ones have no text, and are checked as they are read."""
     checks = []
     for record in subject.draw_records():
+        if isinstance(record.get("sealed"), str):
+            continue
         agrees = subject.tokenizer.decode(list(record["ids"])) == record["text"]
         checks.append(Check(RESPONSES, f"{subject.name}: {record['example']}", "text of its tokens", "", "", agrees))
     return checks

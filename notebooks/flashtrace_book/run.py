@@ -25,7 +25,6 @@ from flashtrace_lib._version import __version__
 from flashtrace_lib.evaluation.results_table import ON_CURVE
 from flashtrace_lib.fingerprints import model_fingerprint
 from flashtrace_lib.load import load_model
-from flashtrace_lib.tasks.datasets import REAL
 
 from . import paths
 from .figures.captions import methods_in, methods_named, sentences, settings_of
@@ -165,7 +164,7 @@ class Run:
         lines = "\n".join(part for part in (stamp, settings) if part)
         fig.text(1, -0.01, lines, ha="right", va="top", fontsize=6, color="0.4", gid=_STAMP_ID)
         description = " ".join(part for part in (caption, f"({stamp})" if caption else stamp, settings) if part)
-        private = shows_records and self.profile.reasoning.source in REAL
+        private = shows_records and self.profile.reasoning.is_real
         return self._save_figure(fig, name, description, private)
 
     def _save_figure(self, fig: Figure, name: str, description: str, private: bool) -> Saved:

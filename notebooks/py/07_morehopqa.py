@@ -216,7 +216,8 @@ if at_once:
     found = evaluate(methods, at_once, model, store=direct_store, metrics=("recovery", "r_precision", "auroc", "mrr"))
     direct_rivals = statistics.against(found, "flashtrace")
     run.table(direct_rivals, "direct_against_flashtrace", "Every method minus FlashTrace on answers given at once")
-    masked = causal_masking.causal_frame(model, tokenizer, at_once, FlashTrace(hops=0), causes, seed=run.profile.seed)
+    stored = {"seed": run.profile.seed, "sealed": run.profile.reasoning.is_real}
+    masked = causal_masking.causal_frame(model, tokenizer, at_once, FlashTrace(hops=0), causes, **stored)
     changed = causal_masking.changed_table(masked)
     run.table(changed, "direct_causal", "Answers given at once that change when one sentence of the input is masked")
     for kept in (direct_store, causes):

@@ -217,7 +217,7 @@ RECORDS_QUOTED = {better_flashtrace.QUESTION_STORE, direct_answers.STORE}
 def test_every_store_of_responses_gives_samples():
     stored = {path.stem for path in (files.root() / "data" / "results" / "laptop").glob("*_responses.parquet")}
     sources = {source.responses for audited in RECOMPUTE.values() for source in audited.sources}
-    # the examples are shown and not scored; answers to real records are not the book's to copy, so git ignores them
+    # the examples are shown and not scored; the profile has no answers to real records beside its own
     assert (stored - {"example_responses"}) | RECORDS_QUOTED == sources
 
 

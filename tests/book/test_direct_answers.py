@@ -44,7 +44,7 @@ def test_the_records_are_put_plainly_and_right_answers_alone_are_kept(run, monke
     (store, cells, n, options), (_, hotpot, _, _) = asked
     assert (store, n, options["fallback"], options["give_up"]) == ("direct_responses", 4, "none", False)
     assert cells == ["morehopqa_direct"] * 4 and hotpot == ["hotpotqa_direct"] * 2
-    assert "mode" not in options and options.get("filtered", True)
+    assert "mode" not in options and options.get("filtered", True) and options["sealed"]
 
 
 def test_a_profile_that_asks_for_none_has_none():
@@ -68,3 +68,16 @@ def test_a_stored_causal_check_is_answered_again_and_a_changed_one_is_seen(run, 
     told = record | {"answers": [*record["answers"][:-1], "another answer"]}
     check, old, new, agrees = direct_answers.compare(run.profile, model, Words(), sample, told)
     assert not agrees and "masked" in check and old["tokens"] == new["tokens"] and old["answers"] != new["answers"]
+
+
+def test_answers_to_records_of_others_are_stored_sealed_and_audited_all_the_same(run, tmp_path):
+    model, sample, store, hop_0 = planted_model(), causal_sample(), Store(tmp_path / "causes"), FlashTrace(hops=0)
+    plain = causal_frame(model, Words(), [sample], hop_0, Store(tmp_path / "plain"), run.profile.seed)
+    for _ in range(2):  # computed, and read again
+        sealed = causal_frame(model, Words(), [sample], hop_0, store, run.profile.seed, sealed=True)
+        assert sealed.equals(plain)
+    (part,) = store.parts.glob("*.parquet")
+    assert not set(store.get(part.stem)["answers"]) & (set(plain["answer"]) - {""})
+    record = direct_answers.stored_record(run.profile, model, store, sample)
+    assert list(record["answers"]) == plain["answer"].tolist()
+    assert direct_answers.compare(run.profile, model, Words(), sample, record)[-1]

@@ -311,3 +311,17 @@ def test_a_stored_response_is_kept_where_others_of_its_block_are_missing(answeri
     answering({i: f"second {i}<|im_end|>" for i in range(3)})
     again = responses.respond(EXAMPLES[:3], model, tokenizer, 8, store)
     assert [a == b for a, b in zip(first, again, strict=True)] == [i != lost for i in range(3)]
+
+
+def test_a_sealed_response_is_stored_without_its_words_and_read_without_the_model(answering, embedded, tmp_path):
+    model, tokenizer = embedded
+    store = Store(tmp_path / "responses")
+    answering({i: f"quoted {i}<|im_end|>" for i in range(3)})
+    first = responses.respond(EXAMPLES[:3], model, tokenizer, 8, store, sealed=True)
+    assert "quoted" in tokenizer.decode(first[0])
+    stored = [store.get(path.stem) for path in store.parts.glob("*.parquet")]
+    assert len(stored) == 3 and not any("text" in record for record in stored)
+    assert all(set(record["ids"]).isdisjoint(ids) for record in stored for ids in first)
+    answering({})
+    for sealed in (True, False):  # however they are asked for
+        assert responses.respond(EXAMPLES[:3], model, tokenizer, 8, store, sealed=sealed) == first

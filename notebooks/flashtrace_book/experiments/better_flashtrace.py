@@ -56,7 +56,7 @@ from .reasoning_tasks import asked_as, grounded, records_from
 from .shared_pass import sharing
 
 STORE = "better_responses"
-QUESTION_STORE = "question_responses"  # apart: they quote the records, which are not the book's to copy
+QUESTION_STORE = "question_responses"  # apart: these are sealed, since they quote records that are not the book's
 _LENGTHS = {"gsm8k": PROBLEM["math"], "morehopqa": PROBLEM["morehopqa"]}  # of I, tokens
 _BY_TOKEN = 2.5  # passes of a variant with a row for each token of T and O; measured: 2.1 times one without
 

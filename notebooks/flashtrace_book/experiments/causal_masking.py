@@ -8,7 +8,7 @@ the sentences, since without it any answer may change; it is masked separately.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from flashtrace_lib.metrics.intervals import mcnemar, share_difference_interval,
 from flashtrace_lib.model.generate import answer_text, continue_ids
 from flashtrace_lib.sample import Sample, Span
 from flashtrace_lib.store import Store
+from flashtrace_lib.tasks.sealing import read_sealed, seal_record
 
 from ..profiles import Profile
 from ..samples import cell_of
@@ -70,9 +71,20 @@ def maskings(sample: Sample, scores: torch.Tensor, seed: int = 0) -> dict[str, S
 
 
 def causal_frame(
-    model: torch.nn.Module, tokenizer: Any, samples: Iterable[Sample], method: Method, store: Store, seed: int = 0
+    model: torch.nn.Module,
+    tokenizer: Any,
+    samples: Iterable[Sample],
+    method: Method,
+    store: Store,
+    seed: int = 0,
+    sealed: bool = False,
 ) -> pd.DataFrame:
     """Answers of the model to each sample with one sentence masked; measured once and stored.
+
+    Parameters
+    ----------
+    sealed : bool
+        Store answers so that only who has the records can read them (`tasks.sealing`).
 
     Returns
     -------
@@ -84,11 +96,21 @@ def causal_frame(
     rows = []
     for sample in tqdm(list(samples), desc="masked answers"):
         key = record_key(model_key, sample, method, seed)
-        record = store.cached(key, partial(masked_answers, model, tokenizer, sample, method, seed))
-        answers = record["answers"]
+        compute = partial(masked_answers, model, tokenizer, sample, method, seed)
+        record = store.cached(key, partial(_sealed, compute, sample, key) if sealed else compute)
+        answers = read_sealed(record, "answers", _prompt(sample), key)["answers"]
         for masked, tokens, gold, answer in zip(MASKED, record["tokens"], record["gold"], answers, strict=True):
             rows.append((sample.id, cell_of(sample), masked, tokens, gold, answer, answer != answers[0]))
     return pd.DataFrame(rows, columns=["sample", "cell", "masked", "tokens", "gold", "answer", "changed"])
+
+
+def _sealed(compute: Callable[[], dict[str, Any]], sample: Sample, key: str) -> dict[str, Any]:
+    return seal_record(compute(), "answers", _prompt(sample), key)
+
+
+def _prompt(sample: Sample) -> list[int]:
+    """Tokens before the response: what answers are sealed with."""
+    return sample.input_ids[: sample.response[0]].tolist()
 
 
 def record_key(model_key: str, sample: Sample, method: Method, seed: int) -> str:
@@ -107,7 +129,7 @@ def masked_answers(model: torch.nn.Module, tokenizer: Any, sample: Sample, metho
     prompts, tokens, gold = [], [], []
     for masked in MASKED:
         start, stop = spans.get(masked, (0, 0))
-        ids = sample.input_ids[: sample.response[0]].tolist()
+        ids = _prompt(sample)
         ids[start:stop] = [sample.mask_token_id] * (stop - start)
         prompts.append(ids)
         tokens.append(stop - start)
@@ -118,9 +140,13 @@ def masked_answers(model: torch.nn.Module, tokenizer: Any, sample: Sample, metho
     return {"sample": sample.id, "answers": answers, "tokens": tokens, "gold": gold}
 
 
-def stored_record(profile: Profile, model: torch.nn.Module, store: Store, sample: Sample) -> dict[str, Any] | None:
-    """The sample's record in the store ``open_questions_answers``; None where there is none."""
-    return store.get(record_key(model_fingerprint(model), sample, FlashTrace(hops=profile.hops), profile.seed))
+def stored_record(
+    profile: Profile, model: torch.nn.Module, store: Store, sample: Sample, method: Method | None = None
+) -> dict[str, Any] | None:
+    """The sample's record in the store ``open_questions_answers``, opened; None where there is none."""
+    key = record_key(model_fingerprint(model), sample, method or FlashTrace(hops=profile.hops), profile.seed)
+    record = store.get(key)
+    return None if record is None else read_sealed(record, "answers", _prompt(sample), key)
 
 
 def compare(

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from flashtrace_lib.fingerprints import model_fingerprint
 from flashtrace_lib.methods import FlashTrace
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
@@ -25,7 +24,7 @@ from ..samples import all_samples, collect_stored
 from . import causal_masking
 from .reasoning_tasks import hotpotqa_examples, records_from
 
-STORE = "direct_responses"  # they quote the records, which are not the book's to copy
+STORE = "direct_responses"
 MAX_NEW_TOKENS = 48  # an answer that is given at once is short
 
 
@@ -35,7 +34,8 @@ def direct_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict
     No word asks for reasoning; of the answers the right ones are kept, all of them. A cell may be empty: then its
     counts alone say what was tried.
     """
-    options = {"max_new_tokens": MAX_NEW_TOKENS, "fallback": NOTHING, "give_up": False}
+    sealed = run.profile.reasoning.is_real
+    options = {"max_new_tokens": MAX_NEW_TOKENS, "fallback": NOTHING, "give_up": False, "sealed": sealed}
     found = {}
     for kind, tries in run.profile.reasoning.direct.items():
         examples = [replace(example, cell=f"{kind}_direct") for example in _examples(run, kind, tokenizer, tries)]
@@ -57,7 +57,7 @@ def _examples(run: Run, kind: str, tokenizer: Any, tries: int) -> list[Example]:
 
 def stored_record(profile: Profile, model: torch.nn.Module, store: Store, sample: Sample) -> dict[str, Any] | None:
     """The sample's record in the store ``direct_causes``; None where there is none."""
-    return store.get(causal_masking.record_key(model_fingerprint(model), sample, FlashTrace(hops=0), profile.seed))
+    return causal_masking.stored_record(profile, model, store, sample, FlashTrace(hops=0))
 
 
 def compare(

@@ -108,9 +108,9 @@ def hotpotqa_examples(run: Run, tokenizer: Any, tries: int, n_tokens: int) -> tu
 
 
 def asked_as(run: Run, kind: str) -> dict[str, Any]:
-    """How the profile has a task put to the model, and whether it keeps right answers alone: options of `collect`."""
+    """How the profile has a task put to the model, what it keeps, and how it stores that: options of `collect`."""
     settings = run.profile.reasoning
-    return {"mode": settings.modes.get(kind), "filtered": kind not in settings.unfiltered}
+    return {"mode": settings.modes.get(kind), "filtered": kind not in settings.unfiltered, "sealed": settings.is_real}
 
 
 def grounded(run: Run, kind: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from flashtrace_lib.tasks.datasets import SOURCES
+from flashtrace_lib.tasks.datasets import REAL, SOURCES
 from flashtrace_lib.tasks.registry import TASKS
 from flashtrace_lib.tasks.responses import ALL_MODES, FALLBACKS
 
@@ -178,6 +178,11 @@ class ReasoningProfile(Settings, section="reasoning"):
     def tries_of(self, task: str) -> int:
         """Most records tried of ``task``."""
         return self.tries.get(task, self.max_tries)
+
+    @property
+    def is_real(self) -> bool:
+        """Whether records are others' and not made here: they are not shown, and what quotes them is sealed."""
+        return self.source in REAL
 
 
 @dataclass(frozen=True)
