@@ -264,7 +264,9 @@ def test_numbers_stand_on_the_right():
     assert judge.table(["", "claim", "notebook", "value"], rows).splitlines()[1] == "| ---: | --- | ---: | ---: |"
 
 
-def test_the_command_line_writes_page_and_readme(tables, tmp_path, monkeypatch, capsys):
+def test_the_command_line_writes_page_and_readme(tables, records, tmp_path, monkeypatch, capsys):
+    tables.rename(tmp_path / "laptop")  # a profile of this name is judged
+    records.rename(tmp_path / "results" / "laptop")
     monkeypatch.setenv("FLASHTRACE_ROOT", str(tmp_path / "checkout"))
     (tmp_path / "checkout").mkdir()
     readme = tmp_path / "checkout" / "README.md"
