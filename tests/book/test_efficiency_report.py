@@ -62,16 +62,18 @@ def test_table_6_sets_the_papers_expressions_beside_ours():
 
 
 def test_the_headline_is_taken_where_both_ran_and_bounded_where_one_was_stopped():
-    cost = {"ifr_one_by_one": lambda n: n / 2, "ifr": lambda n: n / 10, "flashtrace": lambda n: 1.0}
+    cost = {"ifr_one_by_one": lambda n: n / 2, "ifr": lambda n: n / 10, "flashtrace": lambda n: 1.0,
+            "attnlrp": lambda n: 3.0, "clp": lambda n: n}  # fmt: skip
     frame = sweep_frame(cost, ends={("ifr_one_by_one", 40): TIME_OUT, ("ifr_one_by_one", 80): SKIPPED})
     table = efficiency_tables.headline(frame).set_index(["method", "kind"])
     assert table.loc[("ifr_one_by_one", "measured"), ["n_generated", "speedup"]].tolist() == [20, 10.0]
     assert table.loc[("ifr_one_by_one", "at least"), ["n_generated", "speedup"]].tolist() == [40, 20.0]
     assert table.loc[("ifr", "measured"), ["n_generated", "speedup"]].tolist() == [80, 8.0]
-    assert table["paper"].dropna().tolist() == [130.0, 130.0] and len(table) == 3
+    assert table.loc[("attnlrp", "measured"), ["n_generated", "speedup"]].tolist() == [80, 3.0]
+    assert table["paper"].dropna().tolist() == [130.0, 130.0] and len(table) == 4
     longer = sweep_frame(cost, axis=sweep.HEADLINE, lengths=(5,)).assign(length=500, n_generated=500)
     table = efficiency_tables.headline(pd.concat([frame, longer])).set_index("method")
-    assert table["n_generated"].tolist() == [500, 500] and set(table["kind"]) == {"measured"}  # no bound beside it
+    assert table["n_generated"].tolist() == [500] * 3 and set(table["kind"]) == {"measured"}  # no bound beside it
 
 
 def test_table_9_has_the_papers_rows_and_relative_savings():

@@ -246,6 +246,10 @@ def test_pooled_dots_have_the_paper_s_mean_where_it_prints_every_cell():
     assert [line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) == 1][::3] == [0.15, 0.35]
     drawn = axes.collections[-1].get_offsets()
     assert drawn[0].tolist() == [0.4, 0.0] and np.ma.is_masked(drawn[1])
+    assert any(text.get_text() == "n = 6; 95 % interval" for text in axes.texts)
+    few = frame.assign(low=np.nan, high=np.nan, n=2)
+    axes = method_plots.pooled_dots(few, "recovery", {"both": ["a", "b"]}, title="t").axes[0]
+    assert any(text.get_text() == "n = 2; too few for intervals" for text in axes.texts)
 
 
 def test_methods_on_fewer_samples_have_a_star_and_their_n():

@@ -153,20 +153,20 @@ def attention_savings(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def headline(frame: pd.DataFrame) -> pd.DataFrame:
-    """How many times faster FlashTrace is than IFR, at the longest generation that both explain.
+    """How many times faster FlashTrace is than IFR and AttnLRP, at the longest generation that both explain.
 
     Returns
     -------
     pandas.DataFrame
-        ``method`` (IFR one target row at a time, as in the paper, and batched), ``n_generated, seconds,
-        flashtrace_seconds, speedup, kind, paper``. ``kind`` is ``"measured"``, or ``"at least"`` where IFR was stopped
-        at the time limit, which ``seconds`` then holds; it is left out where a longer generation was measured.
+        ``method`` (IFR one target row at a time, as in the paper, and batched; AttnLRP), ``n_generated, seconds,
+        flashtrace_seconds, speedup, kind, paper``. ``kind`` is ``"measured"``, or ``"at least"`` where the method was
+        stopped at the time limit, which ``seconds`` then holds; it is left out where a longer generation was measured.
         ``paper`` is for a span of 5000 tokens.
     """
     flashtrace = _along_generation(frame, "flashtrace")
     ours = flashtrace.loc[flashtrace["outcome"] == OK, "seconds"]
     rows = []
-    for method in ("ifr_one_by_one", "ifr"):
+    for method in ("ifr_one_by_one", "ifr", "attnlrp"):
         theirs = _along_generation(frame, method)
         measured = theirs.loc[theirs["outcome"] == OK, "seconds"]
         limit = theirs.loc[theirs["outcome"] == TIME_OUT, "time_limit"].astype(float)

@@ -132,7 +132,8 @@ def pooled_dots(table: pd.DataFrame, metric: str, groups: Mapping[str, Sequence[
         axes.grid(axis="y", visible=False)
         axes.set_title(group)
         axes.set_xlabel(metric_name(metric))
-        note(axes, f"n = {_counts(part[part['cell'] == group])}; 95 % interval")
+        told = "95 % interval" if pooled["low"].notna().any() else "too few for intervals"
+        note(axes, f"n = {_counts(part[part['cell'] == group])}; {told}")
         axes.locator_params(axis="x", nbins=4)
     legend_below(panels[0][len(groups) // 2], 1, gap=0.19)
     return figure
