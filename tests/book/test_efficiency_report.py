@@ -74,6 +74,9 @@ def test_the_headline_is_taken_where_both_ran_and_bounded_where_one_was_stopped(
     longer = sweep_frame(cost, axis=sweep.HEADLINE, lengths=(5,)).assign(length=500, n_generated=500)
     table = efficiency_tables.headline(pd.concat([frame, longer])).set_index("method")
     assert table["n_generated"].tolist() == [500] * 3 and set(table["kind"]) == {"measured"}  # no bound beside it
+    longer.loc[longer["method"] == "ifr", "hardware"] = "another machine"
+    table = efficiency_tables.headline(pd.concat([frame, longer])).set_index("method")
+    assert table["n_generated"].to_dict() == {"ifr_one_by_one": 500, "ifr": 80, "attnlrp": 500}
 
 
 def test_table_9_has_the_papers_rows_and_relative_savings():
