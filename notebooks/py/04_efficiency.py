@@ -181,7 +181,7 @@ long[["method", "n_generated", "outcome", "seconds", "forward_s", "ratio", "peak
 
 # %%
 headline = efficiency_tables.headline(pd.concat([frame, long]) if len(long) else frame)
-run.table(headline, "efficiency_headline", "FlashTrace against IFR, one target row at a time (the paper's) and batched, and AttnLRP", n=runs)
+run.table(headline, "efficiency_headline", "FlashTrace against IFR, one target row at a time (the paper's) and batched, and AttnLRP", n="1 run" if len(long) else runs)
 tables.styled(headline, "headline", digits=2)
 
 # %% [markdown]
@@ -279,8 +279,8 @@ print("on the front of cost and MAS, by their medians and means alone:", ", ".jo
 # The factor of the paper is one of implementation as much as of method: its IFR goes through the whole cache once for
 # every target token. Batched, the same rows come from one pass; the lines for IFR without *one by one* give the factor
 # that remains. Appendix B explains that remainder: a batch projects as many vectors as it has targets, where the span
-# needs one. Nor is IFR the fastest baseline, as section 5.1 says: AttnLRP, differentiated once for the whole target, is
-# more than twice as fast as batched IFR, at three times FlashTrace's peak of memory.
+# needs one. Section 5.1 calls IFR the most efficient baseline; here AttnLRP, differentiated once for the whole target,
+# is more than twice as fast as batched IFR, at three times FlashTrace's peak of memory.
 #
 # On the front stand AT2, which is cheapest and has a high MAS, FlashTrace, and IFR on T ∪ O, whose MAS is lower than
 # FlashTrace's by less than the intervals for a somewhat higher cost; `FlashTrace.best()`, at 1,024 tokens, has no place of

@@ -185,8 +185,9 @@ def headline(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _along_generation(frame: pd.DataFrame, method: str) -> pd.DataFrame:
-    """Rows of a method in which the length of the generation varies, indexed by it."""
-    return frame[frame["axis"].isin(["generation", HEADLINE]) & (frame["method"] == method)].set_index("length")
+    """Rows of a method in which the length of the generation varies, indexed by it; one row a length."""
+    rows = frame[frame["axis"].isin(["generation", HEADLINE]) & (frame["method"] == method)]
+    return rows.drop_duplicates("length", keep="last").set_index("length")
 
 
 def cost_and_mas(frame: pd.DataFrame, mas: pd.DataFrame, n_input: int) -> tuple[pd.DataFrame, list[str]]:

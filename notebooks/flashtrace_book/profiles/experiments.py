@@ -83,7 +83,7 @@ class EfficiencyProfile(Settings, section="efficiency"):
         Most memory above the loaded model's, GiB.
     headline_generations : tuple of int, optional
         Lengths of the generation, tokens, ascending, at which FlashTrace, AttnLRP and both forms of IFR are measured
-        under a limit of their own, once: the paper's headline is of 5,000 tokens, where IFR takes half an hour.
+        under a limit of their own, once: the paper's headline is of 5,000 tokens, where IFR takes up to an hour.
     headline_limit : int
         Longest run there, s.
     attention_inputs : tuple of int
