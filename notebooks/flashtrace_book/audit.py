@@ -50,8 +50,15 @@ def audit_files(profile: Profile) -> list[Check]:
         return [Check(FILES, "manifest.json", "can be read", "", str(error), False)]
     checks = compare_hashes("figures", manifest.get("outputs", {}), files.hash_tree(paths.figures_dir(profile.name)))
     for name, hashes in data_hashes(profile).items():
-        checks += compare_hashes(name, manifest.get("data", {}).get(name, {}), hashes)
+        listed = manifest.get("data", {}).get(name, {})
+        checks += compare_hashes(name, listed, hashes) if hashes or not listed else [_no_data(profile, name, listed)]
     return checks
+
+
+def _no_data(profile: Profile, name: str, listed: Mapping[str, str]) -> Check:
+    """One check that says what to do where none of the listed files of a folder is there."""
+    hint = "set FLASHTRACE_DATA_DIR to the folder that has them" if name == "data_dir" else "check the book out again"
+    return Check(FILES, f"{name} of profile {profile.name}", "is there", f"{len(listed)} files", f"none: {hint}", False)
 
 
 def compare_hashes(folder: str, listed: Mapping[str, str], found: Mapping[str, str]) -> list[Check]:

@@ -127,7 +127,7 @@ def _check_left_out(subject: Subject, records: pd.DataFrame, of_model: pd.DataFr
     unlisted = int((~records["model_key"].isin([*listed, model_fingerprint(subject.model)])).sum())
     rest = (
         f"{len(records) - len(of_model)} of {len(records)} are of another model ({unlisted} of one that "
-        f"models.json does not list), {len(of_model) - len(available)} of samples that are no longer used"
+        f"models.json does not list), {len(of_model) - len(available)} of samples that are not built here"
     )
     if own != model_fingerprint(subject.model):
         rest += f"; {subject.profile.model} is another model here than models.json has under this name"

@@ -1,5 +1,6 @@
 """The audit of a profile: what was tampered with, changed or lost is found, on a tiny store and a tiny book."""
 
+import dataclasses
 import json
 import random
 import re
@@ -126,7 +127,7 @@ def test_a_row_under_other_options_is_found(book):
 def test_what_cannot_be_rebuilt_is_said(book):
     some = dict(list(book.known.items())[:1])
     rows = book.audit(samples=some)
-    assert not failing(rows) and "6 of samples that are no longer used" in report(rows)
+    assert not failing(rows) and "6 of samples that are not built here" in report(rows)
     assert [row.check for row in failing(book.audit(samples={}))] == ["rebuilt"]
     other = tiny_model(seed=1)  # the records are of a model that nothing lists, then of one that is listed
     assert [row.check for row in failing(book.audit(model=other))] == ["rebuilt"]
@@ -165,6 +166,18 @@ def test_changed_lost_and_new_files_are_found(book):
     assert found["figures: table3_seconds.csv"][1] == "missing" and found["figures: fig2.png"][0] == "not listed"
     (book.results / "manifest.json").unlink()
     assert "missing" in failing(book.files())[0].found
+
+
+def test_records_that_are_not_there_are_asked_for(book, tmp_path, monkeypatch):
+    real = dataclasses.replace(book.profile, data_dir=str(tmp_path / "records"))
+    manifest = files.read_json(book.results / "manifest.json")
+    manifest["data"]["data_dir"] = {"gsm8k/test.jsonl": "0" * 64, "math500/test.jsonl": "1" * 64}
+    (book.results / "manifest.json").write_text(json.dumps(manifest))
+    (asked,) = failing(audit_files(real))
+    assert asked.stored == "2 files" and "FLASHTRACE_DATA_DIR" in asked.found
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / "other.txt").write_text("another folder")
+    assert len(failing(audit_files(real))) == 3  # two missing, one not listed
 
 
 def test_nothing_stored_is_touched(book):
