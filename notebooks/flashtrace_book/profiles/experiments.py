@@ -274,7 +274,8 @@ class BetterProfile(Settings, section="better_flashtrace"):
     cells : tuple of str, optional
         Keys of ``better_plan.CELLS``. Default: all of them.
     methods : tuple of str, optional
-        Settings and baselines, keys of ``better_plan.LABELS``. Default: all of them. Random is always among them.
+        Settings and baselines, keys of ``better_plan.LABELS``; the chapter reads ``paper``, ``candidate`` and
+        ``second_candidate``. Default: all of them. Random is always among them.
     length : int
         Of the prompts of RULER and HotpotQA, tokens.
     held_out_seed : int
