@@ -169,6 +169,7 @@ def test_changed_lost_and_new_files_are_found(book):
 
 
 def test_records_that_are_not_there_are_asked_for(book, tmp_path, monkeypatch):
+    monkeypatch.delenv("FLASHTRACE_DATA_DIR", raising=False)  # it would come before the profile's
     real = dataclasses.replace(book.profile, data_dir=str(tmp_path / "records"))
     manifest = files.read_json(book.results / "manifest.json")
     manifest["data"]["data_dir"] = {"gsm8k/test.jsonl": "0" * 64, "math500/test.jsonl": "1" * 64}
