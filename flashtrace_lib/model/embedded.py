@@ -57,6 +57,13 @@ def merge_adapter(model: torch.nn.Module, path: Path | str) -> torch.nn.Module:
     return model
 
 
+def keep_first_layers(model: torch.nn.Module, n: int) -> torch.nn.Module:
+    """Drop all decoder layers but the first ``n`` of a Llama-like model, in place; returns the same object."""
+    model.model.layers = model.model.layers[:n]
+    model.config.num_hidden_layers = n
+    return model
+
+
 def _read_adapter(path: Path) -> tuple[float, dict[str, torch.Tensor]]:
     """Scaling and weights of a stored adapter."""
     try:

@@ -90,7 +90,8 @@ def collect(
         The reference reasoning and answers of the first ``n`` examples, read by the model as if it had written them;
         its own first ``n`` finished responses, right or wrong; or nothing more than what was kept.
     filtered : bool
-        False keeps its first ``n`` finished responses, right or wrong, from the start (appendix K.1).
+        False keeps its first ``n`` finished responses, right or wrong, from the start (appendix K.1); where none is
+        finished, what ``fallback`` says.
     mode : {"thinking", "direct", "step_by_step", "own_steps", "code_alone"}, optional
         See `prompt_settings`.
     grounded : bool
@@ -132,7 +133,7 @@ def collect(
             break
     if filtered and (2 * len(kept) >= n or fallback == NOTHING):
         kind, chosen = GENERATED, kept
-    elif fallback == UNFILTERED or not filtered:
+    elif fallback != FORCED or (finished and not filtered):
         kind, chosen = UNFILTERED, finished[:n]
     else:
         return replace(teacher_forced(examples[:n], tokenizer, mode), counts=dict(counts))

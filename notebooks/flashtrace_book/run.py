@@ -38,6 +38,7 @@ _ON_CURVE = re.compile(r"\b(RISE|MAS)\b")  # in a caption
 READABLE = {  # names of models as a reader knows them
     "embedded": "SmolLM2-135M + adapter",
     "embedded-base": "SmolLM2-135M",
+    "embedded-shallow": "6 layers of SmolLM2-135M + adapter",
     "data/adapter_short": "SmolLM2-135M + short adapter",
     "qwen": "Qwen2.5-Coder-0.5B",
 }

@@ -39,7 +39,7 @@ from flashtrace_book.experiments import pilot
 from flashtrace_book.figures import pilot_plots, plots, style, tables
 from flashtrace_book.methods import profile_methods
 from flashtrace_book.run import start
-from flashtrace_book.samples import all_samples, brief, count_table
+from flashtrace_book.samples import all_samples, brief, count_table, mark_cells
 from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation import audit, evaluate, summarise
 from flashtrace_lib.methods import IFR, AttnLRP
@@ -123,7 +123,7 @@ trend.round(2)
 # ## (b) Recovery with and without reasoning
 #
 # The same problems, answered directly (`/no_think`) and after reasoning; a problem counts only where both answers are
-# right. Recovery is the share of the evidence tokens $S_{gt}$ among the highest tenth of the input, $S_{top}$;
+# right; where no problem is, the first ones are teacher-forced in both ways (‡). Recovery is the share of the evidence tokens $S_{gt}$ among the highest tenth of the input, $S_{top}$;
 # R-precision takes the $|S_{gt}|$ highest instead:
 #
 # $$\text{Recovery} = \frac{|S_{top} \cap S_{gt}|}{|S_{gt}|}, \qquad |S_{top}| = \lfloor 0.1\, |\mathbf I| \rfloor .$$
@@ -133,24 +133,25 @@ trend.round(2)
 # $a_u = \frac{1}{|\mathbf O|} \big(\log p(\mathbf O) - \log p(\mathbf O \mid u \text{ masked})\big)$.
 
 # %%
-pairs, tried = pilot.answered_both_ways(run, model, tokenizer)
+pairs = pilot.answered_both_ways(run, model, tokenizer)
+tried = count_table(pairs)
 run.table(tried, "pilot_modes", "Pilot study: problems answered directly and after reasoning")
-tried
+brief(tried)
 
 # %%
 compared = profile_methods(run, run.profile.pilot.methods, tokenizer)
 frames = {
-    mode: evaluate(compared, found, model, store=store, metrics=("recovery", "r_precision"), steps=run.profile.steps)
+    mode: evaluate(compared, found.samples, model, store=store, metrics=("recovery", "r_precision"), steps=run.profile.steps)
     for mode, found in pairs.items()
 }
 store.compact()
-both = pd.concat([frame.assign(cell=mode) for mode, frame in frames.items()])
+both = mark_cells(pd.concat([frame.assign(cell=mode) for mode, frame in frames.items()]), pairs)
 
 # %%
 recovery = summarise(both)
 run.table(recovery, "fig1b_recovery", "Recovery of direct answers and of answers after reasoning")
 fig = plots.metric_bars(recovery, "recovery", title="Recovery of the evidence, without and with reasoning")
-run.figure(fig, "fig1b_recovery", "Recovery with and without reasoning", n=len(pairs["direct"]))
+run.figure(fig, "fig1b_recovery", "Recovery with and without reasoning", n=len(pairs["direct"].samples))
 
 # %% [markdown]
 # The difference, problem by problem (thinking minus direct):

@@ -11,7 +11,9 @@ from flashtrace_lib import FlashTrace
 from flashtrace_lib.bench import measure
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.methods import IFR, AttnLRP
+from flashtrace_lib.model.embedded import use_reasoner_template
 from flashtrace_lib.store import Store
+from flashtrace_lib.tasks.responses import FORCED
 from tests.oracles.tiny import tiny_model, tiny_sample
 from tests.oracles.tiny_reasoner import load_tokenizer, tiny
 
@@ -46,6 +48,19 @@ def test_the_share_on_reasoning_is_that_of_the_hops(tmp_path):
         both = [float(w[9:12].sum() / (w[9:12].sum() + w[1:8].sum())) for w in hops]  # T and I of a tiny sample
         assert mine["share_of_both"].tolist() == pytest.approx(both, abs=1e-5)
     assert pilot.mass_on_reasoning(store, samples, model, ["ifr"])["method"].unique().tolist() == ["ifr"]
+
+
+def test_what_is_never_right_both_ways_is_teacher_forced_both_ways(run):
+    settings = PilotProfile(compare_hops=1, compare_samples=2, compare_length=192, max_new_tokens=3)
+    object.__setattr__(run.profile, "pilot", settings)
+    tokenizer = load_tokenizer()
+    use_reasoner_template(tokenizer)
+    pairs = pilot.answered_both_ways(run, tiny(), tokenizer)
+    direct, thinking = pairs["direct"], pairs["thinking"]
+    assert direct.kind == thinking.kind == FORCED and direct.counts["tried"] == 4 and direct.counts["correct"] == 0
+    assert [s.id for s in direct.samples] == [s.id for s in thinking.samples] and len(direct.samples) == 2
+    assert not any(s.segments.has_reasoning for s in direct.samples)
+    assert all(s.segments.has_reasoning for s in thinking.samples)
 
 
 def test_mean_shares_by_hand():

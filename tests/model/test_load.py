@@ -13,6 +13,7 @@ from flashtrace_lib import FlashTrace, files, load, load_model
 from flashtrace_lib.kernel.capture import capture
 from flashtrace_lib.kernel.decomposition import TOLERANCE, check_decomposition, decomposition_gaps
 from flashtrace_lib.kernel.proximity import aggregate, span_scores
+from flashtrace_lib.model.architecture import decoder_layers
 from tests.oracles.tiny import FAMILIES, tiny_model, tiny_sample
 from tests.oracles.tiny_reasoner import load_tokenizer
 
@@ -134,6 +135,15 @@ def test_the_reasoner_is_the_base_with_its_adapter_merged(tmp_path, monkeypatch,
         assert not torch.allclose(base(ids).logits, merged, atol=1e-2)
     torch.testing.assert_close(merged, expected, atol=1e-3, rtol=1e-4)
     assert type(model) is type(base) and "enable_thinking" in reasoner_tokenizer.chat_template
+
+
+def test_the_shallow_reasoner_is_the_first_layers_of_the_whole_one():
+    (whole, tokenizer), (shallow, _) = load_model("embedded"), load_model("embedded-shallow")
+    ids = torch.tensor([tokenizer("The cat sat on").input_ids])
+    with torch.no_grad():
+        state = whole(ids, output_hidden_states=True).hidden_states[load.SHALLOW]  # [1, N, d]
+        torch.testing.assert_close(shallow(ids).logits, whole.lm_head(whole.model.norm(state)))
+    assert len(decoder_layers(shallow)) == shallow.config.num_hidden_layers == load.SHALLOW
 
 
 def test_a_folder_with_an_adapter_is_its_model_with_the_adapter_merged(tmp_path, embedded):

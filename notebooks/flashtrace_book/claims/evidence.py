@@ -69,8 +69,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "direct_causal": CAUSAL,  # on questions that are answered rightly at once
     **dict.fromkeys(
         (
-            "pilot_samples", "recursion_samples", "ruler_samples", "math_samples", "morehopqa_samples", "aider_samples",
-            "table5_samples", "hops_samples", "table8_samples", "better_samples",
+            "pilot_samples", "pilot_modes", "recursion_samples", "ruler_samples", "math_samples", "morehopqa_samples",
+            "aider_samples", "table5_samples", "hops_samples", "table8_samples", "better_samples",
         ),
         ("cell", "kept", "responses"),  # of `samples.count_table`
     ),

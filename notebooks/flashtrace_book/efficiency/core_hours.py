@@ -16,7 +16,9 @@ from .estimate import estimate
 
 # Floating-point operations a second of one core: 1024 tokens of the embedded model in 1.5 s on two cores, float32.
 DEFAULT_RATE = 9e10
-PARAMETERS = {"embedded": 134.5e6, "embedded-base": 134.5e6, "gemma3-270m": 268e6, "qwen": 494e6}
+PARAMETERS = {
+    "embedded": 134.5e6, "embedded-base": 134.5e6, "embedded-shallow": 49.6e6, "gemma3-270m": 268e6, "qwen": 494e6,
+}  # fmt: skip
 _IN_NAME = re.compile(r"(\d+(?:\.\d+)?)([BM])(?![a-z])")  # "Qwen/Qwen3-8B"
 _PROBE = {"hidden_size": 576, "intermediate_size": 1536, "num_attention_heads": 9, "num_key_value_heads": 3}
 _PROBE_TOKENS = 512

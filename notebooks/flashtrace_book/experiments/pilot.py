@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -57,24 +58,22 @@ def growing_reasoning(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[
     return collections
 
 
-def answered_both_ways(
-    run: Run, model: torch.nn.Module, tokenizer: Any
-) -> tuple[dict[str, list[Sample]], pd.DataFrame]:
+def answered_both_ways(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
     """The same problems answered directly and after reasoning; only those that are right in both ways.
+
+    Where there are none, the first problems are teacher-forced in both ways.
 
     Returns
     -------
-    samples : dict of mode to list of Sample
+    dict of mode to Collection
         Pairwise the same problems.
-    counts : pandas.DataFrame
-        ``mode, tried, correct, incorrect, unfinished, kept``.
     """
     settings = run.profile.pilot
     examples = _problems(run, tokenizer, settings.compare_hops, 2 * settings.compare_samples, settings.compare_length)
     store = Store(run.store("pilot_responses"))
-    by_id, counts = {}, {}
+    found, right = {}, {}
     for mode in ("direct", "thinking"):
-        collection = collect(
+        found[mode] = collect(
             examples,
             model,
             tokenizer,
@@ -84,21 +83,19 @@ def answered_both_ways(
             mode=mode,
             fallback="none",
         )
-        by_id[mode] = {sample.id: sample for sample in collection.samples}
-        counts[mode] = collection.counts
+        right[mode] = {sample.id: sample for sample in found[mode].samples}
     store.compact()
-    right_in_both = [e.id for e in examples if e.id in by_id["direct"] and e.id in by_id["thinking"]]
-    ids = right_in_both[: settings.compare_samples]
-    samples = {mode: [of_mode[key] for key in ids] for mode, of_mode in by_id.items()}
-    table = pd.DataFrame([{"mode": mode, **counted, "kept": len(ids)} for mode, counted in counts.items()])
-    return samples, table
+    ids = [e.id for e in examples if e.id in right["direct"] and e.id in right["thinking"]][: settings.compare_samples]
+    if not ids:
+        forced = {mode: teacher_forced(examples[: settings.compare_samples], tokenizer, mode) for mode in found}
+        return {mode: replace(forced[mode], counts=found[mode].counts) for mode in found}
+    return {mode: replace(found[mode], samples=[right[mode][key] for key in ids]) for mode in found}
 
 
 def pilot_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sample]:
     """All samples of the pilot study: growing reasoning, and problems answered both ways."""
     growing = all_samples(growing_reasoning(run, model, tokenizer))
-    both_ways, _ = answered_both_ways(run, model, tokenizer)
-    return [*growing, *both_ways["direct"], *both_ways["thinking"]]
+    return [*growing, *all_samples(answered_both_ways(run, model, tokenizer))]
 
 
 def mass_on_reasoning(

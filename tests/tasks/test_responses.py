@@ -1,0 +1,254 @@
+"""Responses: filtered with counts, teacher-forced as a whole cell, resumed from the store, sealed."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from flashtrace_lib.model.embedded import NO_THINK, use_reasoner_template
+from flashtrace_lib.store import Store
+from flashtrace_lib.tasks import responses
+from flashtrace_lib.tasks.example import Example
+from flashtrace_lib.tasks.responses import (
+    FORCED,
+    GENERATED,
+    UNFILTERED,
+    collect,
+    prompt_settings,
+    teacher_forced,
+    true_response,
+)
+from flashtrace_lib.text.chat_template import CODE_ALONE, STEP_BY_STEP
+from tests.oracles.tiny_reasoner import load_tokenizer
+from tests.support.boxes import EXAMPLES
+
+
+def test_only_finished_and_correct_answers_are_kept(answering, embedded):
+    answering({
+        0: "It is 4127.<|im_end|>", 1: "It is 41270.<|im_end|>", 2: "It is 4127",
+        3: "<think>\nI read 4127.\n</think>\n\nThe code is 4127.<|im_end|>",
+        4: "<think>\n4127\n</think>\n\nno<|im_end|>",
+    })  # fmt: skip
+    found = collect(EXAMPLES, *embedded, 2, batch_size=6, progress=False)
+    assert found.counts == {"tried": 6, "correct": 2, "incorrect": 3, "unfinished": 1} and found.kind == GENERATED
+    first, second = found.samples
+    assert first.metadata["response"] == GENERATED and first.id == "box-0" and first.metadata["score"] == 1
+    assert not first.segments.has_reasoning and second.segments.has_reasoning
+    decode = embedded[1].decode
+    assert decode(second.input_ids[slice(*second.segments.reasoning)]).strip() == "I read 4127."
+    assert decode(second.input_ids[slice(*second.segments.output)]).strip() == "The code is 4127."
+    assert decode(second.input_ids[second.gold]).strip() == "The code of box 3 is 4127."
+
+
+def test_a_hopeless_cell_is_given_up_and_teacher_forced_as_a_whole(answering, embedded):
+    asked = answering({})
+    found = collect(EXAMPLES, *embedded, 2, batch_size=3, progress=False)
+    assert asked == [3] and found.counts["tried"] == 3  # the second block is not tried
+    assert found.kind == FORCED and [s.metadata["response"] for s in found.samples] == [FORCED, FORCED]
+    sample = found.samples[0]
+    text = embedded[1].decode(sample.input_ids[slice(*sample.response)])
+    assert true_response(EXAMPLES[0]) in text and text.endswith("<|im_end|>")
+    assert sample.segments.has_reasoning and sample.metadata["score"] == 1
+
+
+def test_what_is_teacher_forced_is_read_as_written_and_tried_by_nobody(answering, embedded):
+    asked, (model, tokenizer) = answering({}), embedded
+    found = teacher_forced(EXAMPLES[:2], tokenizer)
+    assert not asked and found.kind == FORCED
+    assert found.counts == {"tried": 0, "correct": 0, "incorrect": 0, "unfinished": 0}
+    assert [s.id for s in found.samples] == ["box-0", "box-1"]
+    for sample, one in zip(found.samples, EXAMPLES, strict=False):
+        reasoning = tokenizer.decode(sample.input_ids[slice(*sample.segments.reasoning)])
+        output = tokenizer.decode(sample.input_ids[slice(*sample.segments.output)])
+        assert reasoning.strip() == one.reasoning and output.strip() == one.output
+    fallen_back = collect(EXAMPLES, model, tokenizer, 2, batch_size=3, progress=False)
+    for a, b in zip(found.samples, fallen_back.samples, strict=True):
+        assert torch.equal(a.input_ids, b.input_ids) and a.segments == b.segments and torch.equal(a.gold, b.gold)
+    with pytest.raises(ValueError, match="box-0 has no true answer to teacher-force"):
+        teacher_forced([replace(EXAMPLES[0], output="")], tokenizer)
+
+
+def test_a_cell_that_is_not_given_up_is_tried_to_its_end(answering, embedded):
+    asked = answering({5: "4127<|im_end|>"})
+    found = collect(EXAMPLES, *embedded, 2, batch_size=3, progress=False, fallback="none", give_up=False)
+    assert asked == [3, 3] and [s.id for s in found.samples] == ["box-5"]
+
+
+def test_too_few_correct_answers_never_mix_with_forced_ones(answering, embedded):
+    answering({0: "4127<|im_end|>"})
+    found = collect(EXAMPLES, *embedded, 4, batch_size=3, progress=False)
+    assert found.counts["correct"] == 1 and found.counts["tried"] == 6
+    assert {s.metadata["response"] for s in found.samples} == {FORCED} and len(found.samples) == 4
+    kept = collect(EXAMPLES, *embedded, 4, batch_size=3, progress=False, fallback="none")
+    assert [s.id for s in kept.samples] == ["box-0"] and kept.kind == GENERATED
+
+
+def test_a_models_own_responses_right_or_wrong(answering, embedded):
+    asked = answering({0: "It is 4127", 1: "no<|im_end|>", 2: "4127<|im_end|>", 3: "9<|im_end|>", 4: "8<|im_end|>"})
+    found = collect(EXAMPLES, *embedded, 3, batch_size=2, progress=False, fallback=UNFILTERED)
+    assert asked == [2, 2, 2] and found.kind == UNFILTERED  # one of the three wanted is right: all are tried
+    assert [(s.id, s.metadata["score"]) for s in found.samples] == [("box-1", 0), ("box-2", 1), ("box-3", 0)]
+    assert {s.metadata["response"] for s in found.samples} == {UNFILTERED}
+    answering({i: "no<|im_end|>" for i in range(6)})
+    wrong = collect(EXAMPLES, *embedded, 3, batch_size=2, progress=False, fallback=UNFILTERED)
+    assert wrong.counts["tried"] == 4 and len(wrong.samples) == 3  # hopeless, and enough to look at
+    with pytest.raises(ValueError, match="fallback must be one of teacher-forced, unfiltered, none, got 'both'"):
+        collect(EXAMPLES, *embedded, 3, fallback="both")
+
+
+def test_grounded_keeps_what_quotes_the_evidence_and_no_wording_too_often(answering, embedded):
+    def said(i, reasoning):
+        return f"<think>\n{reasoning}\n</think>\n\nThe code is 4127.<|im_end|>"
+
+    quoting = {i: said(i, f"The code of box {i} is 4127.") for i in (0, 1, 3, 4, 5)}
+    answering(quoting | {2: said(2, "I know it.")})
+    boxes = [replace(e, metadata={**e.metadata, "template": "a" if i < 4 else "b"}) for i, e in enumerate(EXAMPLES)]
+    found = collect(boxes, *embedded, 4, grounded=True, batch_size=6, progress=False)
+    assert [s.id for s in found.samples] == ["box-0", "box-4"]  # a quarter of four is one
+    assert found.counts == {"tried": 6, "correct": 6, "incorrect": 0, "unfinished": 0, "ungrounded": 1}
+    assert found.kind == GENERATED
+    assert len(collect(boxes, *embedded, 4, batch_size=6, progress=False).samples) == 4
+
+
+def test_without_a_filter_the_first_finished_responses_are_kept(answering, embedded):
+    answering({0: "It is 1.<|im_end|>", 1: "It is", 2: "It is 4127.<|im_end|>", 3: "It is 4127.<|im_end|>"})
+    found = collect(EXAMPLES, *embedded, 2, filtered=False, batch_size=2)
+    assert [s.id for s in found.samples] == ["box-0", "box-2"] and found.kind == UNFILTERED
+    assert found.counts == {"tried": 4, "correct": 2, "incorrect": 1, "unfinished": 1}
+
+
+def test_where_no_response_is_finished_the_fallback_takes_its_place_without_a_filter_too(answering, embedded):
+    answering({i: "It is" for i in range(6)})
+    kinds = {}
+    for fallback in ("teacher-forced", "unfiltered", "none"):
+        found = collect(EXAMPLES, *embedded, 2, filtered=False, fallback=fallback, progress=False)
+        kinds[fallback] = (found.kind, len(found.samples))
+        assert found.counts == {"tried": 6, "correct": 0, "incorrect": 0, "unfinished": 6}
+    assert kinds == {"teacher-forced": (FORCED, 2), "unfiltered": (UNFILTERED, 0), "none": (UNFILTERED, 0)}
+
+
+def test_stored_responses_are_not_generated_again(answering, embedded, tmp_path):
+    asked = answering({i: "4127<|im_end|>" for i in range(6)})
+    store = Store(tmp_path / "responses")
+    first = collect(EXAMPLES, *embedded, 2, store=store, batch_size=2, progress=False)
+    again = collect(EXAMPLES, *embedded, 4, store=Store(tmp_path / "responses"), batch_size=2, progress=False)
+    assert asked == [2, 2]  # the first block once, then only the second
+    assert torch.equal(first.samples[0].input_ids, again.samples[0].input_ids) and len(again.samples) == 4
+    collect(EXAMPLES, *embedded, 2, store=store, batch_size=2, max_new_tokens=7, progress=False)
+    assert asked == [2, 2, 2]  # another limit is another response
+
+
+def test_a_model_that_can_think_begins_its_turn_itself(embedded):
+    plain = embedded[1]
+    thinker = load_tokenizer()
+    use_reasoner_template(thinker)
+    prefixed = replace(EXAMPLES[0], answer_prefix="The code is")
+    assert prompt_settings(plain, prefixed) == {"answer_prefix": "The code is"}
+    assert prompt_settings(thinker, prefixed) == prompt_settings(thinker, prefixed, "thinking")
+    assert prompt_settings(thinker, prefixed) == {"template_kwargs": {"enable_thinking": True}}
+    assert prompt_settings(thinker, prefixed, "direct") == {"template_kwargs": {"enable_thinking": False}}
+    with pytest.raises(ValueError, match="has no enable_thinking switch; leave it out"):
+        prompt_settings(plain, prefixed, "direct")
+    with pytest.raises(ValueError, match="one of thinking, direct, step_by_step, own_steps, code_alone, got 'slow'"):
+        prompt_settings(thinker, prefixed, "slow")
+
+
+def test_step_by_step_begins_the_turn_and_judges_the_answer_alone(answering, embedded):
+    wrong = " The code is 4127.\nAnswer: 9<|im_end|>"
+    answering({0: " The code is 9.\nAnswer: 4127<|im_end|>", 1: wrong, 2: " 4127<|im_end|>"})
+    asked = replace(EXAMPLES[0], answer_prefix=" The code is", request=" Be brief.")
+    examples = [asked, *EXAMPLES[1:3]]
+    found = collect(examples, *embedded, 3, mode="step_by_step", fallback="none", progress=False)
+    assert found.counts == {"tried": 3, "correct": 2, "incorrect": 1, "unfinished": 0}
+    first, last = found.samples
+    text = embedded[1].decode(first.input_ids)
+    asked_for = f" Be brief.{STEP_BY_STEP['request']}<|im_end|>\n<|im_start|>assistant\n{STEP_BY_STEP['answer_prefix']}"
+    assert asked_for + " The code is 9.\nAnswer: 4127" in text and first.metadata["mode"] == "step_by_step"
+    read = {name: embedded[1].decode(first.input_ids[slice(*span)]).strip() for name, span in first.segments.named()}
+    assert read == {"prompt": asked.prompt, "reasoning": "The code is 9.", "output": "Answer: 4127"}
+    assert not last.segments.has_reasoning and first.metadata["score"] == last.metadata["score"] == 1
+    forced = collect(EXAMPLES[3:4], *embedded, 1, mode="step_by_step", progress=False)
+    assert forced.kind == FORCED and forced.samples[0].segments.has_reasoning
+    thinker = load_tokenizer()
+    use_reasoner_template(thinker)
+    with pytest.raises(ValueError, match="'step_by_step': this model thinks by itself"):
+        prompt_settings(thinker, asked, "step_by_step")
+
+
+def test_code_alone_asks_for_no_explanation_and_has_no_reasoning(answering, embedded):
+    asked = [replace(e, request=" Write it.", answer_prefix="The code is") for e in EXAMPLES[:2]]
+    answering({0: "```python\n4127\n```<|im_end|>", 1: "```python\nx = 4127\n```\nThis sets x"})
+    found = collect(asked, *embedded, 2, mode="code_alone", fallback="none", progress=False)
+    assert found.counts == {"tried": 2, "correct": 1, "incorrect": 0, "unfinished": 1}
+    (sample,) = found.samples
+    text = embedded[1].decode(sample.input_ids)
+    assert f" Write it.{CODE_ALONE}<|im_end|>\n<|im_start|>assistant\n```python" in text
+    assert not sample.segments.has_reasoning and sample.metadata["mode"] == "code_alone"
+
+
+def test_own_steps_adds_no_word_and_takes_the_box_for_the_answer(answering, embedded):
+    boxed = [replace(e, request=" In a box.", answer_prefix="The code is", scorer="boxed", answers=("42",))
+             for e in EXAMPLES[:3]]  # fmt: skip
+    answering(
+        {0: r"It is 41 + 1. So \boxed{42}.<|im_end|>", 1: r"It is 42. So \boxed{41}.<|im_end|>", 2: "42<|im_end|>"}
+    )
+    found = collect(boxed, *embedded, 3, mode="own_steps", fallback="none", progress=False)
+    assert found.counts == {"tried": 3, "correct": 1, "incorrect": 2, "unfinished": 0}  # no box, no answer
+    first = found.samples[0]
+    text = embedded[1].decode(first.input_ids)
+    assert "In a box.<|im_end|>\n<|im_start|>assistant\nIt is 41" in text and "The code is" not in text
+    read = {name: embedded[1].decode(first.input_ids[slice(*span)]).strip() for name, span in first.segments.named()}
+    assert read["reasoning"] == "It is 41 + 1. So" and read["output"].startswith(r"\boxed{42}")
+
+
+def test_both_modes_of_one_problem_are_kept_apart(answering, embedded, tmp_path):
+    thinker = load_tokenizer()
+    use_reasoner_template(thinker)
+    asked = answering({0: "The code is 4127.<|im_end|>"})
+    store = Store(tmp_path / "responses")
+    found = {
+        mode: collect(EXAMPLES[:1], embedded[0], thinker, 1, store=store, mode=mode, progress=False)
+        for mode in ("thinking", "direct")
+    }
+    assert asked == [1, 1]
+    texts = {mode: thinker.decode(collection.samples[0].input_ids) for mode, collection in found.items()}
+    assert NO_THINK in texts["direct"] and NO_THINK not in texts["thinking"]
+    assert [collection.samples[0].metadata["mode"] for collection in found.values()] == ["thinking", "direct"]
+    answering({})  # the model fails: the true response of the mode stands in
+    forced = {mode: collect(EXAMPLES[1:2], embedded[0], thinker, 1, mode=mode, progress=False) for mode in found}
+    assert forced["thinking"].samples[0].segments.has_reasoning
+    assert forced["direct"].kind == FORCED and not forced["direct"].samples[0].segments.has_reasoning
+
+
+def test_no_true_answer_is_an_error(answering, embedded):
+    answering({})
+    bare = Example("bare", "t", "t", "Note 1. What?", ("4",))
+    with pytest.raises(ValueError, match="example bare has no true answer"):
+        collect([bare], *embedded, 1, progress=False)
+
+
+def test_a_stored_response_is_kept_where_others_of_its_block_are_missing(answering, embedded, tmp_path):
+    model, tokenizer = embedded
+    store = Store(tmp_path / "responses")
+    answering({i: f"first {i}<|im_end|>" for i in range(3)})
+    first = responses.respond(EXAMPLES[:3], model, tokenizer, 8, store)
+    gone = sorted(store.parts.glob("*.parquet"))[0]
+    lost = [Store(store.path).get(gone.stem)["ids"] == ids for ids in first].index(True)
+    gone.unlink()
+    answering({i: f"second {i}<|im_end|>" for i in range(3)})
+    again = responses.respond(EXAMPLES[:3], model, tokenizer, 8, store)
+    assert [a == b for a, b in zip(first, again, strict=True)] == [i != lost for i in range(3)]
+
+
+def test_a_sealed_response_is_stored_without_its_words_and_read_without_the_model(answering, embedded, tmp_path):
+    model, tokenizer = embedded
+    store = Store(tmp_path / "responses")
+    answering({i: f"quoted {i}<|im_end|>" for i in range(3)})
+    first = responses.respond(EXAMPLES[:3], model, tokenizer, 8, store, sealed=True)
+    assert "quoted" in tokenizer.decode(first[0])
+    stored = [store.get(path.stem) for path in store.parts.glob("*.parquet")]
+    assert len(stored) == 3 and not any("text" in record for record in stored)
+    assert all(set(record["ids"]).isdisjoint(ids) for record in stored for ids in first)
+    answering({})
+    for sealed in (True, False):  # however they are asked for
+        assert responses.respond(EXAMPLES[:3], model, tokenizer, 8, store, sealed=sealed) == first
