@@ -180,8 +180,8 @@ print(len(frame), "values of", frame["method"].nunique(), "methods on", frame["s
 
 # %% [markdown]
 # The profile says which methods are compared. Those that take a pass per unit need minutes for a sample of this length:
-# profile `laptop` compares them in `06_math` and `07_morehopqa` alone, `evidence` here on the first sample of each cell,
-# all but ReAGent, and `smoke`, `full` and `paper` here with it.
+# profile `laptop` compares them in `06_math` and `07_morehopqa` alone, `evidence` and `smoke` here on the first sample of
+# each cell, `full` and `paper` on all.
 # Perturbation, ReAGent and CLP change a sentence at a time, and each of its tokens gets the sentence's score (appendix
 # D.2); where the input has fewer than 200 tokens they change a token at a time (the limit is ours). Perturbation and CLP
 # take a pass for every unit. ReAGent takes two passes for every step: it replaces a random 30 % of the units by other
@@ -376,7 +376,9 @@ tables.interval_grid(few, "method", "metric")
 # to, and goes back through these losses; it takes a forward pass for every sentence. Perturbation and CLP change one
 # sentence at a time and ask what becomes of $\mathbf O$, which the reasoning before it still spells out, and find no more:
 # Perturbation cannot be distinguished from FlashTrace in recovery, CLP recovers less, and both predict the effect of
-# random ablations far worse (LDS). ContextCite has 32 ablations for many more sentences, and finds least.
+# random ablations far worse (LDS). So does ReAGent, which replaces many sentences at once and recovers less, too; it has one
+# run of up to fifty steps, which took three to twelve minutes for a sample. ContextCite has 32 ablations for many more
+# sentences, and finds least.
 
 # %% [markdown]
 # ## One sample, method by method
