@@ -36,14 +36,15 @@ class Limits:
     Parameters
     ----------
     seconds : float
-        Wall-clock and processor time.
+        Wall-clock and processor time. Three times what the slowest right solution of an exercise was seen to take on a
+        slow core: a verdict should not depend on the machine.
     memory : int
         Address space, bytes.
     file_size : int
         Largest file, its output included, bytes.
     """
 
-    seconds: float = 10.0
+    seconds: float = 30.0
     memory: int = 2**30
     file_size: int = 2**20
 
