@@ -167,7 +167,7 @@ def test_a_model_of_another_vocabulary_is_refused(model, monkeypatch):
     other = SimpleNamespace(config=SimpleNamespace(vocab_size=7))
     monkeypatch.setattr(anatomy, "load_model", lambda name, **options: (other, None))
     run = SimpleNamespace(profile=load_profile("smoke"))
-    with pytest.raises(ValueError, match="padded_model 'data/adapter_padded' has a vocabulary of 7 tokens"):
+    with pytest.raises(ValueError, match="padded_model 'embedded-shallow' has a vocabulary of 7 tokens"):
         anatomy.load_padded(run, model)
     other.config.vocab_size = model.config.vocab_size
     assert anatomy.load_padded(run, model) is other

@@ -62,7 +62,7 @@ def test_figure_is_saved_twice_with_equal_bytes_and_one_stamp(run, figure, tmp_p
     first = [path.read_bytes() for path in saved]
     run.figure(figure, "fig2_overview", caption="Mass ρ per hop", n=7)
     assert [path.read_bytes() for path in saved] == first
-    assert [text.get_text() for text in figure.texts] == ["SmolLM2-135M + short adapter · n = 7 · profile smoke"]
+    assert [text.get_text() for text in figure.texts] == ["6 layers of SmolLM2-135M + adapter · n = 7 · profile smoke"]
     assert not [path for path in saved[0].parent.iterdir() if path not in saved]
 
 
@@ -81,7 +81,7 @@ def test_a_figure_of_real_records_is_not_saved_where_figures_are_committed(run, 
 def test_figure_has_150_dpi_and_its_caption(run, figure):
     png, pdf = run.figure(figure, "fig2_overview", caption="Mass ρ per hop", n=7)
     with Image.open(png) as image:
-        assert image.info["Description"] == "Mass ρ per hop (SmolLM2-135M + short adapter · n = 7 · profile smoke)"
+        assert image.info["Description"] == "Mass ρ per hop (6 layers of SmolLM2-135M + adapter · n = 7 · profile smoke)"
         assert round(image.info["dpi"][0]) == 150
         assert "Software" not in image.info
     assert b"CreationDate" not in pdf.read_bytes()
@@ -153,7 +153,7 @@ def test_versions_are_rounded_to_the_minor(run, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert (
         lines[0] == "python {}.{}".format(*sys.version_info)
-        and lines[-1] == "SmolLM2-135M + short adapter · profile smoke"
+        and lines[-1] == "6 layers of SmolLM2-135M + adapter · profile smoke"
     )
     assert all(line.split()[1].count(".") == 1 for line in lines[:-1])
 
@@ -236,7 +236,7 @@ def test_tables_say_what_the_profile_cuts(run):
     run = cut(run, reagent={"runs": 1, "max_steps": 8}, clp={"metric": "kl"})
     table = frame().assign(method=["reagent", "flashtrace"])
     _, md, tex = (path.read_text() for path in run.table(table, "table1_ruler", caption="Quality"))
-    assert md.startswith(f"Quality. {NOTE}\n") and rf"\caption{{Quality. {NOTE} (SmolLM2-135M" in tex
+    assert md.startswith(f"Quality. {NOTE}\n") and rf"\caption{{Quality. {NOTE} (6 layers of SmolLM2" in tex
     csv, md, _ = (path.read_text() for path in run.table(frame(), "table1_ruler", caption="Quality"))
     assert md.startswith("Quality\n") and "step" not in csv + md  # neither is in the table
     wide = pd.DataFrame({"cell": ["mq_q2"], "clp": [0.5], "ifr": [0.4]})
@@ -250,7 +250,7 @@ def test_figures_say_what_the_profile_cuts(run, figure):
     figure.axes[0].set_yticks([0.5], ["ReAGent"])
     saved = run.figure(figure, "fig", caption="Quality", n=7)
     assert [text.get_text() for text in figure.texts] == [
-        f"SmolLM2-135M + short adapter · n = 7 · profile smoke\n{NOTE}"
+        f"6 layers of SmolLM2-135M + adapter · n = 7 · profile smoke\n{NOTE}"
     ]
     assert Image.open(saved[0]).info["Description"].endswith(NOTE)
 
