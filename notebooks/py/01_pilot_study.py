@@ -122,9 +122,10 @@ trend.round(2)
 # %% [markdown]
 # ## (b) Recovery with and without reasoning
 #
-# The same problems, answered directly (`/no_think`) and after reasoning; a problem counts only where both answers are
-# right; where no problem is, the first ones are teacher-forced in both ways (‡). Recovery is the share of the evidence tokens $S_{gt}$ among the highest tenth of the input, $S_{top}$;
-# R-precision takes the $|S_{gt}|$ highest instead:
+# The same problems, answered directly (`/no_think`) and after reasoning (a model without this switch: as it comes, and with
+# its reasoning drawn out); a problem counts only where both answers are right. Where none is, the first ones are
+# teacher-forced in both ways (‡). Recovery is the share of the evidence tokens $S_{gt}$ among the highest tenth of the
+# input, $S_{top}$; R-precision takes the $|S_{gt}|$ highest instead:
 #
 # $$\text{Recovery} = \frac{|S_{top} \cap S_{gt}|}{|S_{gt}|}, \qquad |S_{top}| = \lfloor 0.1\, |\mathbf I| \rfloor .$$
 #

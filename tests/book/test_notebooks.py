@@ -135,5 +135,6 @@ def test_the_book_runs_from_nothing(tmp_path, monkeypatch):
     assert tables and list(figures.glob("*.png"))
     for csv in tables:
         table = pd.read_csv(csv)
-        assert len(table) and set(table["profile"]) == {"smoke"}
+        may_be_empty = csv.stem == "questions_candidates"  # where no choice helps, none is combined
+        assert set(table["profile"]) == {"smoke"} or (may_be_empty and table.empty)
         assert csv.with_suffix(".md").is_file() and csv.with_suffix(".tex").is_file()

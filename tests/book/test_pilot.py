@@ -50,17 +50,22 @@ def test_the_share_on_reasoning_is_that_of_the_hops(tmp_path):
     assert pilot.mass_on_reasoning(store, samples, model, ["ifr"])["method"].unique().tolist() == ["ifr"]
 
 
-def test_what_is_never_right_both_ways_is_teacher_forced_both_ways(run):
+@pytest.mark.parametrize("switch", [True, False])
+def test_what_is_never_right_both_ways_is_teacher_forced_both_ways(run, switch):
     settings = PilotProfile(compare_hops=1, compare_samples=2, compare_length=192, max_new_tokens=3)
     object.__setattr__(run.profile, "pilot", settings)
     tokenizer = load_tokenizer()
-    use_reasoner_template(tokenizer)
+    if switch:
+        use_reasoner_template(tokenizer)
     pairs = pilot.answered_both_ways(run, tiny(), tokenizer)
     direct, thinking = pairs["direct"], pairs["thinking"]
     assert direct.kind == thinking.kind == FORCED and direct.counts["tried"] == 4 and direct.counts["correct"] == 0
     assert [s.id for s in direct.samples] == [s.id for s in thinking.samples] and len(direct.samples) == 2
     assert not any(s.segments.has_reasoning for s in direct.samples)
     assert all(s.segments.has_reasoning for s in thinking.samples)
+    asked = {way: {s.metadata.get("mode") for s in of_way.samples} for way, of_way in pairs.items()}
+    expected = ("direct", "thinking") if switch else (None, "step_by_step")
+    assert asked == {"direct": {expected[0]}, "thinking": {expected[1]}}
 
 
 def test_mean_shares_by_hand():

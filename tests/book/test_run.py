@@ -81,7 +81,9 @@ def test_a_figure_of_real_records_is_not_saved_where_figures_are_committed(run, 
 def test_figure_has_150_dpi_and_its_caption(run, figure):
     png, pdf = run.figure(figure, "fig2_overview", caption="Mass ρ per hop", n=7)
     with Image.open(png) as image:
-        assert image.info["Description"] == "Mass ρ per hop (6 layers of SmolLM2-135M + adapter · n = 7 · profile smoke)"
+        assert (
+            image.info["Description"] == "Mass ρ per hop (6 layers of SmolLM2-135M + adapter · n = 7 · profile smoke)"
+        )
         assert round(image.info["dpi"][0]) == 150
         assert "Software" not in image.info
     assert b"CreationDate" not in pdf.read_bytes()

@@ -176,8 +176,8 @@ def comparison_frame(path: Path, with_random: bool = False) -> pd.DataFrame:
     with_random : bool
         The random baseline, too, whose draws are most of a store.
     """
-    masks = path.with_name(f"{path.stem}_masks.parquet")
-    stamps = tuple((file.stat().st_mtime_ns, file.stat().st_size) for file in (path, masks) if file.is_file())
+    files = (path, path.with_name(f"{path.stem}_masks.parquet"), *sorted(path.with_suffix(".more").glob("*.parquet")))
+    stamps = tuple((file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.is_file())
     parts = [_frame(path, stamps, random) for random in ((False, True) if with_random else (False,))]
     return pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
 

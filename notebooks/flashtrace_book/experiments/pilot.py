@@ -18,7 +18,7 @@ from flashtrace_lib.fingerprints import fingerprint, model_fingerprint, sample_f
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.example import Example
-from flashtrace_lib.tasks.responses import Collection, collect, teacher_forced
+from flashtrace_lib.tasks.responses import STEPS, Collection, can_think, collect, teacher_forced
 from flashtrace_lib.tasks.ruler import ruler_examples
 from flashtrace_lib.tasks.ruler_problems import RulerCell
 
@@ -40,19 +40,20 @@ def _problems(run: Run, tokenizer: Any, hops: int, n: int, length: int) -> list[
 def growing_reasoning(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
     """Samples whose reasoning grows with the number of assignments, by cell; answered by the model itself.
 
-    A cell that the model cannot answer is teacher-forced and marked, as in `responses.collect`; one of ``forced_from``
+    A model whose template has no switch to thinking has its reasoning drawn out (`responses.prompt_settings`). A cell
+    that the model cannot answer is teacher-forced and marked, as in `responses.collect`; one of ``forced_from``
     assignments and more is so without an attempt.
     """
     settings = run.profile.pilot
-    store = Store(run.store("pilot_responses"))
+    store, mode = Store(run.store("pilot_responses")), None if can_think(tokenizer) else STEPS
     collections = {}
     for hops in tqdm(settings.hops, desc="pilot cells"):
         examples = _problems(run, tokenizer, hops, 3 * settings.samples, settings.length)
         if settings.forced_from is not None and hops >= settings.forced_from:
-            collections[examples[0].cell] = teacher_forced(examples[: settings.samples], tokenizer)
+            collections[examples[0].cell] = teacher_forced(examples[: settings.samples], tokenizer, mode)
             continue
         collections[examples[0].cell] = collect(
-            examples, model, tokenizer, settings.samples, store=store, max_new_tokens=settings.max_new_tokens
+            examples, model, tokenizer, settings.samples, store=store, max_new_tokens=settings.max_new_tokens, mode=mode
         )
     store.compact()
     return collections
@@ -61,19 +62,22 @@ def growing_reasoning(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[
 def answered_both_ways(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
     """The same problems answered directly and after reasoning; only those that are right in both ways.
 
-    Where there are none, the first problems are teacher-forced in both ways.
+    A model whose template has no switch to thinking answers as it comes, and with its reasoning drawn out. Where no
+    problem is right in both ways, the first ones are teacher-forced in both.
 
     Returns
     -------
-    dict of mode to Collection
-        Pairwise the same problems.
+    dict of way to Collection
+        ``direct`` and ``thinking``, pairwise the same problems.
     """
     settings = run.profile.pilot
     examples = _problems(run, tokenizer, settings.compare_hops, 2 * settings.compare_samples, settings.compare_length)
     store = Store(run.store("pilot_responses"))
+    modes = ("direct", "thinking") if can_think(tokenizer) else (None, STEPS)
+    asked = dict(zip(("direct", "thinking"), modes, strict=True))
     found, right = {}, {}
-    for mode in ("direct", "thinking"):
-        found[mode] = collect(
+    for way, mode in asked.items():
+        found[way] = collect(
             examples,
             model,
             tokenizer,
@@ -83,13 +87,15 @@ def answered_both_ways(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict
             mode=mode,
             fallback="none",
         )
-        right[mode] = {sample.id: sample for sample in found[mode].samples}
+        right[way] = {sample.id: sample for sample in found[way].samples}
     store.compact()
     ids = [e.id for e in examples if e.id in right["direct"] and e.id in right["thinking"]][: settings.compare_samples]
-    if not ids:
-        forced = {mode: teacher_forced(examples[: settings.compare_samples], tokenizer, mode) for mode in found}
-        return {mode: replace(forced[mode], counts=found[mode].counts) for mode in found}
-    return {mode: replace(found[mode], samples=[right[mode][key] for key in ids]) for mode in found}
+    if ids:
+        return {way: replace(found[way], samples=[right[way][key] for key in ids]) for way in found}
+    chains = examples[: settings.compare_samples]
+    chosen = {"direct": [replace(example, reasoning="") for example in chains], "thinking": chains}
+    forced = {way: teacher_forced(chosen[way], tokenizer, mode) for way, mode in asked.items()}
+    return {way: replace(forced[way], counts=found[way].counts) for way in found}
 
 
 def pilot_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sample]:
