@@ -35,7 +35,7 @@ def ruler_collections(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[
     for cell in tqdm(settings.cells, desc="RULER cells"):
         examples = ruler_cell_examples(run, cell, tokenizer)
         collections[cell] = collect(
-            examples, model, tokenizer, settings.samples, store=store, max_new_tokens=settings.max_new_tokens
+            examples, model, tokenizer, settings.samples, store=store, max_new_tokens=settings.new_tokens_of(cell)
         )
     store.compact()
     return collections
@@ -74,7 +74,7 @@ def ruler_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Samp
 
 def held_out(run: Run) -> Keep | None:
     """Filter of the parts of problems: for a model of our own training, those that it left out; else None."""
-    is_ours = run.model_name == "embedded" or paths.is_adapter(run.model_name)
+    is_ours = run.model_name in ("embedded", "embedded-shallow") or paths.is_adapter(run.model_name)
     return partial(in_split, split="eval") if is_ours else None
 
 

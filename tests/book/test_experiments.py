@@ -1,5 +1,7 @@
 """What the notebooks print: counts, paired differences, rebuilt attributions, recovery by hops."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,8 +11,8 @@ import yaml
 from flashtrace_book import methods, profiles, statistics
 from flashtrace_book.experiments import recursion
 from flashtrace_book.experiments.naive_layer import naive_layer_scores
-from flashtrace_book.run import start
-from flashtrace_book.samples import count_table, mark_cells, ruler_setting, stored_attributions
+from flashtrace_book.run import Run, start
+from flashtrace_book.samples import count_table, held_out, mark_cells, ruler_setting, stored_attributions
 from flashtrace_lib import FlashTrace
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.kernel.capture import capture
@@ -18,6 +20,7 @@ from flashtrace_lib.kernel.proximity import layer_scores
 from flashtrace_lib.metrics import mean_interval, recovery_rate
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.responses import FORCED, UNFILTERED, Collection
+from flashtrace_lib.tasks.synthetic.splits import in_split
 from tests.oracles.tiny import tiny_model, tiny_sample
 
 
@@ -26,6 +29,17 @@ def test_captions_say_what_the_profile_makes_of_the_benchmark():
     for name, shot, gold in (("laptop", "without RULER's", "sentences"), ("full", "without RULER's", "sentences"),
                              ("paper", "where the length leaves room", "paragraphs")):  # fmt: skip
         assert shot in said[name] and said[name].endswith(f"the supporting {gold}.")
+
+
+@pytest.mark.parametrize(("model", "ours"), [("embedded", True), ("embedded-shallow", True), ("embedded-base", False)])
+def test_models_of_our_training_get_the_problems_that_it_left_out(model, ours):
+    keep = held_out(Run(replace(profiles.load_profile("smoke"), model=model)))
+    assert (keep is not None) == ours
+    if ours:
+        verdicts = {
+            word: keep(word) for word in ("amber-otter", "brisk-heron", "calm-lynx", "dusty-raven", "eager-moth")
+        }
+        assert verdicts == {word: in_split(word, "eval") for word in verdicts}
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "mistral", "gemma2"])

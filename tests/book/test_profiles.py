@@ -53,6 +53,11 @@ def test_path_defaults_and_length_of_a_cell(write):
     assert profile.ruler.cells == ("mq_q2", "h4_c1")
 
 
+def test_new_tokens_of_a_cell_stand_in_for_the_limit_of_all(write):
+    ruler = load_profile(write(ruler={"new_tokens": {"h4_c1": 64}})).ruler
+    assert (ruler.new_tokens_of("mq_q2"), ruler.new_tokens_of("h4_c1")) == (32, 64)
+
+
 def test_profile_cannot_be_changed(write):
     with pytest.raises(dataclasses.FrozenInstanceError):
         load_profile(write()).seed = 1
@@ -88,6 +93,8 @@ def test_a_name_is_no_path(name):
         ({"ruler": {"haystack": "straw"}}, "ruler.haystack must be one of essay, essay-prefix, noise"),
         ({"ruler": {"lengths": {"mv_v8": 300}}}, "a cell of ruler.lengths must be one of mq_q2, h4_c1"),
         ({"ruler": {"lengths": {"mq_q2": 0}}}, r"ruler\.lengths\.mq_q2 must be"),
+        ({"ruler": {"new_tokens": {"mv_v8": 64}}}, "a cell of ruler.new_tokens must be one of mq_q2, h4_c1"),
+        ({"ruler": {"new_tokens": {"mq_q2": 0}}}, r"ruler\.new_tokens\.mq_q2 must be"),
         ({"ruler": {"one_shot": "yes"}}, "ruler.one_shot must be one of True, False, auto"),
         ({"method_options": [1]}, "method_options must be a dict"),
         ({"method_options": {"ifr": 3}}, r"method_options\.ifr must be a dict"),

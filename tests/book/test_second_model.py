@@ -138,6 +138,18 @@ def test_step_by_step_cells_hold_right_answers_alone(monkeypatch):
     assert asked["mq_q2_steps"] == (3, 2, expected)
 
 
+def test_cells_of_the_second_model_may_take_longer_to_answer(monkeypatch):
+    limits = {}
+    monkeypatch.setattr(
+        samples, "collect", lambda examples, *_, **how: limits.update({examples[0].cell: how["max_new_tokens"]})
+    )
+    smoke = load_profile("smoke")
+    settings = replace(smoke.generalisation, tasks=(), max_new_tokens=5, new_tokens={"h4_c1": 9})
+    run = Run(replace(smoke, generalisation=settings))
+    second_model.second_collections(run, None, load_tokenizer())
+    assert limits == {"mq_q2": 5, "h4_c1": 9}
+
+
 def test_either_models_curves_are_counted_by_the_comparison_alone(monkeypatch):
     asked = []
     monkeypatch.setattr(second_model, "evaluate_with_curves", lambda run, *_: asked.append(run.profile.evaluation))

@@ -224,7 +224,7 @@ def _of_second(profile: Profile) -> Profile:
     limits = {"max_tries": settings.max_tries, "max_new_tokens": settings.max_new_tokens}
     return replace(
         profile,
-        ruler=replace(profile.ruler, samples=settings.ruler_samples, **limits),
+        ruler=replace(profile.ruler, samples=settings.ruler_samples, new_tokens=settings.new_tokens, **limits),
         reasoning=replace(profile.reasoning, samples=settings.task_samples, **limits),
     )
 
@@ -232,10 +232,13 @@ def _of_second(profile: Profile) -> Profile:
 def _narrowed(profile: Profile) -> Profile:
     """The profile with the RULER cells of the comparison alone."""
     cells = profile.generalisation.cells or profile.ruler.cells
-    lengths = {cell: length for cell, length in profile.ruler.lengths.items() if cell in cells}
+    lengths, new_tokens = (
+        {cell: n for cell, n in by_cell.items() if cell in cells}
+        for by_cell in (profile.ruler.lengths, profile.ruler.new_tokens)
+    )
     return replace(
         profile,
-        ruler=replace(profile.ruler, cells=cells, lengths=lengths),
+        ruler=replace(profile.ruler, cells=cells, lengths=lengths, new_tokens=new_tokens),
         generalisation=replace(profile.generalisation, cells=None),
     )
 

@@ -194,6 +194,8 @@ class GeneralisationProfile(Settings, section="generalisation"):
         Problems that the second model tries until it has these samples.
     max_new_tokens : int
         Longest response of the second model, tokens.
+    new_tokens : dict of str to int
+        The same for single RULER cells, tokens, in place of ``max_new_tokens``.
     """
 
     model: str = "embedded-base"
@@ -209,6 +211,7 @@ class GeneralisationProfile(Settings, section="generalisation"):
     step_curves: int = field(default=0, metadata={"least": 0})
     max_tries: int = 10
     max_new_tokens: int = 128
+    new_tokens: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -32,6 +32,8 @@ class RulerProfile(Settings, section="ruler"):
         Most examples tried per cell to find them.
     max_new_tokens : int
         Longest response, tokens.
+    new_tokens : dict of str to int
+        The same for single cells, tokens, in place of ``max_new_tokens``.
     one_shot : bool or "auto"
         Whether variable tracking starts with a worked example, as the benchmark's does; ``"auto"``: if the length
         leaves room for it.
@@ -45,18 +47,24 @@ class RulerProfile(Settings, section="ruler"):
     haystack: str | None = field(default=None, metadata={"choices": ("essay", "essay-prefix", "noise")})
     one_shot: bool | str = field(default="auto", metadata={"choices": (True, False, "auto")})
     lengths: dict[str, int] = field(default_factory=dict)
+    new_tokens: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_tries < self.samples:
             raise ValueError(f"ruler.max_tries {self.max_tries} is less than ruler.samples {self.samples}: raise it")
-        for cell in self.lengths:
-            if cell not in self.cells:
-                raise ValueError(f"a cell of ruler.lengths must be one of {', '.join(self.cells)}, got {cell!r}")
+        for name, by_cell in (("lengths", self.lengths), ("new_tokens", self.new_tokens)):
+            for cell in by_cell:
+                if cell not in self.cells:
+                    raise ValueError(f"a cell of ruler.{name} must be one of {', '.join(self.cells)}, got {cell!r}")
 
     def length_of(self, cell: str) -> int:
         """Prompt length of ``cell``, tokens."""
         return self.lengths.get(cell, self.length)
+
+    def new_tokens_of(self, cell: str) -> int:
+        """Longest response in ``cell``, tokens."""
+        return self.new_tokens.get(cell, self.max_new_tokens)
 
 
 @dataclass(frozen=True)
