@@ -163,9 +163,10 @@ tables.interval_grid(real_rivals, "method", "metric")
 
 # %% [markdown]
 # Seven of seventy solutions pass their tests. That is fewer than half of the fifteen that were wanted, so these are its first
-# finished answers, right or wrong (§). All targets beat the random ranking. The last line is the worst of them in the mean, as the span would suggest, but on six exercises no
-# difference between targets is shown, and the sum over the code is not better than the mean of its tokens' rows. FlashTrace's
-# RISE is 0.21 where the paper prints 0.013, IFR's 0.20 where it prints 0.71; no sample is flagged.
+# finished answers, right or wrong (§). All targets beat the random ranking. The last line is the worst of them in the mean, as
+# the span would suggest, but on six exercises no difference between targets is shown, and the sum over the code is not better
+# than the mean of its tokens' rows. FlashTrace's RISE is 0.21 where the paper prints 0.013, IFR's 0.20 where it prints 0.71;
+# no sample is flagged.
 
 # %% [markdown]
 # ## What the paper found, what we found, why they differ

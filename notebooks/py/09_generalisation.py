@@ -13,13 +13,13 @@
 # >
 # > **Answer.** Only in part. On another family at the paper's length (profile evidence, Qwen on RULER)
 # > every method beats a random ranking, but among themselves they rank otherwise than on the first model (rank
-# > correlation within cells 0.14 in recovery, 0.72 in RISE, 0.08 in MAS). FlashTrace has no lead there: IFR recovers
-# > 0.018 more, AttnLRP 0.057 more, and in RISE and MAS neither can be distinguished from it. `FlashTrace.best()` recovers
-# > 0.049 more than the paper's setting. Profile laptop, whose second model is the first without its adapter, decides
-# > nothing. Where Qwen's reasoning is drawn out the hop adds 0.026 of recovery and leaves that order as it is.
+# > correlation within cells 0.26 in recovery, 0.65 in RISE, 0.02 in MAS). FlashTrace has no lead there: IFR recovers
+# > 0.016 more, AttnLRP 0.050 more, and in RISE, MAS and LDS neither can be distinguished from it. `FlashTrace.best()`
+# > recovers 0.051 more than the paper's setting. Profile laptop, whose second model is the first without its adapter,
+# > decides nothing. Where Qwen's reasoning is drawn out the hop adds 0.025 of recovery and leaves that order as it is.
 # >
-# > **n.** Profile evidence: n = 55 in ten cells, deletion curves on n = 10, reasoning drawn out on n = 18. Profile
-# > laptop: n = 8 on RULER, n = 4 on `gsm8k`; the counts per cell stand under "The second model".
+# > **n.** Profile evidence: n = 60 in ten cells, deletion curves on n = 10, LDS on n = 7, reasoning drawn out on n = 22.
+# > Profile laptop: n = 8 on RULER, n = 4 on `gsm8k`; the counts per cell stand under "The second model".
 # >
 # > **Figure.** `table5_two_models`: the means of both models, cell by cell.
 #
@@ -188,9 +188,9 @@ print(*statistics.not_better(control, "a random ranking"), sep="\n")
 # ## Every method against FlashTrace
 #
 # Each method minus FlashTrace on the same samples, all cells. Higher is better in recovery, R-precision, AUROC and LDS
-# (`05_ruler` has the formulas; LDS where the profile asks for it), lower in RISE and MAS. `flashtrace_best` is
-# `FlashTrace.best()`, which propagates the residual and shares scores among five neighbouring tokens
-# (`12b_better_flashtrace`).
+# (`05_ruler` has the formulas; LDS where the profile asks for it and the model's own answers are explained), lower in RISE
+# and MAS. `flashtrace_best` is `FlashTrace.best()`, which propagates the residual and shares scores among five
+# neighbouring tokens (`12b_better_flashtrace`).
 
 # %%
 COMPARED = ["recovery", "r_precision", "auroc", "lds", "rise", "mas"]
@@ -292,19 +292,21 @@ long_hops = tables.stored("evidence", "table5_steps_hops")
 long_hops.drop(columns=["profile", "model"]).round(3)
 
 # %% [markdown]
-# In six cells these are right answers that the model gives at once, so that $\mathbf T$ is empty and FlashTrace is a
-# single hop. Four are teacher-forced (‡), two of them (`mq_q8`, `mv_v8`) because hardly an answer ended within the
-# profile's 96 new tokens: with more the model might have been right. In `mq_q2` and `mq_q4` all four methods have the least RISE
-# that twenty steps allow, 0.025: these differences are zero by construction. **AttnLRP, behind IFR and FlashTrace on the first
-# model, finds most on this one**, and FlashTrace finds less than IFR on both. What carries over is a lead of the
-# better setting: `FlashTrace.best()` recovers more than the paper's setting, in most cells without a hop to gain
-# from, though its lead in R-precision is not shown and its RISE is worse, as in `05_ruler`. Without the random ranking,
-# which every method beats, little of the order is left. With one curve a cell RISE and MAS say nothing of single cells.
+# In seven cells these are right answers that the model gives at once, so that $\mathbf T$ is empty and FlashTrace is a
+# single hop. Three are teacher-forced (‡). In `mq_q8` most answers repeat one number without an end, within 256 new tokens
+# as within 96, and two of 24 are right; of the chains `h2_c3` and `h10_c1` none of ten is. In `mq_q2` and `mq_q4` all four
+# methods have the least RISE that twenty steps allow, 0.025: these differences are zero by construction. **AttnLRP, behind
+# IFR and FlashTrace on the first model, finds most of the three on this one**, and FlashTrace finds less than IFR on both. What
+# carries over is a lead of the better setting: `FlashTrace.best()` recovers more than the paper's setting, in most cells
+# without a hop to gain from, and its RISE is worse, as in `05_ruler`. In **LDS**, the correlation of the scores with what
+# ablating sentences does to the answer, no method is told from FlashTrace on the first right answer of each of the seven cells,
+# and each is far ahead of a random ranking. Without the random ranking, which every method beats, little of the order is
+# left. With one curve a cell RISE and MAS say nothing of single cells.
 #
 # With the reasoning drawn out there is something to recurse through, and **the hop adds recovery on this model, too**. It
 # does not change the order: AttnLRP and `FlashTrace.best()` are further ahead in recovery and AUROC than before, and IFR,
 # on $\mathbf O$ alone, is still ahead in R-precision. In the two cells of several values most answers do not end within the
-# profile's 192 new tokens, so that three of twelve are kept.
+# profile's 192 new tokens: 10 of 44 are right.
 #
 # ## What the paper found, what we found, why they differ
 #

@@ -18,6 +18,7 @@ from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.methods import IFR
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.store import Store
+from flashtrace_lib.tasks.responses import FORCED, GENERATED
 from flashtrace_lib.text import build_sample
 from tests.oracles.tiny import tiny_model, tiny_sample
 from tests.oracles.tiny_chat import make_tokenizer
@@ -178,6 +179,12 @@ def test_curves_and_masks_are_of_the_first_samples_of_a_cell(tmp_path):
     assert mine["value"].tolist() == pytest.approx(again["value"].tolist(), nan_ok=True)
     alone = second_model.evaluate_samples(*how, curves=0)
     assert set(alone["metric"]) == {"recovery", "r_precision", "auroc"} and alone["sample"].nunique() == 5
+    for sample in samples:
+        sample.metadata["response"] = FORCED if sample.metadata["cell"] == "a" else GENERATED
+    own = second_model.evaluate_samples(*how, curves=0, masks=1)
+    assert set(own[own["metric"] == "lds"]["sample"]) == {samples[3].id}
+    forced = second_model.evaluate_samples(run, methods, samples[:3], *how[3:], curves=0, masks=1)
+    assert set(forced["metric"]) == set(alone["metric"])
 
 
 def test_the_scatter_has_a_panel_a_metric_and_a_point_a_cell():

@@ -16,7 +16,7 @@ from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
-from flashtrace_lib.tasks.responses import NOTHING, STEPS, Collection
+from flashtrace_lib.tasks.responses import FORCED, NOTHING, STEPS, Collection
 
 from ..evaluations import LDS, evaluate_with_curves, first_of_cells
 from ..methods import profile_methods
@@ -124,7 +124,8 @@ def evaluate_samples(
     curves : int, optional
         Samples of a cell with deletion curves. Default: ``generalisation.curve_samples``.
     masks : int
-        Samples of a cell with LDS.
+        Samples of a cell with LDS, where the model's own answers are explained: an ablation tells nothing of a
+        teacher-forced one that the model would not give.
     """
     methods, samples = list(methods), list(samples)
     by_cell = {} if curves is None else {cell_of(sample): curves for sample in samples}
@@ -132,10 +133,11 @@ def evaluate_samples(
     evaluation = replace(run.profile.evaluation, curve_samples=usual, curves=by_cell)
     counted = Run(replace(run.profile, evaluation=evaluation))
     frame = evaluate_with_curves(counted, methods, samples, model, store, scorer, RANKED)
-    if not masks:
+    own = [sample for sample in samples if sample.metadata.get("response") != FORCED]
+    if not masks or not own:
         return frame
     how = {"store": store, "steps": run.profile.steps, "masks": run.profile.evaluation.masks, "scorer": scorer}
-    masked = evaluate(methods, first_of_cells(samples, masks), model, metrics=LDS, **how)
+    masked = evaluate(methods, first_of_cells(own, masks), model, metrics=LDS, **how)
     return pd.concat([frame, masked], ignore_index=True)
 
 

@@ -183,7 +183,7 @@ class GeneralisationProfile(Settings, section="generalisation"):
     curve_samples : int
         Samples of a cell, the first ones, for the deletion curves (RISE, MAS), of either model.
     mask_samples : int
-        Samples of a cell of the second model, the first ones, for LDS; may be 0.
+        Samples of a cell of the second model, the first ones, for LDS; may be 0. Teacher-forced cells get none.
     step_by_step : tuple of str
         RULER cells that the second model answers once more with its reasoning drawn out; right answers alone are kept.
     step_tokens : int
