@@ -299,8 +299,8 @@ long_hops.drop(columns=["profile", "model"]).round(3)
 # IFR and FlashTrace on the first model, finds most of the three on this one**, and FlashTrace finds less than IFR on both. What
 # carries over is a lead of the better setting: `FlashTrace.best()` recovers more than the paper's setting, in most cells
 # without a hop to gain from, and its RISE is worse, as in `05_ruler`. In **LDS**, the correlation of the scores with what
-# ablating sentences does to the answer, no method is told from FlashTrace on the first right answer of each of the seven cells,
-# and each is far ahead of a random ranking. Without the random ranking, which every method beats, little of the order is
+# ablating sentences does to the answer, none of the three can be distinguished from FlashTrace on the first right answer of
+# each of the seven cells, and all are far ahead of a random ranking. Without the random ranking, which every method beats, little of the order is
 # left. With one curve a cell RISE and MAS say nothing of single cells.
 #
 # With the reasoning drawn out there is something to recurse through, and **the hop adds recovery on this model, too**. It
