@@ -148,12 +148,18 @@ def test_a_task_is_put_as_the_profile_says(run, monkeypatch, tmp_path):
     assert (asked["n"], asked["mode"], asked["filtered"], asked["seed"]) == (9, "own_steps", True, None)
     reasoning_tasks.task_collection(run, None, None, "morehopqa")
     assert (asked["n"], asked["mode"], asked["filtered"]) == (7, None, False)
+    with_reasoning(run, source="folder", samples=3, max_tries=7, fallback=UNFILTERED, fallbacks={"math500": "none"})
+    for task, expected in (("gsm8k", (UNFILTERED, False)), ("math500", ("none", True))):
+        reasoning_tasks.task_collection(run, None, None, task)  # with nothing in their place, all are tried
+        assert (asked["fallback"], not asked["give_up"]) == expected
     with_reasoning(run, source="standin", shuffle=False)
     reasoning_tasks.task_collection(run, None, None, "gsm8k")
     assert asked["seed"] == run.profile.seed  # synthetic ones are drawn with it in any case
     for wrong, said in (
         ({"modes": {"gsm8k": "slowly"}}, "modes.gsm8k must be one of"),
         ({"tries": {"x": 3}}, "no task"),
+        ({"fallbacks": {"x": "none"}}, "no task"),
+        ({"fallbacks": {"gsm8k": "some"}}, "fallbacks.gsm8k must be one of teacher-forced, unfiltered"),
     ):
         with pytest.raises(ValueError, match=said):
             with_reasoning(run, **wrong)

@@ -17,7 +17,7 @@ from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.datasets import REAL, documents_examples, task_examples
 from flashtrace_lib.tasks.example import Example
-from flashtrace_lib.tasks.responses import Collection
+from flashtrace_lib.tasks.responses import NOTHING, Collection
 from flashtrace_lib.tasks.synthetic import by_task
 from flashtrace_lib.text.offsets import tokenise
 from flashtrace_lib.text.sentences import question_in
@@ -44,7 +44,8 @@ def task_collection(run: Run, model: torch.nn.Module, tokenizer: Any, kind: str)
     Returns
     -------
     Collection
-        Where too few responses are correct, its samples follow the profile's ``reasoning.fallback``.
+        Where too few responses are correct, its samples follow the profile's ``reasoning.fallback`` or ``fallbacks``.
+        Where that is ``"none"``, they are the correct ones, however few, of all records that may be tried.
 
     Raises
     ------
@@ -55,7 +56,8 @@ def task_collection(run: Run, model: torch.nn.Module, tokenizer: Any, kind: str)
     examples = task_examples(kind, settings.tries_of(kind), **records_from(run, kind))
     if kind == "exercism":  # a solution that differs from the reference can be correct
         examples = [replace(example, scorer="unit_tests") for example in examples]
-    options = {"max_new_tokens": settings.max_new_tokens, "fallback": settings.fallback}
+    fallback = settings.fallback_of(kind)
+    options = {"max_new_tokens": settings.max_new_tokens, "fallback": fallback, "give_up": fallback != NOTHING}
     options |= {"grounded": grounded(run, kind), **asked_as(run, kind)}
     store = f"{kind}_responses"
     return _checked(collect_stored(run, store, examples, model, tokenizer, settings.samples, **options), kind)
@@ -93,7 +95,7 @@ def hotpotqa_collection(
     if length is not None:
         examples = [replace(example, cell=f"hotpotqa_{length}") for example in examples]
     n = settings.samples if length is None else settings.long_samples
-    options = {"max_new_tokens": settings.max_new_tokens, "fallback": run.profile.reasoning.fallback}
+    options = {"max_new_tokens": settings.max_new_tokens, "fallback": run.profile.reasoning.fallback_of("hotpotqa")}
     options |= asked_as(run, "hotpotqa")
     options["filtered"] &= filtered
     options["grounded"] = options["filtered"] and grounded(run, "hotpotqa")

@@ -153,6 +153,8 @@ class ReasoningProfile(Settings, section="reasoning"):
     fallback : {"teacher-forced", "unfiltered", "none"}
         Responses to explain where the model is right too rarely: the reference reasoning, the model's own finished
         responses whether right or wrong, or none.
+    fallbacks : dict of str to str
+        The same for single tasks, in place of ``fallback``.
     methods : tuple of str, optional
         Methods to compare. Default: the profile's.
     rollout_samples : int
@@ -169,6 +171,7 @@ class ReasoningProfile(Settings, section="reasoning"):
     direct: dict[str, int] = field(default_factory=dict)
     max_new_tokens: int = 384
     fallback: str = field(default="teacher-forced", metadata={"choices": FALLBACKS})
+    fallbacks: dict[str, str] = field(default_factory=dict)
     methods: tuple[str, ...] | None = None
     rollout_samples: int = 20
 
@@ -176,16 +179,23 @@ class ReasoningProfile(Settings, section="reasoning"):
         super().__post_init__()
         if self.max_tries < self.samples:
             raise ValueError(f"reasoning.max_tries {self.max_tries} is less than samples {self.samples}: raise it")
-        for name in (*self.tries, *self.modes, *self.unfiltered, *self.direct):
+        for name in (*self.tries, *self.modes, *self.unfiltered, *self.direct, *self.fallbacks):
             if name not in TASKS:
                 raise ValueError(f"reasoning: no task {name!r}: known are {', '.join(TASKS)}")
         for task, mode in self.modes.items():
             if mode not in ALL_MODES:
                 raise ValueError(f"reasoning.modes.{task} must be one of {', '.join(ALL_MODES)}, got {mode!r}")
+        for task, fallback in self.fallbacks.items():
+            if fallback not in FALLBACKS:
+                raise ValueError(f"reasoning.fallbacks.{task} must be one of {', '.join(FALLBACKS)}, got {fallback!r}")
 
     def tries_of(self, task: str) -> int:
         """Most records tried of ``task``."""
         return self.tries.get(task, self.max_tries)
+
+    def fallback_of(self, task: str) -> str:
+        """What is explained of ``task`` where the model is right too rarely."""
+        return self.fallbacks.get(task, self.fallback)
 
     @property
     def is_real(self) -> bool:
