@@ -233,9 +233,10 @@ tables.interval_grid(tables.stored("real", "math_paired"), "cell", "metric")
 tables.interval_grid(tables.stored("real", "fig5_slopes"), "method", "metric", value="slope")
 
 # %% [markdown]
-# On the right answers to GSM8K FlashTrace's MAS is lower than IFR's, by about what the paper reports, and in RISE the two
-# cannot be distinguished; on MATH-500 in neither. Every slope's interval holds zero, but reaches far to both sides: that MAS changes
-# with the length is not shown, on these twelve samples, and that it stays level is not shown either. And as in the default profile no method is shown to beat a random ranking.
+# On the right answers to GSM8K FlashTrace is below IFR in MAS, by about what the paper reports, and by little in RISE; on
+# MATH-500 the two cannot be distinguished. Every slope's interval holds zero, but reaches far to both sides: that MAS changes
+# with the length is not shown, on these sixteen samples, and that it stays level is not shown either. And as in the default
+# profile no method is shown to beat a random ranking.
 #
 # Differences from the paper: the model of the default profile has 135 million parameters and was taught to write one line per step, so that
 # its reasoning repeats every number it needs (lengths in the table of samples; the paper's traces have a median of 188
