@@ -235,8 +235,8 @@ tables.interval_grid(tables.stored("real", "fig5_slopes"), "method", "metric", v
 # %% [markdown]
 # On the right answers to GSM8K FlashTrace is below IFR in MAS, by about what the paper reports, and by little in RISE; on
 # MATH-500 the two cannot be distinguished. Every slope's interval holds zero, but reaches far to both sides: that MAS changes
-# with the length is not shown, on these sixteen samples, and that it stays level is not shown either. And as in the default
-# profile no method is shown to beat a random ranking.
+# with the length is not shown, on these sixteen samples, and that it stays level is not shown either. As in the default
+# profile no method is shown to beat a random ranking; in MAS every one is worse than it, FlashTrace by the least.
 #
 # Differences from the paper: the model of the default profile has 135 million parameters and was taught to write one line per step, so that
 # its reasoning repeats every number it needs (lengths in the table of samples; the paper's traces have a median of 188
