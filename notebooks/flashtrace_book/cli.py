@@ -94,6 +94,9 @@ def _book(arguments: argparse.Namespace) -> int:
         state = "ok" if outcome.error is None else f"FAILED: {outcome.error}"
         print(f"{outcome.name:{width}}  {outcome.seconds:8.1f} s  {state}")
     print(f"manifest: {result.manifest}")
+    if result.outdated:
+        names = " ".join(result.outdated)
+        print(f"tables changed that other notebooks show: python -m flashtrace_lib notebooks {names}")
     return result.exit_code
 
 

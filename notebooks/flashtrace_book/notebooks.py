@@ -75,6 +75,24 @@ def without_audit(folder: Path | None = None) -> list[str]:
     return names
 
 
+def showing(profile: str, tables: set[str], folder: Path) -> list[str]:
+    """Names of the notebooks that show one of these tables of another profile, see `figures.tables.stored`.
+
+    What they store is then the table as it was. Names are looked for in the text, so that a loop over tables counts.
+    """
+    quoted = re.compile(rf'"({"|".join(map(re.escape, sorted(tables)))})"') if tables else None
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in find_notebooks(folder / "py", suffix=".py")}
+    return [
+        name
+        for name, text in texts.items()
+        if quoted and "stored(" in text and f'"{profile}"' in _without_parameters(text) and quoted.search(text)
+    ]
+
+
+def _without_parameters(text: str) -> str:
+    return re.sub(r"^profile = .*$", "", text, flags=re.MULTILINE)
+
+
 def read_source(path: Path) -> NotebookNode:
     """Notebook without outputs, from its edited half.
 

@@ -6,7 +6,7 @@ import shutil
 import time
 import warnings
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from . import paths, stale
 from .efficiency.core_hours import forecast
 from .manifest import cpu_name, git_state, write_manifest
 from .methods import check_methods
-from .notebooks import find_notebooks, kernel_environment, notebook_dir, report_failure
+from .notebooks import find_notebooks, kernel_environment, notebook_dir, report_failure, showing
 from .profiles import Profile, load_profile
 
 with warnings.catch_warnings():
@@ -39,10 +39,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class BookResult:
-    """Outcomes of the notebooks, in order, and the path of the manifest."""
+    """Outcomes of the notebooks, in order, the path of the manifest, and the notebooks that store an earlier table.
+
+    The last are notebooks of any profile that show tables of this one which the run has changed.
+    """
 
     outcomes: tuple[Outcome, ...]
     manifest: Path
+    outdated: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -108,7 +112,7 @@ def run_book(
         result = _run_all(loaded, selected, parameters, book=[path.stem for path in find_notebooks(folder)])
     if fresh and result.exit_code == 0:
         manifest = promote(results_root / loaded.name, paths.results_dir(loaded.name)) / result.manifest.name
-        return BookResult(result.outcomes, manifest)
+        return replace(result, manifest=manifest)
     return result
 
 
@@ -184,7 +188,7 @@ def _run_all(profile: Profile, notebooks: list[Path], parameters: dict[str, Any]
     results = paths.results_dir(profile.name)
     from_nothing = not (results.is_dir() and any(results.iterdir()))
     extra = {name: value for name, value in parameters.items() if name != "profile"}
-    outcomes, manifest = [], None
+    outcomes, manifest, before = [], None, _tables(profile.name)
     for path in tqdm(notebooks, desc=f"book ({profile.name})", unit="notebook"):
         with stale.noting_use(profile.name, path.stem, book) as finished:
             outcome = _run_one(path, paths.executed_dir(profile.name) / path.name, parameters)
@@ -200,7 +204,13 @@ def _run_all(profile: Profile, notebooks: list[Path], parameters: dict[str, Any]
             "cpu": cpu_name(),
         }
         manifest = write_manifest(profile, {path.stem: record}, book, extra)
-    return BookResult(tuple(outcomes), manifest)
+    changed = {name for name, table in _tables(profile.name).items() if before.get(name) != table}
+    return BookResult(tuple(outcomes), manifest, tuple(showing(profile.name, changed, notebooks[0].parent)))
+
+
+def _tables(profile: str) -> dict[str, str]:
+    """Hash of each table that stands among a profile's figures, by its name."""
+    return {path.stem: files.sha256(path) for path in paths.figures_dir(profile).glob("*.csv")}
 
 
 def _run_one(path: Path, executed: Path, parameters: dict[str, Any]) -> Outcome:

@@ -5,6 +5,7 @@ import os
 import platform
 import shutil
 import types
+from functools import partial
 
 import nbformat
 import pytest
@@ -109,6 +110,36 @@ def test_book_runs_resumes_and_leaves_an_audit_trail(book):
     again = run_book("smoke", folder=book.folder, parameters={"depth": 4})
     assert "computed at depth 3 True" in stream(book.build / "executed" / "smoke" / "02_good.ipynb")
     assert json.loads(again.manifest.read_text())["notebooks"]["02_good"]["from_nothing"] is False
+
+
+# It writes two tables, one of which changes with the depth.
+TABLES = """\
+# %% tags=["parameters"]
+profile = "smoke"
+depth = 1
+
+# %%
+import os, pathlib
+folder = pathlib.Path(os.environ["FLASHTRACE_FIGURES_DIR"], profile)
+folder.mkdir(parents=True, exist_ok=True)
+(folder / "table1_ruler.csv").write_text(f"depth\\n{depth}\\n")
+(folder / "table2_math.csv").write_text("depth\\n1\\n")
+"""
+
+
+def showing(profile, table):
+    return f'# %% tags=["parameters"]\nprofile = "laptop"\n\n# %%\ntables.stored("{profile}", "{table}")\n'
+
+
+def test_a_run_names_the_notebooks_that_show_tables_it_has_changed(book):
+    book.add("03_tables", TABLES)
+    book.add("04_shows_both", showing("smoke", "table1_ruler") + '"table2_math"\n')
+    book.add("05_shows_what_stays", showing("smoke", "table2_math"))
+    book.add("06_shows_another_profile", showing("real", "table1_ruler"))
+    run = partial(run_book, "smoke", ["03"], folder=book.folder)
+    assert run().outdated == ("04_shows_both", "05_shows_what_stays")
+    assert run().outdated == ()
+    assert run(parameters={"depth": 2}).outdated == ("04_shows_both",)
 
 
 def test_a_profile_may_name_the_notebooks_that_it_runs(book, tmp_path):
@@ -251,7 +282,7 @@ def test_command_line_shows_bad_input_as_one_line(capsys):
     assert stop.value.code == 2
 
 
-def test_command_line_hands_its_arguments_on(monkeypatch):
+def test_command_line_hands_its_arguments_on(monkeypatch, capsys):
     seen = []
     monkeypatch.setattr("flashtrace_lib.bench.measure.main", seen.append)
     assert cli.main(["bench", "--tokens", "64", "x"]) == 0
@@ -262,8 +293,9 @@ def test_command_line_hands_its_arguments_on(monkeypatch):
     def run_book(*args, **kwargs):
         called.update(args=args, **kwargs)
         outcome = types.SimpleNamespace(name="a", seconds=1.0, error="dry")
-        return types.SimpleNamespace(outcomes=[outcome], exit_code=1, manifest="m")
+        return types.SimpleNamespace(outcomes=[outcome], exit_code=1, manifest="m", outdated=["12b_better"])
 
     monkeypatch.setattr("flashtrace_book.runner.run_book", run_book)
     assert cli.main(["book", "05", "--profile", "smoke", "--set", "depth=3"]) == 1
+    assert "python -m flashtrace_lib notebooks 12b_better" in capsys.readouterr().out
     assert called == {"args": ("smoke", ["05"], False), "parameters": {"depth": 3}}
