@@ -20,8 +20,8 @@
 # > Perturbation about as much. In the short prompts of profile laptop FlashTrace leads in recovery, +0.047, and IFR in
 # > R-precision, −0.037: there the evidence is longer than a tenth of most inputs, which caps recovery.
 # >
-# > **n.** Profile evidence: 176 samples of 1024 tokens, 16 in each of 11 cells, deletion curves and costly methods on 11
-# > of them. Profile laptop: 22 samples, two per cell; n = 21 independent ones pooled.
+# > **n.** Profile evidence: 176 samples of 1024 tokens, 16 in each of 11 cells, ablations on 33 of them, deletion curves and
+# > costly methods on 11. Profile laptop: 22 samples, two per cell; n = 21 independent ones pooled.
 # >
 # > **Figure.** `table1_recovery_pooled`: recovery by group of cells, beside the paper's.
 #
