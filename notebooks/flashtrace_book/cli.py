@@ -96,7 +96,7 @@ def _book(arguments: argparse.Namespace) -> int:
     print(f"manifest: {result.manifest}")
     if result.outdated:
         names = " ".join(result.outdated)
-        print(f"tables changed that other notebooks show: python -m flashtrace_lib notebooks {names}")
+        print(f"tables changed that stored notebooks show: python -m flashtrace_lib notebooks {names}")
     return result.exit_code
 
 

@@ -140,6 +140,8 @@ def test_a_run_names_the_notebooks_that_show_tables_it_has_changed(book):
     assert run().outdated == ("04_shows_both", "05_shows_what_stays")
     assert run().outdated == ()
     assert run(parameters={"depth": 2}).outdated == ("04_shows_both",)
+    shutil.rmtree(book.folder / "py")
+    assert run(parameters={"depth": 3}).outdated == ()
 
 
 def test_a_profile_may_name_the_notebooks_that_it_runs(book, tmp_path):
