@@ -189,9 +189,13 @@ def sources_of_input(sample: Sample) -> list[list[int]]:
     return [[start - first, stop - first] for start, stop in sample.sources]
 
 
-def labels(sample: Sample) -> dict[str, str]:
-    """Names under which a sample appears in the tables."""
-    return {"sample": sample.id, **{name: str(sample.metadata.get(name, "")) for name in ("task", "cell")}}
+def labels(sample: Sample) -> dict[str, Any]:
+    """Names under which a sample appears in the tables, who wrote its answer, and whether it is right."""
+    named = {name: str(sample.metadata.get(name, "")) for name in ("task", "cell")}
+    score = sample.metadata.get("score")
+    forced = sample.metadata.get("response") == "teacher-forced"
+    right = None if score is None else bool(score == 1)
+    return {"sample": sample.id, **named, "answers": "forced" if forced else "own", "right": right}
 
 
 def to_json(value: Any, name: str) -> str:

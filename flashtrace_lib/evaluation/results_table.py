@@ -18,7 +18,7 @@ from .record_metrics import ON_GOLD, UNITS, OnGold, Record
 
 DEFAULT_METRICS = ("recovery", "rise", "mas")
 COLUMNS = (
-    "sample", "task", "cell", "method", "metric", "value", "flagged", "seconds",
+    "sample", "task", "cell", "model", "answers", "right", "method", "metric", "value", "flagged", "seconds",
     "n_input", "n_reasoning", "n_output", "n_gold", "curve_dtype", "key", "cluster",
 )  # fmt: skip
 
@@ -56,7 +56,8 @@ def frame_from_records(
     Parameters
     ----------
     records : Store, DataFrame (``Store.records()``) or iterable of dict
-        The records of a store come with the masks that are stored beside it (``<name>_masks``), which LDS needs.
+        The records of a store come with the masks that are stored beside it (``<name>_masks``), which LDS needs. A
+        record of averaged draws has its metrics as JSON text (``values``) in place of scores.
     metrics : sequence of str
         Keys of ``METRICS``. One that a record cannot have (no gold, no curve, no masks, no sentences or haystack, which
         records read from a store without their samples may lack) is left out, not set to zero.
@@ -82,7 +83,11 @@ def frame_from_records(
         no_drop = has_curve(record) and m.is_flagged(record["log_probs"])
         shared = {name: record[name] for name in COLUMNS if name in record}
         shared |= {"n_gold": _n_gold(record), "cluster": _template(record)}
+        known = json.loads(record["values"]) if isinstance(record.get("values"), str) else None
         for name in metrics:
+            if known is not None:  # of draws that were averaged when they were stored
+                rows += [{**shared, "metric": name, "value": known[name], "flagged": False}] if name in known else []
+                continue
             value = METRICS[name](record, definition, denominator)
             if value is not None:
                 flagged = name in OF_RANKING and (_ranks_nothing(record, name) or (no_drop and name in ON_CURVE))
@@ -108,7 +113,7 @@ def _ranks_nothing(record: Record, name: str) -> bool:
 def summarise(
     frame: pd.DataFrame, by: Sequence[str] = ("method", "cell", "metric"), flagged: str = "include"
 ) -> pd.DataFrame:
-    """Mean, 95 % interval, n and number of flagged samples of each group, in order of appearance.
+    """Mean, 95 % interval, n, independent n and number of flagged samples of each group, in order of appearance.
 
     Values of one template or one record in a group (see `clusters`) are one cluster of the interval.
 
@@ -130,11 +135,13 @@ def summarise(
         kept = group if flagged == "include" else group[~group["flagged"].astype(bool)]
         kept = kept[kept["value"].notna()]
         values = kept["value"].to_numpy(dtype=float)
-        low, high = m.mean_interval(values, clusters=clusters(kept) if "sample" in kept else None)
+        of = clusters(kept) if "sample" in kept else None
+        low, high = m.mean_interval(values, clusters=of)
         mean = values.mean() if len(values) else math.nan
-        counts = {"n": len(values), "flagged": int(group["flagged"].sum())}
+        independent = len(values) if of is None else of.nunique()
+        counts = {"n": len(values), "n_effective": independent, "flagged": int(group["flagged"].sum())}
         rows.append({**dict(zip(by, keys, strict=True)), "mean": mean, "low": low, "high": high, **counts})
-    return pd.DataFrame(rows, columns=[*by, "mean", "low", "high", "n", "flagged"])
+    return pd.DataFrame(rows, columns=[*by, "mean", "low", "high", "n", "n_effective", "flagged"])
 
 
 def clusters(frame: pd.DataFrame) -> pd.Series:

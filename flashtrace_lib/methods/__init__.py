@@ -28,6 +28,7 @@ _PLACES = {
     "random": "random.Random",
     "random_sentences": "random.RandomSentences",
     "position": "random.Position",
+    "string_match": "string_match.StringMatch",
     "last_token": "target_variants.LastToken",
     "mean_pooling": "target_variants.MeanPooling",
     "positional": "target_variants.Positional",

@@ -7,7 +7,7 @@ from math import ceil, floor
 
 import torch
 
-from .curve import as_vector, ranking, ranks_nothing
+from .curve import as_vector
 
 # --- recovery -------------------------------------------------------------------------------------------------
 
@@ -49,8 +49,8 @@ def recovery_rate(scores, gold, top: float = 0.1, rounding: str = "floor") -> fl
     Returns
     -------
     float
-        In [0, `recovery_cap`]. Scores that are all equal rank nothing and get the expected value of a random ranking,
-        K / |I|.
+        In [0, `recovery_cap`]. Tied tokens count by expectation over their orders; scores that are all equal get what
+        a random ranking does on average, K / |I|.
 
     Raises
     ------
@@ -70,16 +70,18 @@ def recovery_cap(gold, top: float = 0.1, rounding: str = "floor") -> float:
 def r_precision(scores, gold) -> float:
     """Recall among the top |S_gt| tokens: like recovery, without a cap when evidence exceeds a tenth of I.
 
-    Scores that are all equal get the expected value of a random ranking, |S_gt| / |I|.
+    Tied tokens count by expectation over their orders.
     """
     scores, gold = scores_and_gold(scores, gold)
     return _recall(scores, gold, int(gold.sum()))
 
 
 def _recall(scores: torch.Tensor, gold: torch.Tensor, count: int) -> float:
-    if ranks_nothing(scores):
-        return count / len(scores)  # the expected share of the evidence among tokens drawn at random
-    return int(gold[ranking(scores)[:count]].sum()) / int(gold.sum())
+    """Expected share of the gold tokens among the ``count`` highest, tied ones in random order."""
+    lowest = scores.sort(descending=True).values[count - 1]  # the score at the cut: those above it are all in
+    above, tied = scores > lowest, scores == lowest
+    places = (count - int(above.sum())) / int(tied.sum())  # share of the tied tokens that is still in
+    return (int((gold & above).sum()) + places * int((gold & tied).sum())) / int(gold.sum())
 
 
 def scores_and_gold(scores, gold) -> tuple[torch.Tensor, torch.Tensor]:

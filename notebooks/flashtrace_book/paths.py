@@ -1,43 +1,40 @@
 """Folders that the book reads and writes.
 
-All lie in the checkout unless the environment names others: ``FLASHTRACE_RESULTS_DIR``, ``FLASHTRACE_FIGURES_DIR`` and
-``FLASHTRACE_BUILD_DIR`` are roots that hold one folder per profile, ``FLASHTRACE_DATA_DIR`` is a folder of real
-records, ``FLASHTRACE_ROOT`` is the checkout. No folder is created here.
+What profile ``book`` makes is committed: ``data/results`` and ``figures``. What others make goes to ``build``. The
+environment may name others: ``FLASHTRACE_RESULTS_DIR`` and ``FLASHTRACE_FIGURES_DIR`` for profile ``book``,
+``FLASHTRACE_BUILD_DIR``, and ``FLASHTRACE_DATA_DIR`` for a folder of real records. No folder is created here.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import flashtrace_lib
 from flashtrace_lib.files import build_root, in_checkout, path_from_environment
 
-
-def results_root() -> Path:
-    """Root of stored results, one folder per profile."""
-    return path_from_environment("FLASHTRACE_RESULTS_DIR", "data/results")
+BOOK = "book"  # the profile whose results and figures are committed
+_NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
 
 
-def figures_root() -> Path:
-    """Root of generated figures and tables, one folder per profile."""
-    return path_from_environment("FLASHTRACE_FIGURES_DIR", "figures")
-
-
-def results_dir(profile: str) -> Path:
+def results_file(profile: str, name: str) -> Path:
     """Stored results of a profile."""
-    return results_root() / profile
+    if profile == BOOK:
+        return path_from_environment("FLASHTRACE_RESULTS_DIR", "data/results") / f"{checked(name)}.parquet"
+    return build_root() / "results" / profile / f"{checked(name)}.parquet"
+
+
+def working_store(profile: str, name: str) -> Path:
+    """Where records of a profile's results are kept while they are made, so that an interrupted run goes on."""
+    return build_root() / "working" / profile / checked(name)
 
 
 def figures_dir(profile: str) -> Path:
-    """Figures and tables of a profile."""
-    return figures_root() / profile
-
-
-def stored_table(profile: str, name: str) -> Path | None:
-    """File of a profile's table; where figures are sent elsewhere, as by tests, the checkout's own file stands in."""
-    folders = (figures_dir(profile), in_checkout("figures") / profile)
-    return next((path for folder in folders if (path := folder / f"{name}.csv").is_file()), None)
+    """Figures, tables and claims of a profile."""
+    if profile == BOOK:
+        return path_from_environment("FLASHTRACE_FIGURES_DIR", "figures")
+    return build_root() / "figures" / profile
 
 
 def executed_dir(profile: str) -> Path:
@@ -57,11 +54,11 @@ def model_path(model: str) -> str:
     return str(folder) if folder.is_dir() else model
 
 
-def is_adapter(model: str) -> bool:
-    """Whether a model's name is a folder of the checkout that holds an adapter of the embedded model."""
-    from flashtrace_lib.model.embedded import CONFIG  # the paths alone load no torch
-
-    return (in_checkout(model) / CONFIG).is_file()
+def checked(name: str) -> str:
+    """The name of a file without its suffix; ValueError where it cannot be one."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} cannot name a file here: use lower-case letters, digits and '_', without a suffix")
+    return name
 
 
 def python_path() -> str:

@@ -32,12 +32,15 @@ def mean_row(
     Returns
     -------
     dict
-        The mean under ``name`` (NaN without values), then ``<prefix>low, <prefix>high`` and ``n``.
+        The mean under ``name`` (NaN without values), then ``<prefix>low, <prefix>high``, ``n`` and ``n_effective``, the
+        number of independent values.
     """
     values = np.asarray(list(values), dtype=float)
-    low, high = mean_interval(values, clusters=None if clusters is None else list(clusters))
+    labels = None if clusters is None else list(clusters)
+    low, high = mean_interval(values, clusters=labels)
     mean = float(values.mean()) if len(values) else math.nan
-    return {name: mean, f"{prefix}low": low, f"{prefix}high": high, "n": len(values)}
+    counted = {"n": len(values), "n_effective": len(values) if labels is None else len(set(labels))}
+    return {name: mean, f"{prefix}low": low, f"{prefix}high": high, **counted}
 
 
 def spearman(x, y, level: float = 0.95) -> dict[str, float]:
@@ -84,8 +87,7 @@ def correlations(table: pd.DataFrame, properties: Iterable[str], outcomes: Itera
 def paired_difference(frame: pd.DataFrame, first: str, second: str, by: tuple[str, ...] = ("metric",)) -> pd.DataFrame:
     """Mean difference ``first − second`` on the same samples, with its 95 % interval (`metrics.mean_interval`).
 
-    Samples of one template or record (`results_table.clusters`) are averaged first, so that ``n`` counts independent
-    differences. Cells are fixed and their samples drawn apart: pooled over cells, the differences between cells add
+    Samples of one template or record (`results_table.clusters`) are one cluster of the interval. Cells are fixed and their samples drawn apart: pooled over cells, the differences between cells add
     to the spread, and the interval is rather too wide than too narrow.
 
     Parameters
@@ -100,17 +102,20 @@ def paired_difference(frame: pd.DataFrame, first: str, second: str, by: tuple[st
     Returns
     -------
     pandas.DataFrame
-        The groups with ``difference, low, high, n`` and ``better``: the method that the interval favours,
+        The groups with ``difference, low, high, n, n_effective`` and ``better``: the method that the interval favours,
         ``"neither"`` where it holds zero, `TOO_FEW` where there is none.
     """
     both = frame[frame["method"].isin([first, second])]  # what the others have is not asked for
     cluster_of = clusters(both).groupby(both["sample"]).first()
-    wide = both.pivot_table(index=["sample", "cell", "metric"], columns="method", values="value").reset_index()
+    if missing := [name for name in (first, second) if name not in set(both["method"])]:
+        raise ValueError(f"no rows of {', '.join(missing)}: the frame has {', '.join(sorted(set(frame['method'])))}")
+    same = [name for name in ("sample", "cell", "model", "metric") if name in both]
+    wide = both.pivot_table(index=same, columns="method", values="value").reset_index()
     rows = []
     for keys, part in wide.groupby(list(by), sort=False):
         group = dict(zip(by, keys, strict=True))
         differences = (part[first] - part[second]).dropna()
-        row = mean_row(differences.groupby(part["sample"].map(cluster_of)).mean(), "difference")
+        row = mean_row(differences, "difference", clusters=part["sample"].map(cluster_of)[differences.index])
         higher_is_better = bool(HIGHER_IS_BETTER.get(group["metric"]))
         rows.append({**group, **row, "better": _favoured(row, first, second, higher_is_better)})
     return pd.DataFrame(rows)

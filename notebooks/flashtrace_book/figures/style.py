@@ -8,19 +8,12 @@ from functools import wraps
 
 import matplotlib as mpl
 
-from flashtrace_lib.metrics import HIGHER_IS_BETTER, TOP_COUNTS
+from flashtrace_lib.metrics import HIGHER_IS_BETTER
 from flashtrace_lib.viewer.colours import rc_params
 
 METRIC_NAMES = {
     "recovery": "recovery rate (fraction)", "r_precision": "R-precision (fraction)", "rise": "RISE (fraction)",
-    "mas": "MAS (fraction)", "rise_calibrated": "calibrated RISE (0 random, 1 best)", "auroc": "AUROC (fraction)",
-    "ap": "average precision (fraction)", "pointing": "top token is gold (fraction)",
-    "mrr": "MRR of the first gold sentence (fraction)", "sentence_hit": "sentence hit rate (fraction)",
-    "lds": "LDS (rank correlation)", "lds_log_prob": "LDS, log p (rank correlation)",
-    "lds_output": "LDS, log p(O) (rank correlation)",
-    "swap_spearman": "drops by swapped fact (rank correlation)", "swap_auroc": "AUROC of swapped facts (fraction)",
-    **{f"drop{k}": f"top-{k} drop (nats)" for k in TOP_COUNTS},
-    **{f"keep{k}": f"top-{k} sufficiency (nats)" for k in TOP_COUNTS},
+    "mas": "MAS (fraction)", "auroc": "AUROC (fraction)", "lds": "LDS (rank correlation)",
 }  # fmt: skip
 
 
@@ -39,40 +32,43 @@ class MethodStyle:
         return {"color": self.colour, "marker": self.marker, "ls": self.line}
 
 
+# FlashTrace first and in one colour everywhere; the paper's other methods, then others; controls last and grey.
 # Okabe-Ito and Tol's muted colours; marker and line tell methods apart where colour does not.
 METHOD_STYLES = {
     "flashtrace": MethodStyle("FlashTrace", "#D55E00", "o", "-"),
-    "flashtrace_best": MethodStyle("FlashTrace.best()", "#B2182B", "$b$", (0, (7, 1))),
-    "ifr": MethodStyle("IFR", "#0072B2", "s", "--"),
-    "ifr_all": MethodStyle("IFR on T ∪ O", "#88CCEE", "$I$", (0, (4, 1, 1, 1))),
-    "attnlrp": MethodStyle("AttnLRP", "#009E73", "^", "-."),
-    "gim": MethodStyle("GIM", "#DDCC77", "$G$", (0, (3, 2))),
-    "perturbation": MethodStyle("Perturbation", "#E69F00", "D", ":"),
-    "reagent": MethodStyle("ReAGent", "#CC79A7", "v", (0, (5, 1))),
-    "clp": MethodStyle("CLP", "#56B4E9", "P", (0, (3, 1, 1, 1))),
-    "ig": MethodStyle("IG", "#332288", "X", (0, (1, 1))),
-    "ig_attn": MethodStyle("IG-Attn", "#AA4499", "<", (0, (5, 1, 1, 1))),
-    "cage": MethodStyle("CAGE", "#117733", ">", (0, (5, 5))),
-    "suppression": MethodStyle("Attention suppression", "#6699CC", "$s$", (0, (3, 2, 1, 2))),
-    "contextcite": MethodStyle("ContextCite", "#B8860B", "$C$", (0, (2, 1, 1, 1))),
-    "at2": MethodStyle("AT2", "#8DA0CB", "$A$", (0, (6, 2, 1, 2))),
-    "rollout": MethodStyle("Exhaustive rollout", "#000000", "*", (0, (3, 1, 1, 1, 1, 1))),
-    "last_token": MethodStyle("Last token", "#999933", "h", (0, (1, 3))),
-    "mean_pooling": MethodStyle("Mean pooling", "#661100", "p", (0, (3, 3))),
-    "sentence": MethodStyle("Sentence spans", "#E69F00", "8", (0, (6, 1))),
-    "rising": MethodStyle("Rising weights", "#332288", "H", (0, (2, 1))),
-    "falling": MethodStyle("Falling weights", "#CC79A7", "3", (0, (2, 4))),
+    "flashtrace_best": MethodStyle("FlashTrace.best()", "#882255", "D", (0, (7, 1))),
     "flashtrace_k0": MethodStyle("FlashTrace, K = 0", "#56B4E9", "4", ":"),
     "flashtrace_k1": MethodStyle("FlashTrace, K = 1", "#D55E00", "|", "-"),
     "flashtrace_k2": MethodStyle("FlashTrace, K = 2", "#009E73", "_", "--"),
     "flashtrace_k3": MethodStyle("FlashTrace, K = 3", "#CC79A7", ".", "-."),
-    "ifr_one_by_one": MethodStyle("IFR, one by one", "#CC6677", "d", (0, (4, 2))),
+    "flashtrace_last_line": MethodStyle("FlashTrace, last line", "#E69F00", "2", (0, (4, 1))),
+    "ifr": MethodStyle("IFR", "#0072B2", "s", "--"),
+    "ifr_one_by_one": MethodStyle("IFR, one by one", "#6699CC", "d", (0, (4, 2))),
     "ifr_last_line": MethodStyle("IFR, last line", "#44AA99", "1", (0, (2, 2))),
-    "flashtrace_last_line": MethodStyle("FlashTrace, last line", "#882255", "2", (0, (4, 1))),
+    "ifr_all": MethodStyle("IFR on T ∪ O", "#56B4E9", "H", (0, (4, 1, 1, 1))),
+    "attnlrp": MethodStyle("AttnLRP", "#009E73", "^", "-."),
+    "perturbation": MethodStyle("Perturbation", "#E69F00", "D", ":"),
+    "reagent": MethodStyle("ReAGent", "#CC79A7", "v", (0, (5, 1))),
+    "clp": MethodStyle("CLP", "#332288", "P", (0, (3, 1, 1, 1))),
+    "rollout": MethodStyle("Exhaustive rollout", "#000000", "*", (0, (3, 1, 1, 1, 1, 1))),
+    "cage": MethodStyle("CAGE", "#117733", ">", (0, (5, 5))),
+    "ig": MethodStyle("IG", "#332288", "X", (0, (1, 1))),
+    "ig_attn": MethodStyle("IG-Attn", "#AA4499", "<", (0, (5, 1, 1, 1))),
+    "gim": MethodStyle("GIM", "#999933", "p", (0, (3, 2))),
+    "at2": MethodStyle("AT2", "#8DA0CB", "8", (0, (6, 2, 1, 2))),
+    "suppression": MethodStyle("Attention suppression", "#661100", "h", (0, (3, 2, 1, 2))),
+    "contextcite": MethodStyle("ContextCite", "#B8860B", "d", (0, (2, 1, 1, 1))),
+    "mean_pooling": MethodStyle("Mean pooling", "#661100", "p", (0, (3, 3))),
+    "last_token": MethodStyle("Last token", "#999933", "h", (0, (1, 3))),
+    "sentence": MethodStyle("Sentence spans", "#E69F00", "8", (0, (6, 1))),
+    "rising": MethodStyle("Rising weights", "#332288", "H", (0, (2, 1))),
+    "falling": MethodStyle("Falling weights", "#CC79A7", "3", (0, (2, 4))),
+    "string_match": MethodStyle("String match", "#4D4D4D", "X", (0, (2, 1, 1, 1))),
+    "position": MethodStyle("Position", "#8C8C8C", "+", (0, (1, 4))),
+    "random_sentences": MethodStyle("Random sentences", "#A6A6A6", "1", (0, (2, 3))),
     "random": MethodStyle("Random", "#7F7F7F", "x", (0, (1, 2))),
-    "random_sentences": MethodStyle("Random sentences", "#595959", "$R$", (0, (2, 3))),
-    "position": MethodStyle("Position", "#A6A6A6", "+", (0, (1, 4))),
 }
+CONTROLS = ("string_match", "position", "random_sentences", "random")
 _SPARE = ("#44AA99", "#882255", "#DDCC77", "#6699CC", "#CC6677")
 
 
@@ -84,11 +80,10 @@ def method_style(name: str) -> MethodStyle:
 
 
 def method_order(names: list[str]) -> list[str]:
-    """``names`` without repeats, in the order of the paper's tables; the others follow by name."""
-    in_tables = ["perturbation", "reagent", "clp", "ifr", "attnlrp"]
-    in_figures = [name for name in METHOD_STYLES if name not in (*in_tables, "flashtrace")]
-    place = {name: i for i, name in enumerate([*in_tables, *in_figures, "flashtrace"])}
-    return sorted(set(names), key=lambda name: (place.get(name, len(place)), name))
+    """``names`` without repeats: FlashTrace first, controls last, unknown ones before these by name."""
+    place = {name: i for i, name in enumerate(METHOD_STYLES)}
+    unknown = place[CONTROLS[0]] - 0.5
+    return sorted(set(names), key=lambda name: (place.get(name, unknown), name))
 
 
 def metric_name(metric: str) -> str:

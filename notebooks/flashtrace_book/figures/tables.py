@@ -1,7 +1,4 @@
-"""Our numbers beside the paper's: the long table for machines, the wide one for readers.
-
-``Run.table(long, name, caption, wide=wide)`` writes both.
-"""
+"""Our numbers beside the paper's: the long table for machines, the wide one for readers."""
 
 from __future__ import annotations
 
@@ -18,12 +15,13 @@ from pandas.io.formats.style import Styler
 from flashtrace_lib.metrics import HIGHER_IS_BETTER
 from flashtrace_lib.metrics.intervals import interval_text
 
-from .. import paths
 from ..paper_numbers import paper_value
+from .markup import flat, latex, markdown
 from .style import method_order, method_style, metric_name
 
-LONG_COLUMNS = ("method", "cell", "metric", "mean", "low", "high", "n", "flagged", "paper", "profile", "model")
-_MEASURED = LONG_COLUMNS[:8]  # of `evaluation.summarise`
+__all__ = ["Shown", "comparison_table", "flat", "interval_grid", "latex", "markdown", "styled", "wide_table"]
+LONG_COLUMNS = ("method", "cell", "metric", "mean", "low", "high", "n", "n_effective", "flagged", "paper", "model", "answers")
+_MEASURED = ("method", "cell", "metric", "mean", "low", "high", "n", "flagged")  # of `evaluation.summarise`
 _ENTRY = ["method", "cell", "metric"]  # what identifies a row
 # Marks of Markdown that a cell may hold, as HTML, once its text is escaped.
 _MARKS = ((r"\*\*(.+?)\*\*", r"<b>\1</b>"), (r"\*(?! )([^*]*[^* ])\*", r"<i>\1</i>"), ("&lt;br&gt;", "<br>"))
@@ -31,7 +29,7 @@ _PROSE = [{"selector": "th, td", "props": "text-align: left; vertical-align: top
 
 
 def comparison_table(
-    summary: pd.DataFrame, paper: int | None = None, *, profile: str, model: str, cells: Mapping[str, str] | None = None
+    summary: pd.DataFrame, paper: int | None = None, *, cells: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
     """Long table: every measured mean with the number that the paper prints for it.
 
@@ -41,15 +39,14 @@ def comparison_table(
         ``method, cell, metric, mean, low, high, n, flagged`` (`evaluation.summarise`).
     paper : int, optional
         Number of the paper's table. Default: none, the column ``paper`` stays empty.
-    profile, model : str
-        Profile and model of the measurement.
     cells : mapping of str to str, optional
         The paper's names of cells, where they differ from ours.
 
     Returns
     -------
     pandas.DataFrame
-        Columns ``LONG_COLUMNS``; methods in the paper's order, cells and metrics as they come.
+        Columns ``LONG_COLUMNS`` (those that the summary has); methods in the book's order, cells and metrics as they
+        come.
 
     Raises
     ------
@@ -62,13 +59,12 @@ def comparison_table(
     repeated = summary.loc[summary.duplicated(_ENTRY), _ENTRY]
     if len(repeated):
         raise ValueError(f"the summary has {repeated.iloc[0].tolist()} twice: summarise by method, cell and metric")
-    table = summary.loc[:, list(_MEASURED)].copy()
+    table = summary.loc[:, [column for column in LONG_COLUMNS if column in summary]].copy()
     entries = table[_ENTRY].replace({"cell": dict(cells or {})}).itertuples(index=False)
     table["paper"] = [math.nan if paper is None else paper_value(paper, *entry) for entry in entries]
-    table["profile"], table["model"] = profile, model
     metrics, methods = list(dict.fromkeys(table["metric"])), method_order(list(table["method"]))
     order = np.lexsort([table["method"].map(methods.index), table["metric"].map(metrics.index)])  # by metric first
-    return table.iloc[order].reset_index(drop=True)[list(LONG_COLUMNS)]
+    return table.iloc[order].reset_index(drop=True)
 
 
 def wide_table(long: pd.DataFrame, *, cells: Sequence[str] | None = None, digits: int = 2) -> pd.DataFrame:
@@ -106,6 +102,32 @@ def wide_table(long: pd.DataFrame, *, cells: Sequence[str] | None = None, digits
     return pd.DataFrame(rows)
 
 
+class Shown:
+    """A table as it was saved, and as a notebook shows it.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        The long table, with the digits that its file keeps.
+    wide : pandas.DataFrame, optional
+        What is shown. Default: ``frame``.
+    caption, name : str
+        Above the table; in its HTML's ids.
+    digits : int
+        Decimals of numbers.
+    """
+
+    def __init__(self, frame: pd.DataFrame, wide: pd.DataFrame | None, caption: str, name: str, digits: int = 3):
+        self.frame, self.wide = frame, frame if wide is None else wide
+        self.caption, self.name, self.digits = caption, name, digits
+
+    def _repr_html_(self) -> str:
+        return styled(self.wide, self.name, digits=self.digits).set_caption(self.caption).to_html()
+
+    def __repr__(self) -> str:
+        return f"{self.caption}\n{self.wide.round(self.digits).to_string(index=False)}".strip()
+
+
 class PageTable(Styler):
     """A table of a page. In plain text it has no address, which would change the notebook with every run."""
 
@@ -132,7 +154,7 @@ def styled(frame: pd.DataFrame, name: str, *, prose: bool = False, digits: int |
     PageTable
     """
     shown = PageTable(frame).hide(axis="index").set_uuid(name)
-    shown = shown.format(_as_html) if digits is None else shown.format(precision=digits, na_rep="–", escape="html")
+    shown = shown.format(lambda value: _shown_value(value, digits), na_rep="–")
     return shown.set_table_styles(_PROSE) if prose else shown
 
 
@@ -196,18 +218,11 @@ def interval_grid(
     return grid.fillna("–")
 
 
-def stored(profile: str, name: str) -> pd.DataFrame:
-    """A table that the run of another profile has written, see `Run.table`.
-
-    Raises
-    ------
-    FileNotFoundError
-        If that profile has not written it.
-    """
-    path = paths.stored_table(profile, name)
-    if path is None:
-        raise FileNotFoundError(f"figures/{profile}/{name}.csv is not there: run the book with --profile {profile}")
-    return pd.read_csv(path)
+def _shown_value(value: object, digits: int | None) -> object:
+    """A cell's text: a float with its decimals, whole numbers as they are, Markdown's marks as HTML."""
+    if isinstance(value, float):
+        return str(value) if digits is None else f"{value:.0f}" if value.is_integer() else f"{value:.{digits}f}"
+    return _as_html(value)
 
 
 def _as_html(value: object) -> object:

@@ -1,1 +1,0 @@
-"""The paper's claims, judged by rules from stored tables."""

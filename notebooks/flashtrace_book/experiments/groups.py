@@ -1,0 +1,269 @@
+"""Groups of samples: problems of a task put to a model, its answers kept or forced, and methods measured on them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any
+
+import pandas as pd
+import torch
+from tqdm import tqdm
+
+from flashtrace_lib.attribution import Method
+from flashtrace_lib.evaluation import evaluate
+from flashtrace_lib.evaluation.ablations import masks_beside
+from flashtrace_lib.evaluation.draws import random_draws
+from flashtrace_lib.methods import METHODS
+from flashtrace_lib.metrics import Scorer
+from flashtrace_lib.sample import Sample
+from flashtrace_lib.store import Store
+from flashtrace_lib.tasks.datasets import documents_examples, task_examples
+from flashtrace_lib.tasks.example import Example
+from flashtrace_lib.tasks.responses import FORCED, NOTHING, UNFILTERED, Collection, collect
+from flashtrace_lib.tasks.ruler import ruler_examples
+from flashtrace_lib.tasks.ruler_problems import RulerCell
+from flashtrace_lib.tasks.synthetic.splits import in_split
+from flashtrace_lib.text.offsets import tokenise
+
+from .. import paths
+from ..export import cell_row, method_rows, sample_row
+from ..profile import Profile, read
+from ..results import CURVE
+from ..run import load_profile_model
+from .code_targets import OnCode
+
+RULER = "ruler"
+KEEP = {  # which answers are kept -> options of `responses.collect`
+    "right": {"fallback": NOTHING, "give_up": False},
+    "right or forced": {"fallback": FORCED},
+    "finished": {"fallback": UNFILTERED, "filtered": False},
+}
+_CHAIN = re.compile(r"h(\d+)_c(\d+)$")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured on the first samples of each cell.
+
+    Parameters
+    ----------
+    methods : tuple of str
+        Labels: of ``METHODS`` or of the profile's ``methods``.
+    samples, masks, curves : int
+        Samples of a cell, the first ones, for rankings, for LDS, and for deletion curves.
+    n_masks, draws : int
+        Masks of a sample for LDS, and draws of random rankings for it.
+    """
+
+    methods: tuple[str, ...]
+    samples: int = 10_000
+    masks: int = 0
+    curves: int = 0
+    n_masks: int = 64
+    draws: int = 20
+
+
+@dataclass(frozen=True)
+class Group:
+    """Samples of one task and model.
+
+    Parameters
+    ----------
+    model : str
+        Of the profile's ``models``.
+    task : str
+        ``"ruler"``, or a data set of `tasks.registry.TASKS`.
+    plans : tuple of dict
+        What is measured, see `Plan`.
+    cells : tuple of str
+        Of RULER; a chain of any length may be named, ``h16_c1``.
+    name : str
+        What the cells are called, ``{cell}`` being their name. Default: that.
+    length : int
+        Tokens of the prompt (RULER, HotpotQA).
+    haystack : str, optional
+    seed : int
+        On top of the profile's.
+    samples, tries, max_new_tokens : int
+        Answers wanted, problems tried for them, and the longest answer.
+    new_tokens : dict of str to int
+        The longest answer of single cells.
+    mode : str, optional
+        How it is asked, see `responses.prompt_settings`.
+    keep : {"right", "right or forced", "finished"}
+        Right answers; these or, where they are too few, the reference answer, teacher-forced; finished answers.
+    source : {"folder", "hub"}
+        Of a data set's records.
+    shuffle : bool
+        Draw records at random, as the paper does, and not in the order of their file.
+    unit_tests : bool
+        Code is right where it passes the exercise's own tests.
+    """
+
+    model: str
+    task: str
+    plans: tuple[Mapping[str, Any], ...]
+    cells: tuple[str, ...] = ()
+    name: str = "{cell}"
+    length: int = 1024
+    haystack: str | None = None
+    seed: int = 0
+    samples: int = 16
+    tries: int = 60
+    max_new_tokens: int = 384
+    new_tokens: Mapping[str, int] | None = None
+    mode: str | None = None
+    keep: str = "right or forced"
+    source: str = "folder"
+    shuffle: bool = False
+    unit_tests: bool = False
+
+    def __post_init__(self) -> None:
+        if self.keep not in KEEP:
+            raise ValueError(f"keep must be one of {', '.join(KEEP)}, got {self.keep!r}")
+        if (self.task == RULER) != bool(self.cells):
+            raise ValueError("a group of task ruler needs cells, and no other has any")
+
+
+@lru_cache(maxsize=2)
+def _loaded(profile_name: str, key: str, profile_model: str) -> tuple[torch.nn.Module, Any]:
+    return load_profile_model(_PROFILES[profile_name], profile_model)
+
+
+_PROFILES: dict[str, Profile] = {}
+
+
+def model_of(profile: Profile, model: str) -> tuple[torch.nn.Module, Any]:
+    """A model of the profile and its tokenizer; the last two stay loaded."""
+    _PROFILES[profile.name] = profile
+    return _loaded(profile.name, profile.models[model].load, model)
+
+
+def make(profile: Profile, name: str, settings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of all groups of a section."""
+    rows = []
+    for number, data in enumerate(settings):
+        where = f"results.{name}.groups[{number}]"
+        group = read(Group, data, where)
+        plans = [read(Plan, plan, f"{where}.plans") for plan in group.plans]
+        store = Store(paths.working_store(profile.name, name))
+        collections = group_collections(profile, group)
+        rows += rows_of_group(profile, group, plans, collections, store)
+    return rows
+
+
+def rows_of_group(
+    profile: Profile, group: Group, plans: Iterable[Plan], collections: Mapping[str, Collection], store: Store
+) -> list[dict[str, Any]]:
+    """Measure the plans of a group on its samples, and return all rows."""
+    model, _ = model_of(profile, group.model)
+    rows, samples = [], [sample for collection in collections.values() for sample in collection.samples]
+    for plan in plans:
+        measure(profile, plan, samples, model, store)
+    store.compact()
+    masks = masks_beside(store)
+    for cell, collection in collections.items():
+        if collection.samples:
+            rows.append(cell_row(cell, collection, group.model))
+            rows += [sample_row(s, group.model, cell, shown=not quotes_essays(s)) for s in collection.samples]
+    records = store.records()
+    return rows + (method_rows(records, masks.records() if len(masks) else pd.DataFrame(), samples) if len(records) else [])
+
+
+def measure(profile: Profile, plan: Plan, samples: Sequence[Sample], model: torch.nn.Module, store: Store) -> None:
+    """Rankings, LDS and deletion curves of a plan's methods; what is stored is not computed again."""
+    labelled = {label: method_named(profile, label) for label in plan.methods if not label.startswith("random")}
+    random = [label for label in plan.methods if label.startswith("random")]
+    one, drawn = ({} | _draws(random, n) for n in (1, plan.draws))
+    how = {"store": store, "steps": profile.steps, "masks": plan.n_masks, "scorer": Scorer(model, precision="auto")}
+    for methods, part, metrics in (
+        (labelled | one, first_of_cells(samples, plan.samples), ("recovery",)),
+        (labelled | drawn, first_of_cells(samples, plan.masks), ("lds",)),
+        (labelled | one, first_of_cells(samples, plan.curves), CURVE),
+    ):
+        if part and methods:
+            evaluate(methods, part, model, metrics=metrics, **how)
+
+
+def _draws(names: Iterable[str], n: int) -> dict[str, Method]:
+    found: dict[str, Method] = {}
+    for name in names:
+        found |= random_draws(n, sentences=name == "random_sentences")
+    return found
+
+
+def method_named(profile: Profile, label: str) -> Method:
+    """A method by its label; one on a part of generated code has ``code``: the part."""
+    options = dict(profile.methods.get(label, {"method": label}))
+    name, part = options.pop("method"), options.pop("code", None)
+    if name not in METHODS:
+        raise ValueError(f"profile {profile.name}: no method {name!r}; known are {', '.join(METHODS)}")
+    try:
+        method = METHODS[name](**{k: tuple(v) if isinstance(v, list) else v for k, v in options.items()})
+    except TypeError as error:
+        raise ValueError(f"profile {profile.name}, method {label}: {error}") from None
+    return method if part is None else OnCode(method, part)
+
+
+def first_of_cells(samples: Iterable[Sample], n: int) -> list[Sample]:
+    """The first ``n`` samples of each cell, in their order."""
+    taken: dict[str, int] = {}
+    kept = []
+    for sample in samples:
+        cell = str(sample.metadata.get("cell", ""))
+        taken[cell] = taken.get(cell, 0) + 1
+        kept += [sample] if taken[cell] <= n else []
+    return kept
+
+
+def group_collections(profile: Profile, group: Group) -> dict[str, Collection]:
+    """Answers of the group's model to its problems, by cell; they are kept in a store of the profile's."""
+    model, tokenizer = model_of(profile, group.model)
+    store = Store(paths.working_store(profile.name, "responses"))
+    found = {}
+    for cell, examples in tqdm(group_examples(profile, group, tokenizer).items(), desc=group.task):
+        named = group.name.format(cell=cell)
+        examples = [replace(example, cell=named) for example in examples]
+        limit = (group.new_tokens or {}).get(cell, group.max_new_tokens)
+        options = {"max_new_tokens": limit, "mode": group.mode, "store": store, **KEEP[group.keep]}
+        found[named] = collect(examples, model, tokenizer, group.samples, **options)
+    store.compact()
+    return found
+
+
+def group_examples(profile: Profile, group: Group, tokenizer: Any) -> dict[str, list[Example]]:
+    """Problems of a group, by cell, in the order in which they are tried."""
+    seed = profile.seed + group.seed
+    if group.task == RULER:
+        keep = partial(in_split, split="eval") if profile.models[group.model].held_out else None
+        return {
+            cell: ruler_examples(
+                ruler_cell(cell), group.length, tokenizer, group.tries, seed=seed, one_shot=False, keep=keep,
+                haystack=None if cell.startswith("h") else group.haystack,
+            )
+            for cell in group.cells
+        }  # fmt: skip
+    where = {"source": group.source, "folder": paths.data_dir(profile.data_dir) if group.source == "folder" else None}
+    where["seed"] = seed if group.shuffle else None
+    if group.task == "hotpotqa":
+        count = lambda text: len(tokenise(tokenizer, text)[0])  # noqa: E731
+        examples, _ = documents_examples(group.tries, group.length, count, **where)
+    else:
+        examples = task_examples(group.task, group.tries, **where)
+    if group.unit_tests:
+        examples = [replace(example, scorer="unit_tests") for example in examples]
+    return {group.task: examples}
+
+
+def ruler_cell(name: str) -> str | RulerCell:
+    """A cell of RULER by its name, or a chain of another length."""
+    chain = _CHAIN.match(name)
+    return RulerCell("vt", hops=int(chain[1]), chains=int(chain[2])) if chain else name
+
+
+def quotes_essays(sample: Sample) -> bool:
+    """Whether a sample's prompt holds essays, which are their author's and are never copied."""
+    return "-essay" in sample.id

@@ -1,1 +1,0 @@
-"""The embedded reasoner: its problems, its training, its accuracy (chapter 14)."""
