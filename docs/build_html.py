@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # as a script, and imported by a test
-from figure_sources import PROFILE, add_sources, read_manifest  # noqa: E402 - after the path above is set
+from figure_sources import add_sources  # noqa: E402 - after the path above is set
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PAGES = (
     "*.md", "CITATION.cff", "notebooks/*.ipynb", "data/adapter/README.md", "docs/[!i]*.md",
-    "docs/_static/*.svg", "figures/*.md", "figures/*/*.png", "figures/badges/*.svg", "figures/laptop/*.csv",
-    "figures/laptop/*.pdf", "figures/laptop/*.tex", "flashtrace_lib/viewer/schemas/*.json",
+    "docs/_static/*.svg", "figures/*.md", "figures/*.png", "figures/*.csv", "figures/badges/*.svg",
+    "flashtrace_lib/viewer/schemas/*.json",
 )  # fmt: skip
 
 
@@ -27,13 +27,12 @@ def stage(target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     not_here = ("*.py", "[!i]*.md", "__pycache__", "_static")  # index.md alone lies in the root
     shutil.copytree(HERE, target, ignore=shutil.ignore_patterns(*not_here))
-    manifest = read_manifest(ROOT)
     for page in sorted(path for pattern in PAGES for path in ROOT.glob(pattern)):
         copy = target / page.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(page, copy)  # with its time, so that a second build reads only what has changed
         if page.suffix == ".ipynb":
-            notebook = add_sources(json.loads(page.read_text(encoding="utf-8")), ROOT / "figures" / PROFILE, manifest)
+            notebook = add_sources(json.loads(page.read_text(encoding="utf-8")), ROOT / "figures")
             copy.write_text(json.dumps(notebook), encoding="utf-8")
     index = target / "index.md"
     index.write_text(index.read_text(encoding="utf-8").replace("notebooks/*", chapters()), encoding="utf-8")

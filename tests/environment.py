@@ -13,8 +13,6 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 # The tests leave the committed figures alone.
 os.environ.setdefault("FLASHTRACE_FIGURES_DIR", str(ROOT / "build" / "test" / "figures"))
-# Nor do they compute what is stored: a record that a notebook does not find by its key is an error.
-os.environ.setdefault("FLASHTRACE_FROZEN_DIR", str(ROOT / "data" / "results"))
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"  # two processes with two threads each only wait for each other

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from .example import Example
+from .record_files import Record
 from .records import hotpotqa_example, titled
 
-Record = Mapping[str, Any]
 Paragraph = tuple[str, Sequence[str]]
-GOLD = ("sentence", "paragraph")
 _MISSES = 20  # paragraphs in a row that do not fit: what is left is not worth filling
 
 
@@ -27,7 +26,6 @@ def hotpotqa_at_length(
     count: Callable[[str], int],
     *,
     others: Iterable[Record] = (),
-    gold: str = "sentence",
     seed: int = 0,
 ) -> Example:
     """A record of HotpotQA as a prompt of at most ``length`` tokens.
@@ -44,8 +42,6 @@ def hotpotqa_at_length(
         Tokens of a text.
     others : iterable of mapping
         Records whose paragraphs are further distractors, after the record's own.
-    gold : {"sentence", "paragraph"}
-        What is marked as evidence: the supporting sentences, or their whole paragraphs.
     seed : int
 
     Returns
@@ -58,10 +54,8 @@ def hotpotqa_at_length(
     TooLong
         If the supporting paragraphs alone are longer. A ValueError.
     ValueError
-        If a supporting paragraph is missing, or ``gold`` is unknown.
+        If a supporting paragraph is missing.
     """
-    if gold not in GOLD:
-        raise ValueError(f"gold must be one of {', '.join(GOLD)}, got {gold!r}")
     rng = random.Random(f"{id}|{seed}")
     own = titled(record["context"], "title", "sentences")
     wanted = {title for title, _ in titled(record["supporting_facts"], "title", "sent_id")}
@@ -74,9 +68,8 @@ def hotpotqa_at_length(
     chosen = _fill(record, id, length, count, support, _distractors(own, wanted, others, rng))
     rng.shuffle(chosen)
     example = hotpotqa_example(_with(record, chosen), id)
-    told = {"length": length, "tokens": count(example.prompt), "documents": len(chosen), "gold": gold}
-    example = replace(example, metadata={**example.metadata, **told})
-    return example if gold == "sentence" else replace(example, evidence=_paragraph_spans(example.prompt, support))
+    told = {"length": length, "tokens": count(example.prompt), "documents": len(chosen), "gold": "sentence"}
+    return replace(example, metadata={**example.metadata, **told})
 
 
 def _distractors(own: Sequence[Paragraph], wanted: set[str], others: Iterable[Record], rng: random.Random) -> list:
@@ -111,13 +104,3 @@ def _fill(
 def _with(record: Record, paragraphs: Sequence[Paragraph]) -> dict[str, Any]:
     """The record with other paragraphs."""
     return {**record, "context": [[title, list(sentences)] for title, sentences in paragraphs]}
-
-
-def _paragraph_spans(prompt: str, support: Sequence[Paragraph]) -> tuple[tuple[int, int], ...]:
-    """Where the texts of supporting paragraphs stand."""
-    spans = []
-    for title, sentences in support:
-        text = "".join(sentences)
-        start = prompt.index(f"\n{title}\n{text}") + len(title) + 2
-        spans.append((start + len(text) - len(text.lstrip()), start + len(text.rstrip())))
-    return tuple(sorted(spans))

@@ -1,21 +1,20 @@
-r"""Records of the reasoning tasks, real or written, as examples: prompt, reference reasoning and answer, evidence.
+r"""Records of the data sets as examples: prompt, reference reasoning and answer, evidence.
 
 One function a data set, from the schema in which it is published. Whatever a record cannot give (a chain, marked
-evidence) stays empty. A record of ours may bring ``evidence``: passages of its text.
+evidence) stays empty.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..text.locate import find_boxed
 from ..text.offsets import CharSpan
 from .example import Example
+from .record_files import Record
 from .scoring import contains
-
-Record = Mapping[str, Any]
 
 BOX_REQUEST = "\n\nThink step by step and put the final answer into \\boxed{}."
 _MARK = re.compile(r"<<[^>]*>>")  # GSM8K's calculator marks
@@ -72,8 +71,6 @@ def _boxed_example(task: str, id: str, record: Record, text: str, chain: str, an
         prompt=text,  # the problem alone is I (appendix E.2)
         request=BOX_REQUEST,
         answers=(answer,),
-        # Where all of the problem is needed there is nothing for a ranking to find.
-        evidence=_places(text, [passage for passage in record.get("evidence", ()) if passage != text], id),
         reasoning=chain,
         output=f"The answer is $\\boxed{{{answer}}}$.",
         scorer="boxed",
@@ -100,7 +97,7 @@ def morehopqa_example(record: Record, id: str) -> Example:
         cell="morehopqa",
         prompt=prompt,
         answers=(answer,),
-        evidence=_places(prompt, record.get("evidence") or dict.fromkeys(support), id),
+        evidence=_places(prompt, dict.fromkeys(support), id),
         question=len(body) + 2,
         haystack=(0, len(body.rstrip())),
         reasoning="\n".join(lines),
@@ -180,7 +177,6 @@ def exercise_example(record: Record, id: str) -> Example:
         cell="exercism",
         prompt=prompt,
         answers=(code,),
-        evidence=_places(prompt, record.get("evidence", ()), id),
         question=len(told) + len("\n####\n\n") + 1,
         reasoning=files.get(".docs/hints.md", "").removeprefix("# Hints").strip(),
         output=f"{name}\n```python\n{code}```",
@@ -219,6 +215,5 @@ def _places(prompt: str, passages: Iterable[str], id: str) -> tuple[CharSpan, ..
 
 
 def _extra(record: Record) -> dict[str, Any]:
-    """What a written record tells about its making."""
-    kept: Sequence[str] = ("template", "numbers", "names", "paragraph_templates", "subject", "level", "type")
-    return {name: record[name] for name in kept if name in record}
+    """What a record tells about its kind."""
+    return {name: record[name] for name in ("subject", "level", "type") if name in record}

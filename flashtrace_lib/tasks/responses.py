@@ -21,9 +21,7 @@ from ..store import Store
 from ..text.build_sample import build_sample
 from ..text.chat_template import CODE_ALONE, STEP_BY_STEP, render_prompt
 from .example import Example
-from .grounding import is_grounded, no_wording_too_often
 from .scoring import is_correct, score
-from .sealing import read_sealed, seal_record
 
 FALLBACKS = ("teacher-forced", "unfiltered", "none")
 MODES = ("thinking", "direct")
@@ -66,9 +64,7 @@ def collect(
     fallback: str = FORCED,
     filtered: bool = True,
     mode: str | None = None,
-    grounded: bool = False,
     give_up: bool = True,
-    sealed: bool = False,
     progress: bool = True,
 ) -> Collection:
     """Let the model answer until ``n`` responses are finished and correct.
@@ -94,14 +90,8 @@ def collect(
         finished, what ``fallback`` says.
     mode : {"thinking", "direct", "step_by_step", "own_steps", "code_alone"}, optional
         See `prompt_settings`.
-    grounded : bool
-        Keep a correct response only if its reasoning quotes or restates all of the evidence, and of one wording
-        (``metadata["template"]``) no more than a quarter of ``n``; ``counts`` then has ``ungrounded``: correct, and not
-        kept.
     give_up : bool
         False tries every example, however many are answered wrongly.
-    sealed : bool
-        Store responses so that only who has the records can read them (`sealing`).
 
     Returns
     -------
@@ -112,27 +102,21 @@ def collect(
     counts: Counter[str] = Counter(tried=0, correct=0, incorrect=0, unfinished=0)
     correct: list[tuple[Example, list[int]]] = []
     finished: list[tuple[Example, list[int]]] = []
-    wording = (lambda pair: pair[0].metadata.get("template")) if grounded else lambda pair: None
     blocks = range(0, len(examples), batch_size)
     for start in tqdm(blocks, desc=f"generate {examples[0].cell}", leave=False, disable=None if progress else True):
         block = examples[start : start + batch_size]
-        responses = respond(block, model, tokenizer, max_new_tokens, store, mode, sealed)
+        responses = respond(block, model, tokenizer, max_new_tokens, store, mode)
         for example, response in zip(block, responses, strict=True):
             verdict = _verdict(example, response, model, tokenizer, mode)
             counts["tried"] += 1
             counts[verdict] += 1
-            text = tokenizer.decode(response, skip_special_tokens=True)
-            if verdict == "correct" and grounded and not is_grounded(example, text):
-                counts["ungrounded"] += 1
-            elif verdict == "correct":
-                correct.append((example, response))
+            correct += [(example, response)] if verdict == "correct" else []
             finished += [(example, response)] if verdict != "unfinished" else []
         hopeless = give_up and not correct and (fallback != UNFILTERED or len(finished) >= n)
-        kept = no_wording_too_often(correct, n, wording)
-        if len(kept if filtered else finished) >= n or (filtered and hopeless):
+        if len(correct if filtered else finished) >= n or (filtered and hopeless):
             break
-    if filtered and (2 * len(kept) >= n or fallback == NOTHING):
-        kind, chosen = GENERATED, kept
+    if filtered and (2 * len(correct) >= n or fallback == NOTHING):
+        kind, chosen = GENERATED, correct[:n]
     elif fallback != FORCED or (finished and not filtered):
         kind, chosen = UNFILTERED, finished[:n]
     else:
@@ -205,7 +189,6 @@ def respond(
     max_new_tokens: int,
     store: Store | None = None,
     mode: str | None = None,
-    sealed: bool = False,
 ) -> list[list[int]]:
     """Token ids of the responses to one block of examples, from the store where they are there.
 
@@ -216,10 +199,7 @@ def respond(
     shaped_by = {"model": model_fingerprint(model), "max_new_tokens": max_new_tokens, "texts": texts}
     keys = [fingerprint({**shaped_by, "index": i}) for i in range(len(block))]
     stored = [None if store is None else store.get(key) for key in keys]
-    kept = [
-        None if record is None else [int(t) for t in read_sealed(record, "ids", text, key)["ids"]]
-        for record, text, key in zip(stored, texts, keys, strict=True)
-    ]
+    kept = [None if record is None else [int(t) for t in record["ids"]] for record in stored]
     if all(ids is not None for ids in kept):
         return kept
     begun = time.process_time()
@@ -230,8 +210,7 @@ def respond(
     for i, (key, example, ids) in enumerate(zip(keys, block, responses, strict=True)):
         if kept[i] is None:
             record = {"ids": ids, "cpu_seconds": each, "example": example.id, "cell": example.cell}
-            text = {"text": tokenizer.decode(ids)}
-            store.put(key, seal_record(record, "ids", texts[i], key) if sealed else record | text)
+            store.put(key, record | {"text": tokenizer.decode(ids)})
     return [ids if known is None else known for ids, known in zip(responses, kept, strict=True)]
 
 

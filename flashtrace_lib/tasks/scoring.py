@@ -11,7 +11,6 @@ import ast
 import logging
 import re
 import threading
-from collections import Counter
 from collections.abc import Callable
 
 from ..text.locate import find_boxed
@@ -64,7 +63,7 @@ def unit_tests(example: Example, response_text: str) -> float:
             f"of the solution; it has {sorted(example.files)}"
         )
     files = {**example.files, example.metadata["file"]: _code(response_text)}
-    return float(run_tests(files, tests[0].removesuffix(".py")).passed)
+    return float(run_tests(files, tests[0].removesuffix(".py")))
 
 
 def _code(text: str) -> str:
@@ -101,7 +100,6 @@ _MONTH = "(" + "|".join(_MONTHS) + ")"
 _DAY_FIRST = re.compile(rf"\b(\d{{1,2}})(?:st|nd|rd|th)? (?:of )?{_MONTH},? (\d{{4}})\b")
 _MONTH_FIRST = re.compile(rf"\b{_MONTH} (\d{{1,2}})(?:st|nd|rd|th)?,? (\d{{4}})\b")
 _WORD = re.compile(r"\d{4}-\d{2}-\d{2}|(?<!\w)-?\d+(?:\.\d+)?(?!\w)|\w+")
-_LEAD = re.compile(r"^\s*(?:so )?(?:the )?(?:final )?answer(?: is|:)\s*", re.IGNORECASE)
 _ARTICLES = ("a", "an", "the")
 _OPPOSITE = {"yes": "no", "no": "yes"}
 
@@ -130,18 +128,6 @@ def qa_match(example: Example, response_text: str) -> float:
     return float(any(_stands(answer, without, with_articles) for answer in example.answers))
 
 
-def qa_em(example: Example, response_text: str) -> float:
-    """1.0 where the response, but for "The answer is", is an answer in normal form (exact match)."""
-    said = normalised(_LEAD.sub("", response_text))
-    return float(any(said == normalised(answer) for answer in example.answers))
-
-
-def qa_f1(example: Example, response_text: str) -> float:
-    """Harmonic mean of the words' precision and recall, of the best answer; "The answer is" aside."""
-    said = normalised(_LEAD.sub("", response_text))
-    return max(_f1(said, normalised(answer)) for answer in example.answers)
-
-
 def _stands(answer: str, without: list[str], with_articles: list[str]) -> bool:
     words = words_of(answer)
     return _holds(without, normalised(answer)) or (len(words) > 1 and _holds(with_articles, words))
@@ -152,11 +138,6 @@ def _holds(said: list[str], answer: list[str]) -> bool:
         return answer[0] in said and other not in said
     width = len(answer)
     return width > 0 and any(said[i : i + width] == answer for i in range(len(said) - width + 1))
-
-
-def _f1(said: list[str], answer: list[str]) -> float:
-    shared = sum((Counter(said) & Counter(answer)).values())
-    return 2 * shared / (len(said) + len(answer)) if shared else 0.0
 
 
 def _iso(year: str, month: str, day: str) -> str:
@@ -204,8 +185,6 @@ SCORERS: dict[str, Scorer] = {
     "same_code": same_code,
     "unit_tests": unit_tests,
     "qa_match": qa_match,
-    "qa_em": qa_em,
-    "qa_f1": qa_f1,
 }
 
 

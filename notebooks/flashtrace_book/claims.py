@@ -104,7 +104,9 @@ def noted(folder: Path) -> pd.DataFrame:
     path = folder / "claims.csv"
     if not path.is_file():
         return pd.DataFrame(columns=list(COLUMNS))
-    return pd.read_csv(path, dtype={"label": str}).fillna({"answers": "", "models": "", "figure": "", "label": ""})
+    texts = ("claim", "role", "label", "answers", "models", "figure")
+    frame = pd.read_csv(path, dtype=dict.fromkeys(texts, str))
+    return frame.fillna(dict.fromkeys(texts, ""))
 
 
 def claim_list() -> list[dict[str, Any]]:
@@ -245,3 +247,10 @@ def counts(judged: list[dict[str, Any]]) -> pd.DataFrame:
 def to_json(judged: list[dict[str, Any]]) -> str:
     """The text of ``claims.json``."""
     return json.dumps(judged, ensure_ascii=False, indent=1) + "\n"
+
+
+def survival(judged: list[dict[str, Any]]) -> pd.DataFrame:
+    """How many tests there are, and how many are below 5 % as they are, by Holm's and by Benjamini and Hochberg's."""
+    p = tests(judged)
+    kinds = {"as it is": p, "Holm": holm_corrected(p), "Benjamini and Hochberg": benjamini_hochberg(p)}
+    return pd.DataFrame([{"correction": k, "tests": len(p), "below 5 %": int((v < 0.05).sum())} for k, v in kinds.items()])

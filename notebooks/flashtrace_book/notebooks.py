@@ -64,37 +64,6 @@ def find_notebooks(folder: Path, names: list[str] | None = None, suffix: str = "
     return sorted(selected)
 
 
-def without_audit(folder: Path | None = None) -> list[str]:
-    """Names of the notebooks, of the book or of ``folder``, that do not end in a code cell tagged ``audit``."""
-    names = []
-    for path in find_notebooks(notebook_dir() if folder is None else folder):
-        cells = nbformat.read(path, as_version=4).cells
-        audited = cells and cells[-1].cell_type == "code" and "audit" in cells[-1].metadata.get("tags", [])
-        if not audited:
-            names.append(path.stem)
-    return names
-
-
-def showing(profile: str, tables: set[str], folder: Path) -> list[str]:
-    """Names of the notebooks that show one of these tables of another profile, see `figures.tables.stored`.
-
-    What they store is then the table as it was. Names are looked for in the text, so that a loop over tables counts.
-    """
-    # No `find_notebooks`: a folder without edited halves is no error at the end of a long run.
-    texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted((folder / "py").glob("*.py"))}
-    return [
-        name
-        for name, text in texts.items()
-        if "stored(" in text
-        and f'"{profile}"' in _without_parameters(text)
-        and any(f'"{table}"' in text for table in tables)
-    ]
-
-
-def _without_parameters(text: str) -> str:
-    return re.sub(r"^profile = .*$", "", text, flags=re.MULTILINE)
-
-
 def read_source(path: Path) -> NotebookNode:
     """Notebook without outputs, from its edited half.
 

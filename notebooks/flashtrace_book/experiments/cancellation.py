@@ -10,30 +10,41 @@ leave about √(Σ w_i²) / Σ w_i, which is 1/√m for m equal weights.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from tqdm import tqdm
 
 from flashtrace_lib.attribution import Hop
 from flashtrace_lib.evaluation.results_table import clusters_of
-from flashtrace_lib.fingerprints import fingerprint, model_fingerprint, sample_fingerprint
 from flashtrace_lib.kernel.capture import capture
 from flashtrace_lib.methods import FlashTrace
 from flashtrace_lib.sample import Sample
-from flashtrace_lib.store import Store
 
-from ..methods import revisions
-from ..profiles import Profile
-from ..run import Run
-from ..samples import cell_of
+from ..profile import Profile
 
-COLUMNS = ("sample", "cluster", "cell", "hop", "layer", "kept", "independent", "n_target")
-_TOLERANCE = 1e-3  # absolute, of a share measured again; as in the audit of the chapter
+PART = "cancellation"
+
+
+def make(profile: Profile, name: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of the part ``cancellation``: FlashTrace by default, on the first samples of each cell.
+
+    Parameters
+    ----------
+    profile : Profile
+    name : str
+        Section whose groups the samples are of.
+    settings : mapping
+        ``model``, and ``samples``: of each cell.
+    """
+    from .failures import first_samples  # here, since a chapter that reads the part needs no task and no model
+    from .groups import model_of
+
+    model, _ = model_of(profile, settings["model"])
+    samples = first_samples(profile, name, **settings)
+    return rows_of(samples, [measured(model, sample) for sample in tqdm(samples, desc=PART)], settings["model"])
 
 
 def kept_share(states: torch.Tensor, weights: torch.Tensor) -> float:
@@ -67,65 +78,39 @@ def kept_shares(model: torch.nn.Module, sample: Sample, hops: Sequence[Hop]) -> 
     return shares
 
 
-def record_key(model_key: str, sample: Sample, hops: int) -> str:
-    """Key of a sample's record, of the model with the fingerprint ``model_key``."""
-    parts = {"model": model_key, "sample": sample_fingerprint(sample), "hops": hops}
-    return fingerprint(parts | revisions(FlashTrace))
+def measured(model: torch.nn.Module, sample: Sample) -> dict[str, list]:
+    """What the sums keep on one sample: ``kept`` by hop and layer; ``n_target`` and ``independent`` by hop.
 
-
-def measured(model: torch.nn.Module, sample: Sample, hops: int) -> dict[str, list]:
-    """The sample's record: ``kept`` per hop and layer; ``n_target`` and ``independent`` per hop."""
-    attributed = FlashTrace(hops=hops).attribute(model, sample).hops
+    Hop 0 sums the states of O with equal weights, hop k those of T with the scores of the hop before.
+    """
+    hops = FlashTrace().attribute(model, sample).hops
     return {
-        "kept": kept_shares(model, sample, attributed),
-        "n_target": [len(hop.weights) for hop in attributed],
-        "independent": [independent_share(hop.weights) for hop in attributed],
+        "kept": kept_shares(model, sample, hops),
+        "n_target": [len(hop.weights) for hop in hops],
+        "independent": [independent_share(hop.weights) for hop in hops],
     }
 
 
-def stored_record(profile: Profile, model: torch.nn.Module, store: Store, sample: Sample) -> dict[str, Any] | None:
-    """The sample's record in the store ``cancellation``; None where there is none."""
-    return store.get(record_key(model_fingerprint(model), sample, profile.hops))
+def rows_of(samples: Sequence[Sample], found: Iterable[Mapping[str, list]], model: str) -> list[dict[str, Any]]:
+    """Rows of the part: one a sample and hop, ``kept`` being a list over the layers."""
+    cluster_of, rows = clusters_of(samples), []
+    for sample, record in zip(samples, found, strict=True):
+        about = {"part": PART, "model": model, "sample": sample.id, "cluster": cluster_of[sample.id],
+                 "cell": str(sample.metadata.get("cell", ""))}  # fmt: skip
+        for hop, kept in enumerate(record["kept"]):
+            of_hop = {name: record[name][hop] for name in ("independent", "n_target")}
+            rows.append(about | {"hop": hop, "kept": [float(share) for share in kept], **of_hop})
+    return rows
 
 
-def compare(
-    profile: Profile, model: torch.nn.Module, tokenizer: Any, sample: Sample, stored: dict[str, Any]
-) -> tuple[str, Any, Any, bool]:
-    """Measure a stored sample again: name of the check, stored value, value found, and whether both agree."""
-    old = np.concatenate([np.asarray(layers, float) for layers in stored["kept"]])
-    new = np.concatenate([np.asarray(layers, float) for layers in measured(model, sample, profile.hops)["kept"]])
-    agrees = old.shape == new.shape and bool(np.abs(old - new).max() < _TOLERANCE)
-    return "shares that the sums keep", old.round(4).tolist(), new.round(4).tolist(), agrees
+def by_layer(part: pd.DataFrame) -> pd.DataFrame:
+    """The part with a row for each layer, counted from 0: ``sample, cluster, cell, hop, layer, kept, …``."""
+    layers = part.assign(layer=[list(range(len(kept))) for kept in part["kept"]])
+    return layers.explode(["layer", "kept"], ignore_index=True).astype({"layer": int, "kept": float})
 
 
-def cancellation(run: Run, model: torch.nn.Module, samples: Iterable[Sample]) -> pd.DataFrame:
-    """Shares that the sums of FlashTrace keep, per sample, hop and layer; measured once and stored.
-
-    Hop 0 sums the states of O with equal weights, hop k those of T with the scores of the hop before.
-
-    Returns
-    -------
-    pandas.DataFrame
-        ``sample, cluster, cell, hop, layer`` (counted from 0), ``kept``, ``independent`` and ``n_target`` (tokens).
-    """
-    store, model_key = Store(run.store("cancellation")), model_fingerprint(model)
-    samples, rows = list(samples), []
-    cluster_of = clusters_of(samples)
-    for sample in tqdm(samples, desc="cancellation"):
-        key = record_key(model_key, sample, run.profile.hops)
-        record = store.cached(key, partial(measured, model, sample, run.profile.hops))
-        by_hop = zip(record["kept"], record["independent"], record["n_target"], strict=True)
-        for hop, (layers, independent, n_target) in enumerate(by_hop):
-            for layer, kept in enumerate(layers):
-                rows.append(
-                    (sample.id, cluster_of[sample.id], cell_of(sample), hop, layer, kept, independent, n_target)
-                )
-    store.compact()
-    return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def by_sample(frame: pd.DataFrame) -> pd.DataFrame:
-    """Mean over layers of `cancellation`, one column per hop: ``sample, kept_hop0, kept_hop1, …, n_target_hop0, …``."""
-    wide = frame.pivot_table(index="sample", columns="hop", values=["kept", "n_target"], sort=False)
+def by_sample(layers: pd.DataFrame) -> pd.DataFrame:
+    """Means of `by_layer` over layers, one column a hop: ``sample, kept_hop0, kept_hop1, …, n_target_hop0, …``."""
+    wide = layers.pivot_table(index="sample", columns="hop", values=["kept", "n_target"], sort=False)
     wide.columns = [f"{name}_hop{hop}" for name, hop in wide.columns]
     return wide.reset_index()

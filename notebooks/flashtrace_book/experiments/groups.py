@@ -25,7 +25,7 @@ from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.responses import FORCED, NOTHING, UNFILTERED, Collection, collect
 from flashtrace_lib.tasks.ruler import ruler_examples
 from flashtrace_lib.tasks.ruler_problems import RulerCell
-from flashtrace_lib.tasks.synthetic.splits import in_split
+from flashtrace_lib.tasks.splits import in_split
 from flashtrace_lib.text.offsets import tokenise
 
 from .. import paths

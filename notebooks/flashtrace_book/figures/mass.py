@@ -12,8 +12,6 @@ from flashtrace_lib.evaluation.results_table import clusters_of
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.viewer.colours import SEGMENTS
 
-from ..samples import cell_of
-
 
 def mass_by_label(
     samples: Iterable[Sample],
@@ -47,7 +45,7 @@ def mass_by_label(
     samples, names, rows = list(samples), list(names), []
     cluster_of = clusters_of(samples)
     for sample, attribution in zip(samples, attributions, strict=True):
-        about = (sample.id, cluster_of[sample.id], cell_of(sample))
+        about = (sample.id, cluster_of[sample.id], str(sample.metadata.get("cell", "")))
         labels = np.array(labels_of(sample))
         for k, hop in enumerate(_hops(attribution)):
             scores = hop.scores.double().numpy()
