@@ -1,20 +1,34 @@
-"""``python -m flashtrace_lib``: ``trace``, ``fetch`` and ``bench`` are the library's; any other word is the book's."""
+"""``flashtrace``, or ``python -m flashtrace_lib``: the library's commands; any other word is the book's."""
+
+from __future__ import annotations
 
 import os
 import sys
 from importlib import import_module
 
-from .files import CannotWrite
-
 OWN = {
     "trace": "flashtrace_lib.cli",
-    "fetch": "flashtrace_lib.model.fetch",
+    "fetch": "flashtrace_lib.model.qwen",
     "bench": "flashtrace_lib.bench.measure",
 }
+USAGE = """usage: flashtrace COMMAND [options]
+
+  trace   explain which words of a prompt a model's answer is attributed to
+  fetch   get a model that is an extra, before it is needed
+  bench   time and memory of attribution beside a forward pass
+  book    regenerate the book's figures and tables from stored results
+  claims  judge the paper's claims by them
+  audit   compute stored rows, chosen at random, again
+
+COMMAND --help lists its options. book, claims and audit need a checkout of the book."""
 
 
-def main(argv: list[str]) -> int:
-    """Run a command; 2 where the book's are asked for and it is not installed, 130 where it was interrupted."""
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; 2 where something is wrong with what was asked, 130 where it was interrupted."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help"):
+        print(USAGE)
+        return 0 if argv else 2
     try:
         return _run(argv)
     except KeyboardInterrupt:
@@ -26,21 +40,22 @@ def main(argv: list[str]) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    if argv and argv[0] in OWN:
-        try:
-            return import_module(OWN[argv[0]]).main(argv[1:])
-        except (ValueError, CannotWrite) as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 2
+    from .files import CannotWrite
+
     try:
+        if argv[0] in OWN:
+            return import_module(OWN[argv[0]]).main(argv[1:])
         from flashtrace_book import cli  # the one import upwards, on demand
     except ModuleNotFoundError as error:
         if error.name != "flashtrace_book":
             raise
-        print("error: this command is the book's: run it in a checkout, after `make env`", file=sys.stderr)
+        print(f"error: {argv[0]} is no command, or one of the book's: run it in a checkout", file=sys.stderr)
+        return 2
+    except (ValueError, CannotWrite) as error:
+        print(f"error: {error}", file=sys.stderr)
         return 2
     return cli.main(argv)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

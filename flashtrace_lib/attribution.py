@@ -109,15 +109,15 @@ def sentences_of_input(sample: Sample) -> list[Span]:
 class Method(ABC):
     """An attribution method: a dataclass of options with one job, ``attribute``.
 
-    Subclasses set ``name`` (the key in tables) and implement ``_attribute``. ``excluded_from_key`` names the fields
-    that do not shape the result, such as a memory budget; ``added_after_v1`` those that came after results had been
-    stored, and so are part of a key only where they differ from their default. ``revision`` is raised when the
-    algorithm changes under the same options, so that results of the former one are not taken for it.
+    Subclasses set ``name`` (the key in tables) and implement ``_attribute``. Of an option that came after results had
+    been stored (``added_after_v1``) a key says something only where it differs from its default; one that went
+    (``removed``) stays in the keys with the value that it now always has. ``revision`` is raised when the algorithm
+    changes under the same options, so that results of the former one are not taken for it.
     """
 
     name: ClassVar[str] = "method"
-    excluded_from_key: ClassVar[tuple[str, ...]] = ()
     added_after_v1: ClassVar[tuple[str, ...]] = ()
+    removed: ClassVar[Mapping[str, Any]] = {}
     revision: ClassVar[int] = 1
 
     @abstractmethod
@@ -165,12 +165,9 @@ class Method(ABC):
     def options(self) -> dict[str, Any]:
         """The fields that shape the result, JSON-ready: part of every store key."""
         options = {f.name: (getattr(self, f.name), f.default) for f in fields(self)} if is_dataclass(self) else {}
-        shaping = {
-            name: value
-            for name, (value, default) in options.items()
-            if name not in self.excluded_from_key and not (name in self.added_after_v1 and value == default)
-        }
-        return shaping | ({"revision": self.revision} if self.revision > 1 else {})
+        late = self.added_after_v1
+        shaping = {name: value for name, (value, default) in options.items() if name not in late or value != default}
+        return {**self.removed, **shaping} | ({"revision": self.revision} if self.revision > 1 else {})
 
     def setting(self) -> str:
         """What every table that holds the method says about its options: those that are not the method's own."""

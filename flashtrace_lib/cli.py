@@ -1,29 +1,22 @@
-"""``python -m flashtrace_lib trace``: attribute a model's answer to a text of yours, from the shell."""
+"""``flashtrace trace``: attribute a model's answer to a text of yours, from the shell."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
+if TYPE_CHECKING:
+    from .attribution import Method
 
-from . import batch
-from .arguments import check_folder, check_writable, make_method, read_prompt, read_text
-from .attribution import Method
-from .batch.records import PASSAGES, read_records
-from .load import DTYPES, load_model
-from .methods import METHODS
-from .text.chat_template import STEP_BY_STEP
-from .text.checks import check_passages
-from .text.locate import parse_locator
-from .trace import Trace, trace
-from .viewer.message_shares import parts
-from .viewer.tokens import visible
-
-_PASSAGE = "its words, re:PATTERN, tokens:START:STOP, text:WORDS (taken as they are), or auto (default)"
+PASSAGES = ("input", "reasoning", "output")
+# Each hop costs about a forward pass and a column of every table, and passes on only the share of the mass that still
+# lies on the reasoning: after a dozen hops nothing is left to pass on that a table could show.
+MAX_HOPS = 16
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,30 +27,30 @@ def main(argv: list[str] | None = None) -> int:
     ValueError
         If something is wrong with the files, the model or the passages; the message says what to do.
     """
-    arguments = _parser().parse_args(argv)  # everything that does not need the model is checked before it loads
+    arguments = _parser().parse_args(argv)  # what does not need the model is checked before it loads
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a letter still gets its table
-    method = make_method(arguments.method, arguments.hops, arguments.best)
-    return (_trace_one if arguments.batch is None else _trace_batch)(arguments, method)
+    return (_trace_one if arguments.batch is None else _trace_batch)(arguments)
 
 
-def _trace_one(arguments: argparse.Namespace, method: Method) -> int:
+def _trace_one(arguments: argparse.Namespace) -> int:
     """Print the top tokens of one trace, and write the files that the arguments name."""
-    if arguments.out is not None or arguments.no_pages:
-        raise ValueError("--out and --no-pages belong to --batch; --html and --json write the files of one prompt")
+    from .report import report
+    from .text.chat_template import STEP_BY_STEP, checked_messages, conversation_and_response
+    from .trace import trace
+
+    if arguments.out is not None:
+        raise ValueError("--out belongs to --batch; --html and --json write the files of one prompt")
+    options = _options(arguments)
+    if arguments.step_by_step:
+        options = {**STEP_BY_STEP, **options}
     prompt = read_prompt(arguments.prompt)
     response = None if arguments.response is None else read_text(arguments.response, "response")
-    check_writable(
-        {"--html": arguments.html, "--json": arguments.json},
-        read={"--prompt": arguments.prompt, "--response": arguments.response},
-    )
-    spans = {name: parse_locator(getattr(arguments, name)) for name in PASSAGES}
-    check_passages(prompt, response, **spans)
-    begun = dict(STEP_BY_STEP) if arguments.step_by_step else {}
-    if arguments.output == "auto" and begun:
-        spans["output"] = begun["output"]
-    how = spans | {name: begun[name] for name in ("request", "answer_prefix") if begun} | _shared(arguments)
-    result = trace(*_load(arguments), prompt, response, method=method, **how)
+    prompt, response = conversation_and_response(prompt, response)
+    checked_messages(prompt, whole=True)
+    read = {"--prompt": arguments.prompt, "--response": arguments.response}
+    check_writable({"--html": arguments.html, "--json": arguments.json}, read)
+    result = trace(*_load(arguments), prompt, response, **options)
     print(report(result, arguments.top))
     for kind, path, write in (("JSON", arguments.json, result.to_json), ("page", arguments.html, result.to_html)):
         if path is None:
@@ -69,44 +62,109 @@ def _trace_one(arguments: argparse.Namespace, method: Method) -> int:
     return 0
 
 
-def _trace_batch(arguments: argparse.Namespace, method: Method) -> int:
+def _trace_batch(arguments: argparse.Namespace) -> int:
     """Trace every record of a file into a folder; 1 where some of them failed."""
+    from .batch import TRACES, read_records, trace_many
+
     single = [f"--{name}" for name in ("response", "html", "json") if getattr(arguments, name) is not None]
-    single += ["--step-by-step"] if arguments.step_by_step else []
-    if single:
-        raise ValueError(f"{', '.join(single)}: for one prompt, not for --batch, whose records and --out say it")
+    if single or arguments.step_by_step:
+        raise ValueError(f"{', '.join(single) or '--step-by-step'}: for one prompt, not for --batch")
     if arguments.out is None:
-        raise ValueError("--batch needs --out FOLDER, into which traces, pages and an index go")
-    passages = {name: getattr(arguments, name) for name in PASSAGES}
-    for text in passages.values():
-        parse_locator(text)
-    records = read_records(arguments.batch, passages)
-    batch.check_out(arguments.out)
-    check_folder(arguments.out)
-    settings = batch.Settings(method, **_shared(arguments))
-    pages = not arguments.no_pages
-    entries = batch.run(lambda: _load(arguments), records, arguments.out, settings, pages=pages)
+        raise ValueError("--batch needs --out FOLDER, into which traces and pages go")
+    options, records, file = _options(arguments), read_records(arguments.batch), arguments.out / TRACES
+    check_writable({"--out": file}, {"--batch": arguments.batch})
+    entries = trace_many(*_load(arguments), records, arguments.out, **options)
     failed = [entry for entry in entries if entry.error is not None]
     for entry in failed:
-        print(f"{arguments.batch} line {entry.line} ({visible(entry.id)}): {visible(entry.error)}", file=sys.stderr)
+        print(f"{arguments.batch}, {entry.id}: {entry.error}", file=sys.stderr)
     made = sum(entry.made for entry in entries)
-    found = len(entries) - made - len(failed)
-    print(f"{len(entries)} records: {made} traced, {found} done before, {len(failed)} failed")
-    print(f"index: {arguments.out / batch.INDEX}")
+    print(
+        f"{len(entries)} records: {made} traced, {len(entries) - made - len(failed)} done before, {len(failed)} failed"
+    )
+    print(f"traces: {file}")
     return 1 if failed else 0
 
 
 def _load(arguments: argparse.Namespace) -> tuple[Any, Any]:
+    from .load import load_model
+
     return load_model(arguments.model, dtype=arguments.dtype, device_map=arguments.device)
 
 
-def _shared(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Options that one prompt and a batch have in common."""
+def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Keyword arguments of `trace` that one prompt and a batch have in common."""
+    from .text.locate import parse_locator
+
+    named = {name: getattr(arguments, name) for name in PASSAGES if getattr(arguments, name) != "auto"}
     return {
+        "method": make_method(arguments.method, arguments.hops, arguments.best),
         "max_new_tokens": arguments.max_new_tokens,
         "system": arguments.system,
         "template": not arguments.no_template,
+        **{name: parse_locator(text) for name, text in named.items()},
     }
+
+
+def make_method(name: str, hops: int | None, best: bool = False) -> Method:
+    """Method of that name; ValueError where there is none, or it has no ``hops`` or no better setting."""
+    from .methods import FlashTrace, chosen_method
+
+    if hops is not None and hops > MAX_HOPS:
+        raise ValueError(
+            f"--hops: {hops} are too many, {MAX_HOPS} at most: each costs about a forward pass; use 1 to 3"
+        )
+    if best and name != FlashTrace.name:
+        raise ValueError(f"--best: {name} has no other setting; leave it out, or choose flashtrace")
+    return FlashTrace.best(**({} if hops is None else {"hops": hops})) if best else chosen_method(name, hops)
+
+
+def check_writable(written: dict[str, Path | None], read: dict[str, str | None]) -> None:
+    """ValueError where a file cannot be written, would replace one that is read, or is that of another option."""
+    taken = {Path(name).resolve(): option for option, name in read.items() if name not in (None, "-")}
+    for option, path in written.items():
+        if path is None:
+            continue
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{option} {path} is no regular file: leave {option} out, or give another name")
+        if other := taken.get(path.resolve()):
+            raise ValueError(f"{other} and {option} both name {path}: give {option} another file")
+        taken[path.resolve()] = option
+        above = next(folder for folder in path.absolute().parents if folder.exists())
+        try:
+            TemporaryFile(dir=above).close()  # rights alone say too little: a file system may be read-only
+        except OSError as error:
+            why = f"{above} is not writable ({error.strerror})" if above.is_dir() else f"{above} is no folder"
+            raise ValueError(f"cannot write {path}: {why}") from error
+
+
+def read_text(name: str, what: str) -> str:
+    """Content of a UTF-8 file, or of standard input for ``-``; ValueError where it cannot be read or is empty."""
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{what} file {name} is no UTF-8 text: save it as UTF-8") from error
+    except OSError as error:
+        raise ValueError(f"cannot read the {what} file {name}: {error.strerror}") from error
+    if not text.strip():
+        raise ValueError(f"the {what} file {name} is empty")
+    return text.rstrip("\n")  # editors add it, writers do not mean it
+
+
+def read_prompt(name: str) -> str | list[dict[str, Any]]:
+    """A text, or the messages of a file that ends in .json (a list, or an object that has them as ``messages``)."""
+    if name.endswith(".jsonl"):
+        raise ValueError(f"{name} holds many records: --batch {name} --out FOLDER explains every one of them")
+    text = read_text(name, "prompt")
+    if not name.endswith(".json"):
+        return text
+    try:
+        data = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{name} is no JSON: {error}; give a plain text another suffix") from error
+    messages = data.get("messages") if isinstance(data, dict) else data
+    if not isinstance(messages, list) or not messages:
+        raise ValueError(f'{name} holds no list of messages: it must read [{{"role": "user", "content": "…"}}, …]')
+    return messages
 
 
 class _Parser(argparse.ArgumentParser):
@@ -125,132 +183,39 @@ def _count(text: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="python -m flashtrace_lib trace",
-        description="Explain which words of a prompt a model's answer is attributed to.",
+        prog="flashtrace trace", description="Explain which words of a prompt a model's answer is attributed to."
     )
-    parser.add_argument(
-        "--model", default="embedded", help="embedded, embedded-base, qwen, a hub id or a folder (default: embedded)"
-    )
+    add = parser.add_argument
+    add("--model", default="embedded", help="embedded, embedded-base, qwen, a hub id or a folder (default: embedded)")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
-        "--prompt",
-        metavar="FILE",
+        "--prompt", metavar="FILE",
         help="a text, or a .json file with a list of messages (role, content); - for standard input. A transcript may "
         "end with the assistant's message, which is explained then",
-    )
+    )  # fmt: skip
     what.add_argument(
-        "--batch",
-        metavar="FILE",
+        "--batch", metavar="FILE",
         help='many prompts: a record on each line, {"prompt": …}, which may have id, response, input, reasoning and '
         "output; what is done is not done again",
+    )  # fmt: skip
+    add("--out", type=Path, metavar="FOLDER", help="where --batch writes traces.jsonl and pages")
+    add("--response", metavar="FILE", help="the answer to explain (default: the model writes it)")
+    add("--input", default="auto", metavar="PASSAGE", help="the part of the prompt to explain from (default: all)")
+    words = "its words, re:PATTERN, tokens:START:STOP, text:WORDS (taken as they are), or auto (default)"
+    add("--output", default="auto", metavar="PASSAGE", help=f"what to explain: {words}")
+    add("--reasoning", default="auto", metavar="PASSAGE", help="what the model thought, in the same way; or none")
+    add("--step-by-step", action="store_true", help="begin a list of facts for a model that answers at once, as qwen")
+    add("--hops", type=int, metavar="K", help="hops back through the reasoning (default: 1)")
+    add(
+        "--method", default="flashtrace", metavar="NAME", help="flashtrace (default), ifr, attnlrp, … (docs/methods.md)"
     )
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where --batch writes traces, pages and an index")
-    parser.add_argument("--no-pages", action="store_true", help="--batch writes no page for each record")
-    parser.add_argument("--response", metavar="FILE", help="the answer to explain (default: the model writes it)")
-    parser.add_argument(
-        "--input", default="auto", metavar="PASSAGE", help="the part of the prompt to explain from (default: all of it)"
-    )
-    parser.add_argument("--output", default="auto", metavar="PASSAGE", help=f"what to explain: {_PASSAGE}")
-    parser.add_argument(
-        "--reasoning", default="auto", metavar="PASSAGE", help="what the model thought, in the same way; or none"
-    )
-    parser.add_argument(
-        "--step-by-step",
-        action="store_true",
-        help="begin the answer with a list of facts, for a model that answers at once, such as qwen",
-    )
-    parser.add_argument("--hops", type=int, metavar="K", help="hops back through the reasoning (default: 1)")
-    parser.add_argument(
-        "--method", default="flashtrace", choices=list(METHODS), metavar="NAME", help=f"{', '.join(METHODS)}"
-    )
-    parser.add_argument(
-        "--best", action="store_true", help="FlashTrace in the setting that found most evidence (`FlashTrace.best`)"
-    )
-    parser.add_argument("--top", type=_count, metavar="N", default=15, help="tokens in the table (default: 15)")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page to click through")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every number")
-    parser.add_argument("--system", metavar="TEXT", help="system message")
-    parser.add_argument("--no-template", action="store_true", help="no chat template: the model goes on with the text")
-    parser.add_argument(
-        "--max-new-tokens", type=_count, default=512, metavar="N", help="longest answer to write (default: 512)"
-    )
-    parser.add_argument("--dtype", default="float32", choices=DTYPES, help="of the weights (default: float32)")
-    parser.add_argument("--device", metavar="MAP", help="cuda, auto, … (default: the CPU)")
+    add("--best", action="store_true", help="FlashTrace in the setting that found most evidence (`FlashTrace.best`)")
+    add("--top", type=_count, metavar="N", default=15, help="tokens in the table (default: 15)")
+    add("--html", type=Path, metavar="FILE", help="write a page to click through")
+    add("--json", type=Path, metavar="FILE", help="write every number")
+    add("--system", metavar="TEXT", help="system message")
+    add("--no-template", action="store_true", help="no chat template: the model goes on with the text")
+    add("--max-new-tokens", type=_count, default=512, metavar="N", help="longest answer to write (default: 512)")
+    add("--dtype", default="float32", help="of the weights: float32 (default), bfloat16 or float16")
+    add("--device", metavar="MAP", help="cuda, auto, … (default: the CPU)")
     return parser
-
-
-def report(result: Trace, top: int = 15) -> str:
-    """The answer, the top tokens, the scores by message, and the notes on them, as plain text."""
-    answer = " ".join(visible(result.answer).replace("⏎\n", " ").split())
-    n = len(result.targets)
-    passes = f"{n} sentence{'s' * (n > 1)} explained as well" if n else "the whole answer only"
-    lines = [
-        f"{_named(result)} · {result.model_name} · {len(result.sample)} tokens · {passes}",
-        f"answer: {answer if len(answer) <= 200 else answer[:199] + '…'}",
-        "",
-        *_top_lines(result, top),
-        "",
-        *_share_lines(result),
-    ]
-    if len(result.attribution.hops) > 1:
-        lines.append("hop 1 explains the answer (hop 0 of the formulas), hop 2 the reasoning that it came from")
-    if result.attribution.flow and result.sample.segments.has_reasoning:
-        flow = ", ".join(f"{rho:.2f}" for rho in result.attribution.flow)
-        lines.append(f"share of each hop's mass on the reasoning: {flow}")
-    lines += [f"note: {note}" for note in result.cautions()]
-    return "\n".join(lines)
-
-
-def _named(result: Trace) -> str:
-    """The method, with the options that are not its own."""
-    name, options = result.attribution.method, result.attribution.metadata.get("options", {})
-    own = METHODS[name]().options() if name in METHODS else {}
-    changed = ", ".join(f"{key}={value}" for key, value in options.items() if key in own and value != own[key])
-    return f"{name} ({changed})" if changed else name
-
-
-def _top_lines(result: Trace, top: int) -> list[str]:
-    """One line per token; the words around it come last, so that no letter can shift a column."""
-    frame = result.top(top)
-    total = float(np.abs(result.attribution.scores.numpy()).sum()) or 1.0
-    largest = float(frame["score"].abs().max()) or 1.0
-    spans = [part.span for part in parts(result.sample)]
-    lines = ["rank   score      share  token at             text"]
-    for rank, row in enumerate(frame.itertuples(), start=1):
-        bar = "█" * round(10 * max(0.0, row.score) / largest)
-        # Words of the same message alone: the template's would push them aside.
-        start, stop = next(span for span in spans if span[0] <= row.position < span[1])
-        text = _in_context(result.sample.tokens[start:stop], row.position - start)
-        lines.append(f"{rank:4}  {row.score:9.3g}  {row.score / total:6.1%}  {row.position:8}  {bar:10}  {text}")
-    return lines
-
-
-def _in_context(tokens: list[str], i: int, width: int = 24) -> str:
-    """A token in brackets between the letters around it: a full stop alone would say nothing."""
-    before, after = "".join(tokens[max(0, i - width) : i]), "".join(tokens[i + 1 : i + 1 + width])
-    token = tokens[i].strip(" ") or tokens[i]
-    space = " " if token != tokens[i] and tokens[i].startswith(" ") else ""
-    left, middle, right = (_on_one_line(text) for text in (before[-width:] + space, token, after[:width]))
-    return f"{left}[{middle or '·'}]{right}"
-
-
-def _on_one_line(text: str) -> str:
-    return visible(text).replace("⏎\n", "⏎") if text else ""
-
-
-def _share_lines(result: Trace) -> list[str]:
-    """`Trace.shares` as a table in per cent; for a conversation by message and by role."""
-    frames = [result.shares()]
-    if len(result.sample.metadata.get("messages", [])) > 1:
-        frames.append(result.shares("role"))
-    lines = []
-    for frame in frames:
-        first, *others = frame.columns
-        lines.append(f"{first:20}" + "".join(f"{name:>10}" for name in others))
-        for part, n_tokens, *shares in frame.itertuples(index=False):
-            lines.append(f"{visible(str(part)):20}{n_tokens:10}" + "".join(map(_percent, shares)))
-    return lines
-
-
-def _percent(share: float) -> str:
-    return f"{'–':>10}" if np.isnan(share) else f"{share:10.1%}"

@@ -14,21 +14,14 @@ from pathlib import Path
 from typing import Any
 
 _MARKER = "flashtrace_lib/__init__.py"  # stands in a checkout beside pyproject.toml, and in no installed copy
-_FREE, _ELSEWHERE = (
-    "free some space",
-    (
-        "make its folder writable, or name another by FLASHTRACE_RESULTS_DIR, FLASHTRACE_FIGURES_DIR, "
-        "FLASHTRACE_BUILD_DIR or FLASHTRACE_CACHE"
-    ),
+_FREE = "free some space"
+_ELSEWHERE = (
+    "make its folder writable, or name another by FLASHTRACE_RESULTS_DIR, FLASHTRACE_FIGURES_DIR, FLASHTRACE_BUILD_DIR "
+    "or FLASHTRACE_CACHE"
 )
-_REMEDIES = {
-    errno.ENOSPC: _FREE,
-    errno.EDQUOT: _FREE,
-    errno.EFBIG: "allow larger files (ulimit -f)",
-    errno.EROFS: _ELSEWHERE,
-    errno.EACCES: _ELSEWHERE,
-    errno.EPERM: _ELSEWHERE,
-}
+_REMEDIES = dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), _ELSEWHERE) | {
+    errno.ENOSPC: _FREE, errno.EDQUOT: _FREE, errno.EFBIG: "allow larger files (ulimit -f)",
+}  # fmt: skip
 
 
 class CannotWrite(OSError):
@@ -187,7 +180,6 @@ def place_folder(made: Path, folder: Path, proof: str) -> None:
     except OSError:
         if not (folder / proof).is_file():
             raise
-    _flush(folder.parent)
 
 
 def write_text(path: Path | str, text: str) -> None:
@@ -211,18 +203,6 @@ def sha256(path: Path | str) -> str:
     """SHA-256 of a file, as hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def hash_tree(folder: Path, without: tuple[str, ...] = ()) -> dict[str, str]:
-    """SHA-256 of each file under ``folder`` by its relative path; hidden files and the paths ``without`` left out."""
-    hashes = {}
-    for path in sorted(folder.rglob("*")):
-        relative = path.relative_to(folder)
-        hidden = any(part.startswith(".") for part in relative.parts)
-        excluded = any(relative.is_relative_to(name) for name in without)
-        if path.is_file() and not hidden and not excluded:
-            hashes[relative.as_posix()] = sha256(path)
-    return hashes
 
 
 def path_from_environment(variable: str, default: str) -> Path:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
-import sys
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +20,6 @@ VOLATILE_CONFIG = (
     "transformers_version", "_name_or_path", "_commit_hash", "_attn_implementation", "architectures",
     "torch_dtype", "dtype",
 )  # fmt: skip
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def fingerprint(obj: Any) -> str:
@@ -130,31 +127,10 @@ def sample_fingerprint(sample: Sample) -> str:
 
 @lru_cache(maxsize=1)
 def code_fingerprint() -> str:
-    """Hash of the package's code without comments, docstrings and layout; tells which code wrote a record.
-
-    The YAML files count as they stand: they hold the wordings of the synthetic problems.
-    """
+    """Hash of the package's files as they stand: tells which code wrote a record, and is part of no key."""
     root = Path(__file__).parent
-    trees = {}
-    for path in sorted(root.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-                node.body = node.body[1:]
-        trees[path.relative_to(root).as_posix()] = dump_code(tree)
-    for path in root.rglob("*.yaml"):
-        trees[path.relative_to(root).as_posix()] = path.read_text(encoding="utf-8")
-    return fingerprint(trees)
-
-
-def dump_code(tree: ast.AST) -> str:
-    """`ast.dump` as Python 3.11 writes it, in place: hashes of the same code must not change with the interpreter."""
-    for node in ast.walk(tree):
-        if getattr(node, "type_params", None) == []:  # new in 3.12
-            del node.type_params
-        if isinstance(node, ast.JoinedStr):  # 3.12.1 ends some format specifications with an empty text
-            node.values = [part for part in node.values if getattr(part, "value", None) != ""]
-    return ast.dump(tree, **({"show_empty": True} if sys.version_info >= (3, 13) else {}))
+    files = sorted(path for path in root.rglob("*") if path.suffix in (".py", ".yaml"))
+    return fingerprint({path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in files})
 
 
 def _without(config: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

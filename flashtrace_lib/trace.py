@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from .attribution import Attribution, Method
 from .files import write_text
-from .load import recipe_of
-from .methods.by_name import chosen_method
+from .methods import chosen_method
 from .model.context import longest_context
 from .model.generate import generate, is_finished
 from .sample import Sample, Span
@@ -27,6 +26,8 @@ from .text.sentences import response_sentences
 from .viewer import message_shares, trace_json
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from .viewer.page import EmbeddedPage
 
 
@@ -99,19 +100,19 @@ class Trace:
             raise ValueError(f"top needs a count of at least 1, got {k}")
         if by not in ("token", "sentence"):
             raise ValueError(f"by must be 'token' or 'sentence', got {by!r}")
+        import pandas as pd  # slow to import
+
+        tokens = self.sample.tokens
         if by == "sentence":
-            return self._top_sentences(k)
+            found = message_shares.sentence_importance(self.sample, self.attribution)
+            total = sum(abs(score) for _, score in found) or 1.0
+            found = sorted(found, key=lambda item: -item[1])[:k]  # stable: the earlier of two equal ones first
+            rows = [("".join(tokens[a:b]).strip(), a, b, score, score / total) for (a, b), score in found]
+            return pd.DataFrame(rows, columns=["sentence", "start", "stop", "score", "share"])
         values = message_shares.importance(self.sample, self.attribution)
         order = np.argsort(-values, kind="stable")[: min(k, int((~np.isnan(values)).sum()))]  # NaN sorts last
-        rows = [(self.sample.tokens[i], int(i), float(values[i])) for i in order]
+        rows = [(tokens[i], int(i), float(values[i])) for i in order]
         return pd.DataFrame(rows, columns=["token", "position", "score"])
-
-    def _top_sentences(self, k: int) -> pd.DataFrame:
-        found = message_shares.sentence_importance(self.sample, self.attribution)
-        total = sum(abs(score) for _, score in found) or 1.0
-        found = sorted(found, key=lambda item: -item[1])[:k]  # stable: the earlier of two equal ones first
-        rows = [("".join(self.sample.tokens[a:b]).strip(), a, b, score, score / total) for (a, b), score in found]
-        return pd.DataFrame(rows, columns=["sentence", "start", "stop", "score", "share"])
 
     def shares(self, by: str = "message") -> pd.DataFrame:
         """Scores by message or role: see `message_shares.shares`."""
@@ -138,6 +139,11 @@ class Trace:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:  # neither UTF-8 nor JSON, or brackets without end
             raise ValueError(f"{path} is no JSON file: {error}") from error
+        return cls.from_dict(data)
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Trace:
+        """The inverse of `to_dict`; ValueError where the data are no trace, or a damaged one."""
         sample, attribution, model_name, targets = trace_json.from_dict(data)
         return cls(sample, attribution, model_name, [Target(*target) for target in targets])
 
@@ -156,13 +162,13 @@ class Trace:
         return EmbeddedPage(self._page_html(), f"What the answer is attributed to: {self.answer[:60]}", height)
 
     def _page_html(self) -> str:
-        from .viewer.page import PageTarget, trace_page  # here: a trace that nobody looks at needs no matplotlib
+        from .viewer.page import trace_page  # here: a trace that nobody looks at needs no matplotlib
 
         targets = []
         for target in (Target(self.sample.segments.output, self.attribution), *self.targets):
             notes = message_shares.cautions(self.sample.with_output(target.span), target.attribution)
-            targets.append(PageTarget(target.span, target.attribution, notes))
-        return trace_page(self.sample, message_shares.parts(self.sample), targets, self.model_name)
+            targets.append((target.span, target.attribution, notes))
+        return trace_page(self.sample, targets, self.model_name)
 
     def _repr_html_(self) -> str:
         from .viewer.html import token_heatmap
@@ -191,13 +197,8 @@ def trace(
     max_new_tokens: int = 512,
     *,
     input: Locator = "auto",
-    system: str | None = None,
-    template: bool = True,
-    request: str = "",
-    answer_prefix: str = "",
-    template_kwargs: Mapping[str, Any] | None = None,
     method: Method | str | None = None,
-    sentences: bool | None = None,
+    **rendering: Any,
 ) -> Trace:
     r"""Attribute a model's answer to the words of its prompt.
 
@@ -217,22 +218,21 @@ def trace(
         The passages O and T of the response: a substring (its last occurrence), a pattern (its last match, or the
         first group of it), a token range of the whole context, or ``"auto"``: ``<think>…</think>`` around T, a
         ``\boxed{…}`` as O where there are no tags, else the whole answer. ``reasoning=None``: none.
-    input : str, compiled pattern or (int, int)
-        The passage of the prompt whose tokens are ranked, in the same way; what stands beside it is context. Default:
-        all messages.
     hops : int, optional
         K, the number of recursive hops through T. Default: the method's own, 1 for FlashTrace.
     max_new_tokens : int
         Longest response to generate, tokens.
-    system, template, request, answer_prefix, template_kwargs
-        See `text.render_prompt`. ``system``, ``request`` and ``answer_prefix`` are no input, neither T nor O; their
-        share of the mass is reported with the template's. ``**STEP_BY_STEP`` of `text.chat_template` makes a model
-        reason that would answer at once.
+    input : str, compiled pattern or (int, int)
+        The passage of the prompt whose tokens are ranked, in the same way; what stands beside it is context. Default:
+        all messages.
     method : Method or str, optional
-        A name of `methods.METHODS` is the method with its default options. Default: FlashTrace.
-    sentences : bool, optional
-        Explain every sentence of the response as well, for a reader of `Trace.to_html` to choose from. Default: for
-        methods that need no further pass for it.
+        A name of `methods.METHODS` is the method with its default options. Default: FlashTrace. Methods that can
+        explain many passages in one pass explain every sentence of the response as well, for a reader of
+        `Trace.to_html` to choose from.
+    **rendering
+        ``system, template, request, answer_prefix, template_kwargs`` of `text.render_prompt`. What they add is neither
+        input nor T nor O; its share of the mass is reported with the template's. ``**STEP_BY_STEP`` of
+        `text.chat_template` makes a model reason that would answer at once.
 
     Returns
     -------
@@ -251,65 +251,59 @@ def trace(
     if response is not None and not isinstance(response, (str, Sequence, torch.Tensor)):
         raise ValueError(f"response must be a text or token ids, got {type(response).__name__}")
     prompt, response = conversation_and_response(prompt, response)
-    rendering = {
-        "system": system, "template": template, "request": request, "answer_prefix": answer_prefix,
-        "template_kwargs": template_kwargs, "whole": True,
-    }  # fmt: skip
     if response is None:
-        text = render_prompt(tokenizer, prompt, **rendering).text
+        text = render_prompt(tokenizer, prompt, whole=True, **rendering).text
         response = _generate_answer(model, tokenizer, text, max_new_tokens)
     elif not isinstance(response, str):
         check_retokenises(tokenizer, response)
-    sample = build_sample(tokenizer, prompt, response, input=input, reasoning=reasoning, output=output, **rendering)
+    where = {"input": input, "reasoning": reasoning, "output": output}
+    sample = build_sample(tokenizer, prompt, response, whole=True, **where, **rendering)
     _check_fits(model, len(sample))
-    spans = [sample.segments.output]
-    if sentences or (sentences is None and hasattr(method, "attribute_many")):
-        spans += response_sentences(sample, tokenizer.all_special_tokens)
-    attributions = _attributions(method, model, sample, spans)
+    attribution, targets = _explained(method, model, sample, tokenizer)
     special = message_shares.special_in_input(sample, tokenizer.all_special_ids)
     if special:
-        for attribution in attributions:
-            attribution.metadata["special_in_input"] = special
-    targets = [Target(span, attribution) for span, attribution in zip(spans[1:], attributions[1:], strict=True)]
-    return Trace(sample, attributions[0], _name_of(model), targets)
+        for one in (attribution, *(target.attribution for target in targets)):
+            one.metadata["special_in_input"] = special
+    return Trace(sample, attribution, _name_of(model), targets)
+
+
+def _explained(
+    method: Method, model: torch.nn.Module, sample: Sample, tokenizer: Any
+) -> tuple[Attribution, list[Target]]:
+    """The attribution of the output, and those of the response's sentences where one pass gives them all."""
+    if not hasattr(method, "attribute_many"):
+        return method.attribute(model, sample), []
+    sentences = response_sentences(sample, tokenizer.all_special_tokens)
+    first, *others = method.attribute_many(model, sample, [sample.segments.output, *sentences])
+    return first, [Target(span, found) for span, found in zip(sentences, others, strict=True)]
 
 
 def _name_of(model: torch.nn.Module) -> str:
-    """Name given to `load_model`, else that of the config; of a folder the last part, since pages get shared."""
-    recipe = recipe_of(model)
-    name = str(recipe.args[0] if recipe else getattr(model.config, "name_or_path", "") or type(model).__name__)
+    """Name that the model was loaded by; of a folder the last part, since pages get shared."""
+    name = str(getattr(model.config, "name_or_path", "") or type(model).__name__)
     return Path(name).resolve().name if Path(name).is_dir() else name
-
-
-def _attributions(method: Method, model: torch.nn.Module, sample: Sample, spans: list[Span]) -> list[Attribution]:
-    """One attribution per span, from one pass where the method can do that; the first span is the output."""
-    if len(spans) > 1 and hasattr(method, "attribute_many"):
-        return method.attribute_many(model, sample, spans)
-    samples = [sample, *(sample.with_output(span) for span in spans[1:])]
-    return [method.attribute(model, explained) for explained in samples]
 
 
 def _generate_answer(model: torch.nn.Module, tokenizer: Any, text: str, max_new_tokens: int) -> list[int]:
     """Ids of the model's answer; ValueError where it does not end within the model's context."""
     n_prompt = len(tokenise(tokenizer, text)[0])
-    _check_fits(model, n_prompt + 1)
-    limit = longest_context(model)
-    room = limit - n_prompt if limit else max_new_tokens
-    response = generate(model, tokenizer, [text], min(max_new_tokens, room))[0]
+    room = _check_fits(model, n_prompt + 1) + 1
+    response = generate(model, tokenizer, [text], int(min(max_new_tokens, room)))[0]
     if room < max_new_tokens and not is_finished(model, tokenizer, response):
         raise ValueError(
-            f"the answer does not end within the model's context: the prompt has {n_prompt} tokens, the model reads "
-            f"{limit} at most, and the {room} left are too few. Shorten the prompt, or set max_new_tokens "
-            f"(--max-new-tokens) to {room} or less to explain an answer that is cut off"
+            f"the answer does not end within the model's context: the prompt has {n_prompt} tokens, {room} are left. "
+            f"Shorten the prompt, or set max_new_tokens (--max-new-tokens) to {room} or less to explain an answer that "
+            "is cut off"
         )
     return response
 
 
-def _check_fits(model: torch.nn.Module, n_tokens: int) -> None:
-    """ValueError where the text is longer than the model's context."""
-    limit = longest_context(model)
-    if limit and n_tokens > limit:
+def _check_fits(model: torch.nn.Module, n_tokens: int) -> float:
+    """How many tokens of the model's context are left; ValueError where the text is longer than that."""
+    limit = longest_context(model) or math.inf
+    if n_tokens > limit:
         raise ValueError(
             f"prompt and response have {n_tokens} tokens, the model reads {limit} at most: "
             "shorten the prompt, or use a model with a longer context"
         )
+    return limit - n_tokens

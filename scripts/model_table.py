@@ -26,7 +26,6 @@ import torch  # noqa: E402 - after the paths are set
 import transformers  # noqa: E402
 
 from flashtrace_lib import Attribution, FlashTrace, Sample, Segments  # noqa: E402
-from flashtrace_lib.recording import recording  # noqa: E402
 from tests.oracles.naive_families import Unexplained, family_scores  # noqa: E402
 from tests.oracles.tiny_families import NAMES, VOCABULARY, NotBuildable, first_line, tiny_random_model  # noqa: E402
 
@@ -113,7 +112,6 @@ def _verdict(name: str) -> Verdict:
         return Verdict(name, UNBUILT, str(error))
     try:
         found = _attributions(model, sample)
-        recorded_gap = _recorded_gap(model, sample.input_ids)
     except ValueError as error:
         return _refused_in_half(name, model, sample) or Verdict(name, REFUSED, essence(error))
     except Exception as error:  # what must not happen, whatever it is
@@ -122,7 +120,7 @@ def _verdict(name: str) -> Verdict:
         expected = family_scores(model, sample)
     except Unexplained as error:
         return Verdict(name, WRONG, f"accepted, but {error}")
-    gap = max(recorded_gap, *(_gap(one, expected) for one in found))
+    gap = max(_gap(one, expected) for one in found)
     if not gap <= TOLERANCE:
         return Verdict(name, WRONG, f"differs from the naive version by {gap:.2g} of the largest score", gap)
     return Verdict(name, RIGHT, gap=gap)
@@ -150,29 +148,6 @@ def _attributions(model: torch.nn.Module, sample: Sample) -> list[list[torch.Ten
     results = [FlashTrace(attention=way).attribute(model, sample) for way in ("recompute", "fused", "cached")]
     results += FlashTrace().attribute_many(model, sample, [sample.segments.output])
     return [_numbers(result) for result in results]
-
-
-def _recorded_gap(model: torch.nn.Module, input_ids: torch.Tensor) -> float:
-    """Difference between the attribution of a response from the passes that generated it and from a fresh pass.
-
-    0 where the family itself cannot generate, or where its own cached passes differ from a pass over everything.
-    """
-    prompt, new = input_ids[None, :25], 6
-    options = {"max_new_tokens": new, "min_new_tokens": new, "do_sample": False, "pad_token_id": 0}
-    try:
-        own = model.generate(prompt, output_logits=True, return_dict_in_generate=True, **options)
-        fresh = model(own.sequences).logits[0, 24:-1]
-    except Exception:  # whatever a family's own code raises
-        return 0.0
-    if not torch.allclose(torch.cat(own.logits), fresh, rtol=1e-3, atol=1e-3):
-        return 0.0
-    with recording(model) as recorded:
-        ids = model.generate(prompt, **options)[0]
-    sample = Sample(ids, Segments((1, 24), (25, 28), (28, 31)))
-    return _gap(
-        _numbers(FlashTrace().from_cache(recorded, sample)),
-        [x.double() for x in _numbers(FlashTrace().attribute(model, sample))],
-    )
 
 
 def _numbers(result: Attribution) -> list[torch.Tensor]:

@@ -6,10 +6,9 @@ import sys
 
 import pytest
 
-from flashtrace_book.cli import main as book
 from flashtrace_lib import __main__ as module
-from flashtrace_lib.arguments import check_writable, read_text
 from flashtrace_lib.bench import measure
+from flashtrace_lib.cli import check_writable, read_text
 from flashtrace_lib.files import CannotWrite, write_text
 from tests.environment import ROOT
 
@@ -31,7 +30,7 @@ def test_a_file_that_is_read_is_never_replaced(tmp_path):
         check_writable({"--json": pipe}, read={})
     with pytest.raises(CannotWrite, match="no regular file"):
         write_text(pipe, "x")
-    with pytest.raises(ValueError, match="the name of the prompt file is empty"):
+    with pytest.raises(ValueError, match="cannot read the prompt file"):
         read_text("", "prompt")
 
 
@@ -53,18 +52,26 @@ def test_an_interrupted_command_says_so(monkeypatch, capsys):
 
 
 def test_a_reader_that_has_gone_is_no_error():
-    command = f"{sys.executable} -m flashtrace_lib estimate --profile paper"
+    command = f"{sys.executable} -m flashtrace_lib bench --help"
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command} | head -1"], cwd=ROOT, capture_output=True, text=True,
         env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'notebooks'}"},
     )  # fmt: skip
-    assert done.returncode == 0 and "notebook" in done.stdout and "Error" not in done.stderr
+    assert done.returncode == 0 and "usage" in done.stdout and "Error" not in done.stderr
 
 
-def test_an_estimate_for_another_model_asks_for_its_size(capsys):
-    with pytest.raises(SystemExit):
-        book(["estimate", "--profile", "real"])
-    assert "give --parameters of the model and --tflops" in capsys.readouterr().err
+def test_help_takes_no_second_and_loads_nothing():
+    code = (
+        "import sys, flashtrace_lib.__main__ as m; m.main(['--help']); print(len(sys.modules), 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "explain which words" in done.stdout and done.stdout.endswith(" False\n")
+
+
+def test_a_command_that_nobody_has(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "flashtrace_book", None)  # not installed
+    assert module.main(["bok"]) == 2
+    assert "bok is no command, or one of the book's: run it in a checkout" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -79,18 +86,3 @@ def test_a_benchmark_ignores_nothing_that_was_asked(capsys, arguments, message):
     with pytest.raises(SystemExit):
         measure.main(arguments)
     assert message in capsys.readouterr().err
-
-
-def test_a_value_that_is_no_yaml_is_named(capsys):
-    assert book(["book", "05", "--set", "x=["]) == 2
-    assert "--set 'x=[': the value is no YAML" in capsys.readouterr().err
-
-
-def test_claims_without_results_change_nothing(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("FLASHTRACE_RESULTS_DIR", str(tmp_path / "nowhere"))
-    monkeypatch.setenv("FLASHTRACE_FIGURES_DIR", str(tmp_path / "figures"))
-    before = (ROOT / "README.md").read_text()
-    assert book(["claims"]) == 2 and "no figures of any profile" in capsys.readouterr().err
-    (tmp_path / "figures" / "laptop").mkdir(parents=True)
-    assert book(["claims"]) == 2 and "no results in" in capsys.readouterr().err
-    assert (ROOT / "README.md").read_text() == before

@@ -1,9 +1,7 @@
 """Fingerprints see what shapes a result, and only that."""
 
-import ast
 import copy
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -126,36 +124,13 @@ def test_sample_fingerprint_sees_what_shapes_a_result():
     assert sample_fingerprint(named) in keys
 
 
-def test_code_fingerprint_ignores_docstrings_and_comments(tmp_path, monkeypatch):
+def test_code_fingerprint_sees_every_file(tmp_path, monkeypatch):
     assert code_fingerprint() == code_fingerprint() and len(code_fingerprint()) == 20
     monkeypatch.setattr(fingerprints, "__file__", str(tmp_path / "fingerprints.py"))
-
-    def key(source):
-        (tmp_path / "module.py").write_text(source)
+    seen = set()
+    for name, text in (("module.py", "x = 1"), ("module.py", "x = 2"), ("words.yaml", "words: [one]")):
+        (tmp_path / name).write_text(text)
         code_fingerprint.cache_clear()
-        return code_fingerprint()
-
-    one = key('"""Doc."""\n\ndef f(x):\n    """Say."""\n    return x  # why\n')
-    assert one == key("def f(x):\n    '''Other.'''\n\n    return x\n") == key("def f(x): return x")
-    assert one != key("def f(x): return -x")
-    (tmp_path / "words.yaml").write_text("words: [one]")
-    with_words = key("def f(x): return x")
-    (tmp_path / "words.yaml").write_text("words: [two]")
-    assert len({one, with_words, key("def f(x): return x")}) == 3
+        seen.add(code_fingerprint())
     code_fingerprint.cache_clear()
-
-
-DUMPED = (  # by ast.dump of Python 3.11
-    "Module(body=[FunctionDef(name='f', args=arguments(posonlyargs=[], args=[], kwonlyargs=[arg(arg='x')], "
-    "kw_defaults=[None], defaults=[]), body=[Return(value=JoinedStr(values=[FormattedValue(value=Name(id='x', "
-    "ctx=Load()), conversion=-1, format_spec=JoinedStr(values=[Constant(value='>'), "
-    "FormattedValue(value=Constant(value=8), conversion=-1)]))]))], decorator_list=[]), ClassDef(name='A', bases=[], "
-    "keywords=[], body=[Pass()], decorator_list=[])], type_ignores=[])"
-)
-
-
-def test_the_hash_of_code_is_that_of_every_python():
-    source = 'def f(*, x):\n    return f"{x:>{8}}"\n\n\nclass A:\n    pass\n'
-    assert fingerprints.dump_code(ast.parse(source)) == DUMPED
-    if sys.version_info < (3, 12):
-        assert ast.dump(ast.parse(source)) == DUMPED
+    assert len(seen) == 3

@@ -60,7 +60,8 @@ def test_the_last_record_of_a_key_counts_and_compacting_drops_the_others(store):
     store.put("b", {"x": 2.5, "hops": [], "n": 1})
     other = Store(store.path)
     before, size = other.records(), store.path.stat().st_size
-    assert before["key"].tolist() == ["a", "b"] and before["x"].tolist() == [1.5, 2.5] and before["late"].isna().tolist() == [False, True]
+    assert before["key"].tolist() == ["a", "b"] and before["x"].tolist() == [1.5, 2.5]
+    assert before["late"].isna().tolist() == [False, True]
     store.compact()
     assert store.path.stat().st_size < size
     for reader in (store, other):  # one that had read the former file

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import threading
+import resource
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ import torch
 # For a process that makes and drops large tensors: glibc keeps their pages, where by default it gives each of them back
 # to the kernel, which has to clear them again (6 rows of 400 tokens on one core: 7.2 s, not 8.1 s). Read at its start.
 KEEP_PAGES = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**34), "MALLOC_TOP_PAD_": str(2**28)}
+
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of ru_maxrss
 
 
 def plain_environment() -> dict[str, str]:
@@ -36,7 +39,7 @@ class Peak:
     over_start : int
         Highest use minus the use when the block was entered, bytes.
     how : str
-        What was read: ``"cuda"``, ``"VmHWM"`` or ``"sampled"``.
+        What was read: ``"cuda"``, ``"VmHWM"``, or ``"ru_maxrss"``, the highest since the process began.
     """
 
     over_start: int = 0
@@ -62,13 +65,10 @@ def peak_memory(device: torch.device | str = "cpu") -> Iterator[Peak]:
         return
     _trim()
     start = psutil.Process().memory_info().rss
-    if _reset_high_water_mark():
-        yield peak
-        peak.over_start, peak.how = _high_water_mark() - start, "VmHWM"
-        return
-    with _sampling() as highest:
-        yield peak
-    peak.over_start, peak.how = highest[0] - start, "sampled"
+    reset = _reset_high_water_mark()
+    yield peak
+    highest = _high_water_mark() if reset else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+    peak.over_start, peak.how = highest - start, "VmHWM" if reset else "ru_maxrss"
 
 
 def _trim() -> None:
@@ -94,22 +94,3 @@ def _high_water_mark() -> int:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     raise RuntimeError("/proc/self/status has no VmHWM")
-
-
-@contextmanager
-def _sampling(interval: float = 0.005) -> Iterator[list[int]]:
-    """Poll RSS from a thread; the list holds the highest value seen."""
-    process, done = psutil.Process(), threading.Event()
-    highest = [process.memory_info().rss]
-
-    def poll() -> None:
-        while not done.wait(interval):
-            highest[0] = max(highest[0], process.memory_info().rss)
-
-    thread = threading.Thread(target=poll, daemon=True)
-    thread.start()
-    try:
-        yield highest
-    finally:
-        done.set()
-        thread.join()

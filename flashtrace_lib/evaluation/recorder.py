@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass
 from typing import Any
 
 import torch
 import transformers
 
-from ..attribution import Attribution, Method, sentences_of_input
+from ..attribution import Method, sentences_of_input
 from ..fingerprints import code_fingerprint, fingerprint, model_fingerprint, sample_fingerprint
-from ..metrics import draw_masks, top_effects
-from ..metrics.deletion import Scorer
-from ..sample import Sample, seeded_generator
-from .ablations import Record, source_scores
+from ..metrics import Scorer
+from ..metrics.deletion import dtype_name
+from ..sample import Sample
+from .ablations import Record, mask_columns, masks_key, sources_of_input
 
 RECORD_VERSION = 1  # raise when what a record's raw columns mean changes; definitions of metrics do not matter
-MASKS_VERSION = 1  # likewise, of the record of a sample's masks
 
 
 class Recorder:
@@ -30,6 +29,9 @@ class Recorder:
             raise ValueError("the scorer wraps another model: build it with Scorer(model)")
         self.model, self.steps = model, steps
         self.scorer = scorer if scorer is not None else Scorer(model, precision="auto")
+        # The arithmetic that was asked for, as keys have it; a dtype that is not the model's own stands beside it.
+        other = self.scorer.precision == "model" and self.scorer.dtype not in (None, dtype_name(model))
+        self.precision = f"model:{self.scorer.dtype}" if other else self.scorer.precision
         self.model_key = model_fingerprint(model)
         versions = {"torch": torch.__version__, "transformers": transformers.__version__}
         self.provenance = {
@@ -43,19 +45,15 @@ class Recorder:
 
     def key(self, method: Method, sample: Sample) -> str:
         """Key of everything that shapes the record."""
-        sources = sources_of_input(sample) if getattr(method, "sources", None) == "haystack" else None
-        return record_key(self.model_key, sample_fingerprint(sample), method, self.steps, self.precision, sources)
+        return record_key(self.model_key, sample_fingerprint(sample), method, self.steps, self.precision)
 
-    @property
-    def precision(self) -> str:
-        """The arithmetic that was asked for, as keys have it; a dtype that is not the model's own stands beside it."""
-        precision, dtype = self.scorer.precision, self.scorer.dtype
-        own = dtype in (None, str(self.model.dtype).removeprefix("torch."))
-        return precision if precision != "model" or own else f"{precision}:{dtype}"
+    def masks_key(self, sample: Sample, n: int) -> str:
+        """Key of the record of a sample's masks."""
+        return masks_key(self.model_key, sample_fingerprint(sample), sources_of_input(sample), n, self.precision)
 
     def attribution(self, method: Method, sample: Sample) -> Record:
         """Attribute, and return the raw columns that need no deletion curve."""
-        result: Attribution = method.attribute(self.model, sample)
+        result = method.attribute(self.model, sample)
         spans = sample.segments
         return {
             "method_name": method.name,
@@ -68,7 +66,6 @@ class Recorder:
             "n_input": len(sample.prompt_ids),
             "n_reasoning": spans.reasoning[1] - spans.reasoning[0],
             "n_output": spans.output[1] - spans.output[0],
-            **facts(sample),
             "scores": result.scores.numpy(),
             "hop_scores": [hop.scores.detach().float().cpu().numpy() for hop in result.hops],
             "hop_targets": [list(hop.target) for hop in result.hops],
@@ -90,67 +87,14 @@ class Recorder:
             "curve_note": curve.note,
         }
 
-    def top(self, sample: Sample, record: Record) -> Record:
-        """Columns of top-k drop and sufficiency, for the scores of ``record``."""
-        sources = sources_of_input(sample)
-        effects = top_effects(self.scorer, sample, source_scores(record, sources))
-        return {
-            "top_sources": sources,
-            "drop_log_probs": effects.drop.tolist(),
-            "keep_log_probs": effects.keep.tolist(),
-            "top_dtype": self.scorer.arithmetic,
-            "top_note": self.scorer.note,
-        }
-
-    def masks_key(self, sample: Sample, n: int) -> str:
-        """Key of everything that shapes the masks of a sample and their effects."""
-        shaped_by = {
-            "version": MASKS_VERSION,
-            "model": self.model_key,
-            "sample": sample_fingerprint(sample),
-            "sources": sources_of_input(sample),  # the haystack is no part of a sample's fingerprint
-            "masks": n,
-            "precision": self.precision,
-        }
-        return fingerprint(shaped_by)
-
-    def masks(self, sample: Sample, n: int, rows: Sequence[int] | None = None) -> Record:
-        """Columns of ``n`` random masks over the sentences, of all kept and of none, and what the response is then.
-
-        With ``rows`` the response is scored under these alone, in their order; n and n + 1 are all and none.
-        """
-        sources = sources_of_input(sample)
-        masks = draw_masks(len(sources), n, generator=seeded_generator("masks of the evaluation", sample))
-        ends = torch.tensor([[True], [False]]).expand(2, len(sources))
-        scored = torch.cat([masks, ends])[slice(None) if rows is None else list(rows)]
-        effects = self.scorer.effects(sample, scored, progress=f"masks {sample.id}")
-        return {
-            "n_masks": n,
-            "masks": masks.tolist(),
-            "mask_sources": sources,
-            "mask_log_probs": effects.log_prob.tolist(),
-            "mask_log_odds": effects.log_odds.tolist(),
-            "masks_dtype": self.scorer.arithmetic,
-            "masks_note": self.scorer.note,
-        }
-
-    def masks_record(self, sample: Sample, n: int) -> Record:
+    def masks(self, sample: Sample, n: int) -> Record:
         """The whole record of a sample's masks."""
-        return self.masks(sample, n) | labels(sample) | {"sample_key": sample_fingerprint(sample), **self.provenance}
+        columns = mask_columns(self.scorer, sample, n)
+        return columns | labels(sample) | {"sample_key": sample_fingerprint(sample), **self.provenance}
 
 
-def record_key(
-    model_key: str,
-    sample_key: str,
-    method: Method,
-    steps: int,
-    precision: str,
-    sources: list[list[int]] | None = None,
-) -> str:
-    """Key of a stored record; it knows the names of classes and options, never where they are defined.
-
-    ``sources``, of a method that looks at the haystack alone, are no part of a sample's fingerprint.
-    """
+def record_key(model_key: str, sample_key: str, method: Method, steps: int, precision: str) -> str:
+    """Key of a stored record; it knows the names of classes and options, never where they are defined."""
     shaped_by = {
         "version": RECORD_VERSION,
         "model": model_key,
@@ -159,7 +103,7 @@ def record_key(
         "steps": steps,
         "precision": precision,
     }
-    return fingerprint(shaped_by if sources is None else shaped_by | {"sources": sources})
+    return fingerprint(shaped_by)
 
 
 def labelled(methods: Iterable[Method] | Mapping[str, Method]) -> dict[str, Method]:
@@ -181,12 +125,6 @@ def facts(sample: Sample) -> Record:
         "sentences": [list(span) for span in sentences_of_input(sample)],
         "haystack": [position - first for position in sample.haystack],
     }
-
-
-def sources_of_input(sample: Sample) -> list[list[int]]:
-    """Token ranges of ``sample.sources``, counted from the first token of I."""
-    first = sample.segments.prompt[0]
-    return [[start - first, stop - first] for start, stop in sample.sources]
 
 
 def labels(sample: Sample) -> dict[str, Any]:

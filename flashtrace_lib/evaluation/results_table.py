@@ -13,14 +13,30 @@ import pandas as pd
 from .. import metrics as m
 from ..sample import Sample
 from ..store import Store
-from .ablations import ABLATION_METRICS, ON_MASKS, ranks_no_source, records_with_masks
-from .record_metrics import ON_GOLD, UNITS, OnGold, Record
+from .ablations import Record, records_with_masks, source_scores
 
 DEFAULT_METRICS = ("recovery", "rise", "mas")
 COLUMNS = (
     "sample", "task", "cell", "model", "answers", "right", "method", "metric", "value", "flagged", "seconds",
     "n_input", "n_reasoning", "n_output", "n_gold", "curve_dtype", "key", "cluster",
 )  # fmt: skip
+
+
+Metric = Callable[[Record, str, str], float | None]
+
+
+def _on_gold(measure: Callable[[Any, Any], float], haystack: bool = False, both: bool = False) -> Metric:
+    """A metric of scores and gold over I, or over its haystack alone; ``both`` if it needs tokens that are not gold."""
+
+    def metric(record: Record, *_: str) -> float | None:
+        gold = record.get("gold")
+        if not _given(gold) or (haystack and not _given(record.get("haystack"))):
+            return None
+        part = slice(*record["haystack"]) if haystack else slice(None)
+        gold = np.asarray(gold, dtype=bool)[part]
+        return measure(record["scores"][part], gold) if gold.any() and not (both and gold.all()) else None
+
+    return metric
 
 
 def _rise(record: Record, definition: str, denominator: str) -> float | None:
@@ -35,13 +51,24 @@ def _mas(record: Record, definition: str, denominator: str) -> float | None:
     return m.mas(m.normalise_response(record["log_probs"], definition, denominator), record["cumulative"], definition)
 
 
-METRICS: dict[str, Callable[[Record, str, str], float | None]] = {
-    **ON_GOLD,
+def _lds(record: Record, *_: str) -> float | None:
+    """LDS on the logits of the tokens of T and O, the first two columns of effects; the last two masks are none."""
+    if not _given(record.get("masks")) or not _given(record.get("scores")):
+        return None
+    effects = np.asarray(list(record["mask_log_odds"]), dtype=np.float64)[:-2, :2].sum(1)
+    return m.lds(source_scores(record, record["mask_sources"]), [list(mask) for mask in record["masks"]], effects)
+
+
+METRICS: dict[str, Metric] = {
+    "recovery": _on_gold(m.recovery_rate),
+    "r_precision": _on_gold(m.r_precision),
+    "recovery_haystack": _on_gold(m.recovery_rate, haystack=True),
+    "r_precision_haystack": _on_gold(m.r_precision, haystack=True),
+    "auroc_haystack": _on_gold(m.auroc, haystack=True, both=True),
+    "lds": _lds,
     "rise": _rise,
     "mas": _mas,
-    **ABLATION_METRICS,
 }
-OF_RANKING = tuple(name for name in METRICS if not name.startswith("recovery_cap"))  # a cap is of the evidence alone
 ON_CURVE = ("rise", "mas")  # what needs the deletion curve, and is flagged where the likelihood never drops
 
 
@@ -90,24 +117,22 @@ def frame_from_records(
                 continue
             value = METRICS[name](record, definition, denominator)
             if value is not None:
-                flagged = name in OF_RANKING and (_ranks_nothing(record, name) or (no_drop and name in ON_CURVE))
-                row = {**shared, "metric": name, "value": value, "flagged": flagged}
-                if name in ABLATION_METRICS:
-                    row["flagged"] = ranks_no_source(record, name)
-                    row["curve_dtype"] = record["masks_dtype" if name in ON_MASKS else "top_dtype"]
-                rows.append(row)
+                row = {**shared, "metric": name, "value": value}
+                row["flagged"] = m.ranks_nothing(_ranked(record, name)) or (no_drop and name in ON_CURVE)
+                rows.append(row | ({"curve_dtype": record["masks_dtype"]} if name == "lds" else {}))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def _with_arrays(record: Record) -> Record:
-    """The record with its long lists as arrays and room for its units, so that not every metric makes them again."""
-    lists = {name: np.asarray(record[name]) for name in ("scores", "gold") if isinstance(record.get(name), list)}
-    return record | lists | {UNITS: {}}
+    """The record with its scores as an array, so that not every metric makes one again."""
+    return record | ({"scores": np.asarray(record["scores"])} if _given(record.get("scores")) else {})
 
 
-def _ranks_nothing(record: Record, name: str) -> bool:
-    metric = METRICS[name]
-    return metric.ranks_nothing(record) if isinstance(metric, OnGold) else m.ranks_nothing(record["scores"])
+def _ranked(record: Record, name: str) -> Any:
+    """The scores that a metric ranks; where they are all equal its value is a random ranking's."""
+    if name == "lds":
+        return source_scores(record, record["mask_sources"])
+    return record["scores"][slice(*record["haystack"])] if name.endswith("_haystack") else record["scores"]
 
 
 def summarise(
@@ -180,6 +205,11 @@ def record_of(samples: pd.Series) -> pd.Series:
 def has_curve(record: Record) -> bool:
     """Whether the record holds a deletion curve."""
     return isinstance(record.get("log_probs"), (list, np.ndarray))
+
+
+def _given(column: Any) -> bool:
+    """Whether a record has a column of a list: where it lacks it, a table holds None or NaN."""
+    return isinstance(column, (list, np.ndarray)) and len(column) > 0
 
 
 def _n_gold(record: Record) -> int:

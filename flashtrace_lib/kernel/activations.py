@@ -62,11 +62,6 @@ class LayerActivations:
         """H, query heads."""
         return len(self.q if self.maps is None else self.maps)
 
-    def value_bias(self) -> torch.Tensor | None:
-        """b_V by key/value head, float32, shape [H_kv, 1, head_dim]; None where values have no bias."""
-        bias = self.parts.value_bias()
-        return None if bias is None else bias.view(len(self.v), 1, -1)
-
     def has_fused_kernel(self) -> bool:
         """Whether a fused kernel can sum the columns: none knows a soft-cap or sinks."""
         return self.softcap is None and self.sinks is None

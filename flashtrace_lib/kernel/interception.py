@@ -64,11 +64,11 @@ def answering(model: nn.Module, answer: Attention) -> Iterator[None]:
     Raises
     ------
     ValueError
-        If something else answers for the model, because it is being recorded.
+        If something else answers for the model.
     """
     modules = list(model.modules())
     if any(module in _ANSWERS for module in modules):
-        raise ValueError("a recording of this model is running: attribute after its with-block")
+        raise ValueError("another method is attributing in this model: one at a time can listen to its forward passes")
     try:
         _ANSWERS.update(dict.fromkeys(modules, answer))
         with attention_implementation(model, IMPLEMENTATION):

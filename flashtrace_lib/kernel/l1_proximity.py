@@ -62,37 +62,6 @@ def per_head(scale: torch.Tensor, v: torch.Tensor, w_o: torch.Tensor, y: torch.T
     return total.clamp_min_(0)
 
 
-def head_sum(scale: torch.Tensor, v: torch.Tensor, w_o: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Proximity of the contributions summed over heads, z_bj = Σ_h scale_bhj · v_hj W_h.
-
-    Parameters
-    ----------
-    scale : torch.FloatTensor, shape [B, H, N]
-    v : torch.FloatTensor, shape [H_kv, N, c]
-        Values; each head serves H / H_kv query heads.
-    w_o : torch.FloatTensor, shape [H, c, d]
-    y : torch.FloatTensor, shape [B, d]
-
-    Returns
-    -------
-    torch.FloatTensor, shape [B, N]
-    """
-    targets = _Targets(w_o.flatten(0, 1), y)
-    columns = w_o.flatten(0, 1).T.contiguous()  # [d, H * c]
-    group = len(w_o) // len(v)
-    total = sum(scale[:, h] * ((targets.sign @ w_o[h].T) @ v[h // group].T) for h in range(len(w_o)))  # [B, N]
-    squares = v.square().sum(-1).repeat_interleave(group, 0)  # [H, N]
-    lengths = (scale.square() * squares).sum(1).sqrt()  # [B, N]
-
-    def elements(b: torch.Tensor, j: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
-        a = scale[b, :, j].view(len(b), len(v), group, 1)
-        u = a * v[:, j].transpose(0, 1)[:, :, None]  # [P, H_kv, group, c]
-        return torch.linalg.vecdot(u.flatten(1), columns[d])
-
-    at_once = BLOCK_BYTES // (4 * 3 * columns.shape[1])
-    return total.sub_(targets.overshoot(targets.pairs(lengths), elements, at_once)).clamp_min_(0)
-
-
 def _block_overshoot(targets: _Targets, scale: torch.Tensor, v: torch.Tensor, w_o: torch.Tensor) -> torch.Tensor:
     """Overshoot of one head's contributions from a block of sources, shape [B, n]."""
     fused = fused_kernel(v.device)

@@ -15,8 +15,6 @@ kernel of the proximity.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
 from ..model.state import default_budget
@@ -24,18 +22,11 @@ from ..sample import Span
 from .activations import Activations, LayerActivations
 from .attention import attention_rows, row_blocks
 from .fused_attention import fused_column_sums
-from .l1_proximity import head_sum, per_head, proximity
+from .l1_proximity import per_head, proximity
 
 
 @torch.inference_mode()
-def span_scores(
-    activations: Activations,
-    weights: torch.Tensor,
-    target: Span,
-    *,
-    heads: str = "per_head",
-    value_bias: str = "included",
-) -> torch.Tensor:
+def span_scores(activations: Activations, weights: torch.Tensor, target: Span) -> torch.Tensor:
     """Distribution over the context of what one or more weighted spans came from.
 
     Parameters
@@ -46,10 +37,6 @@ def span_scores(
         Row weights of B spans over the same rows; any positive scale (the result does not depend on it).
     target : (int, int)
         The m rows, as positions in the context; must lie within ``activations.rows``.
-    heads : {"per_head", "sum"}
-        Proximity per head, then summed (the default), or of the head-summed contribution.
-    value_bias : {"included", "left_out"}
-        Contributions of the values that the model attends to, or of these without their bias; Y is the same.
 
     Returns
     -------
@@ -61,26 +48,19 @@ def span_scores(
     ValueError
         If activations are not finite; the message names the layer.
     """
-    total = span_sums(activations, weights, target, heads=heads, value_bias=value_bias)  # [B, N]
+    total = span_sums(activations, weights, target)  # [B, N]
     return total / total.sum(-1, keepdim=True).clamp_min(1e-30)
 
 
 @torch.inference_mode()
-def span_sums(
-    activations: Activations,
-    weights: torch.Tensor,
-    target: Span,
-    *,
-    heads: str = "per_head",
-    value_bias: str = "included",
-) -> torch.Tensor:
+def span_sums(activations: Activations, weights: torch.Tensor, target: Span) -> torch.Tensor:
     """Layer scores summed over layers, not normalised, shape [B, N]; arguments as in `span_scores`.
 
     A row's sum is the number of layers less the shares of their residuals.
     """
     total = torch.zeros(len(weights), activations.n_tokens)  # [B, N]
     for layer in activations.layers:
-        total += _finite_scores(layer, weights, target, activations.rows[0], heads, value_bias)
+        total += _finite_scores(layer, weights, target, activations.rows[0])
     return total
 
 
@@ -91,8 +71,6 @@ def span_rollout(
     own: torch.Tensor,
     target: Span,
     *,
-    heads: str = "per_head",
-    value_bias: str = "included",
     each: bool = False,
 ) -> torch.Tensor:
     """Distribution over the context when the residual's share goes on to the layer below, instead of being lost.
@@ -105,7 +83,7 @@ def span_rollout(
 
     Parameters
     ----------
-    activations, weights, target, heads, value_bias
+    activations, weights, target
         As in `span_scores`.
     own : torch.BoolTensor, shape [B, m]
         The rows that belong to each span, whatever their weight.
@@ -119,52 +97,24 @@ def span_rollout(
     """
     u = weights.float() / weights.float().sum(-1, keepdim=True)  # [B, m]
     out = torch.zeros(len(u), activations.n_tokens)  # [B, N]
-    how = {"heads": heads, "value_bias": value_bias, "each": each}
     for layer in reversed(activations.layers):
-        moved, u = rollout_step(layer, u, own, target, activations.rows[0], **how)
+        taken = _finite_scores(layer, torch.eye(u.shape[1]) if each else u, target, activations.rows[0])  # [m or B, N]
+        left = (1 - taken.sum(-1)).clamp_min(0)  # the residual's share
+        if each:
+            moved, kept = u @ taken, u * left
+        else:
+            moved, kept = u.sum(-1, keepdim=True) * taken, u * left[:, None]
+        inside = moved[:, slice(*target)] * own
+        moved[:, slice(*target)] -= inside
         out += moved
+        u = inside + kept
     out[:, slice(*target)] += u
     return out
 
 
-@torch.inference_mode()
-def rollout_step(
-    layer: LayerActivations,
-    u: torch.Tensor,
-    own: torch.Tensor,
-    target: Span,
-    first_row: int,
-    *,
-    heads: str = "per_head",
-    value_bias: str = "included",
-    each: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """One layer of `span_rollout`: the mass u [B, m] on the span's rows becomes mass outside it and mass below.
-
-    Returns
-    -------
-    moved : torch.FloatTensor, shape [B, N]
-        What the layer's attention took from outside the span.
-    u : torch.FloatTensor, shape [B, m]
-        What it took from the span's own rows, and the residual's share. Both together have the mass that came in.
-    """
-    spans = torch.eye(u.shape[1]) if each else u
-    taken = _finite_scores(layer, spans, target, first_row, heads, value_bias)  # [m or B, N]
-    left = (1 - taken.sum(-1)).clamp_min(0)  # the residual's share
-    if each:
-        moved, kept = u @ taken, u * left
-    else:
-        moved, kept = u.sum(-1, keepdim=True) * taken, u * left[:, None]
-    inside = moved[:, slice(*target)] * own
-    moved[:, slice(*target)] -= inside
-    return moved, inside + kept
-
-
-def _finite_scores(
-    layer: LayerActivations, weights: torch.Tensor, target: Span, first_row: int, heads: str, value_bias: str
-) -> torch.Tensor:
+def _finite_scores(layer: LayerActivations, weights: torch.Tensor, target: Span, first_row: int) -> torch.Tensor:
     """`layer_scores` on the CPU; ValueError where they are not finite."""
-    scores = layer_scores(layer, weights, target, first_row, heads=heads, value_bias=value_bias)
+    scores = layer_scores(layer, weights, target, first_row)
     if not torch.isfinite(scores).all():
         raise ValueError(
             f"non-finite activations in layer {layer.parts.index}: the forward pass overflowed; "
@@ -173,29 +123,19 @@ def _finite_scores(
     return scores.cpu()
 
 
-def spans_at_once(activations: Activations, max_bytes: int | None = None) -> int:
-    """How many spans `span_scores` may take together within a memory budget, at least 1."""
+def spans_at_once(activations: Activations) -> int:
+    """How many spans `span_scores` may take together within the memory that is free, at least 1."""
     layer = activations.layers[0]
     per_span = 3 * 4 * layer.n_heads * activations.n_tokens  # float32 column sums [H, N] and what is made of them
-    budget = max_bytes or min(default_budget(device) for device in {layer.k.device for layer in activations.layers})
+    budget = min(default_budget(device) for device in {layer.k.device for layer in activations.layers})
     return max(1, budget // per_span)
 
 
 @torch.inference_mode()
-def layer_scores(
-    layer: LayerActivations,
-    weights: torch.Tensor,
-    target: Span,
-    first_row: int,
-    *,
-    heads: str = "per_head",
-    value_bias: str = "included",
-) -> torch.Tensor:
+def layer_scores(layer: LayerActivations, weights: torch.Tensor, target: Span, first_row: int) -> torch.Tensor:
     """Layer score s_bj of the module's formula, shape [B, N]; arguments as in `span_scores`."""
     aggregated, residual, y = aggregate(layer, weights, target, first_row)
-    bias = layer.value_bias() if value_bias == "left_out" else None
-    layer = layer if bias is None else replace(layer, v=layer.v - bias.to(layer.v.dtype))
-    e = (_per_head if heads == "per_head" else _head_sum)(layer, aggregated, y)  # [B, N]
+    e = head_proximity(layer, aggregated, y).sum(1)  # [B, N]
     e_res = proximity(residual, y)  # [B]
     return e / (e.sum(-1) + e_res).clamp_min(1e-30)[:, None]
 
@@ -278,22 +218,7 @@ def _attention_output(layer: LayerActivations, aggregated: torch.Tensor) -> torc
 @torch.inference_mode()
 def head_proximity(layer: LayerActivations, aggregated: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Proximity of each head's contributions, max(0, ‖Y_b‖₁ − ‖Y_b − z_bhj‖₁), shape [B, H, N]."""
-    w_o, v = _projections(layer, aggregated.shape[1]), layer.v.float()
+    w_o = layer.parts.projection()
+    w_o, v = w_o.view(aggregated.shape[1], -1, w_o.shape[-1]), layer.v.float()  # [H, head_dim, d], [H_kv, N, head_dim]
     group = len(w_o) // len(v)
     return torch.stack([per_head(a, v[h // group], w_o[h], y) for h, a in enumerate(aggregated.unbind(1))], 1)
-
-
-def _per_head(layer: LayerActivations, aggregated: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """e_bj with the proximity taken per head and then summed, shape [B, N]."""
-    return head_proximity(layer, aggregated, y).sum(1)
-
-
-def _head_sum(layer: LayerActivations, aggregated: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """e_bj of the contribution summed over heads, shape [B, N]."""
-    return head_sum(aggregated, layer.v.float(), _projections(layer, aggregated.shape[1]), y)
-
-
-def _projections(layer: LayerActivations, n_heads: int) -> torch.Tensor:
-    """W_O by query head, shape [H, head_dim, d]."""
-    w_o = layer.parts.projection()
-    return w_o.view(n_heads, -1, w_o.shape[-1])

@@ -1,6 +1,8 @@
-"""Attribution methods, one file each. A new method is one file and one line here."""
+"""Attribution methods, by name. A new method is one file and one line here."""
 
-from collections.abc import Iterator, MutableMapping
+from collections import UserDict
+from dataclasses import fields
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -10,16 +12,16 @@ from ..attribution import Attribution, Hop, Method
 # needs (captum, a masked language model's tokenizer) is no cost of the others.
 _PLACES = {
     "flashtrace": "flashtrace.FlashTrace",
-    "flashtrace_best": "flashtrace_best.FlashTraceBest",
+    "flashtrace_best": "flashtrace.FlashTraceBest",
     "ifr": "ifr.IFR",
     "ifr_all": "ifr.IFRAll",
     "perturbation": "perturbation.Perturbation",
-    "clp": "clp.CLP",
+    "clp": "perturbation.CLP",
     "reagent": "reagent.ReAGent",
     "ig": "integrated_gradients.IntegratedGradients",
     "ig_attn": "ig_attn.IGAttention",
     "attnlrp": "attnlrp.AttnLRP",
-    "gim": "gim.GIM",
+    "gim": "attnlrp.GIM",
     "cage": "cage.CAGE",
     "suppression": "suppression.Suppression",
     "contextcite": "contextcite.ContextCite",
@@ -29,42 +31,24 @@ _PLACES = {
     "random_sentences": "random.RandomSentences",
     "position": "random.Position",
     "string_match": "string_match.StringMatch",
-    "last_token": "target_variants.LastToken",
-    "mean_pooling": "target_variants.MeanPooling",
-    "positional": "target_variants.Positional",
+    "last_token": "flashtrace.LastToken",
+    "mean_pooling": "flashtrace.MeanPooling",
+    "positional": "flashtrace.Positional",
 }
 _FILES = {place.partition(".")[2]: place.partition(".")[0] for place in _PLACES.values()}
 
-__all__ = ["METHODS", "Attribution", "Hop", "Method", *_FILES]
+__all__ = ["METHODS", "Attribution", "Hop", "Method", "chosen_method", "with_hops", *_FILES]
 
 
-class _Registry(MutableMapping[str, type[Method]]):
-    """Classes of methods by name; one that is set stands beside those of this folder."""
-
-    def __init__(self) -> None:
-        self._own: dict[str, str | type[Method]] = dict(_PLACES)
+class _Registry(UserDict[str, "str | type[Method]"]):
+    """Classes of methods by name, imported when they are asked for; one that is set stands beside those here."""
 
     def __getitem__(self, name: str) -> type[Method]:
-        place = self._own[name]
+        place = self.data[name]
         return __getattr__(place.partition(".")[2]) if isinstance(place, str) else place
 
-    def __setitem__(self, name: str, method: type[Method]) -> None:
-        self._own[name] = method
 
-    def __delitem__(self, name: str) -> None:
-        del self._own[name]
-
-    def __contains__(self, name: object) -> bool:  # the mixin's would import the method
-        return name in self._own
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._own)
-
-    def __len__(self) -> int:
-        return len(self._own)
-
-
-METHODS = _Registry()
+METHODS = _Registry(_PLACES)
 
 
 def __getattr__(name: str) -> Any:
@@ -76,3 +60,43 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+def with_hops() -> list[str]:
+    """Names of the methods that recurse: those with an option ``hops``."""
+    return [name for name, method in METHODS.items() if "hops" in {field.name for field in fields(method)}]
+
+
+def chosen_method(method: Method | str | None, hops: int | None = None) -> Method:
+    """The method that is meant by itself, by its name in `METHODS`, or by nothing: FlashTrace.
+
+    Parameters
+    ----------
+    method : Method, str, optional
+        A method is returned as it is; one that is named has its default options.
+    hops : int, optional
+        K of a method that is named, or of the default. Default: the method's own.
+
+    Raises
+    ------
+    ValueError
+        If no method has this name, hops are given to one that has none or that has its own already, or what is given
+        cannot attribute.
+    """
+    if method is None or isinstance(method, str):
+        name = "flashtrace" if method is None else method
+        if name not in METHODS:
+            close = get_close_matches(name.lower(), METHODS, n=1)
+            meant = f" Did you mean {close[0]!r}?" if close else ""
+            raise ValueError(f"there is no method {name!r}.{meant} Known: {', '.join(METHODS)}")
+        if hops is not None and name not in with_hops():
+            raise ValueError(f"{name!r} has no hops: leave hops out, or choose one of {', '.join(with_hops())}")
+        return METHODS[name]() if hops is None else METHODS[name](hops=hops)
+    if isinstance(method, type) or not callable(getattr(method, "attribute", None)):
+        shown = f"the class {method.__name__}: call it" if isinstance(method, type) else repr(method)
+        raise ValueError(
+            f"method is {shown}; it must be one that attributes, such as FlashTrace(hops=1), or the name of one"
+        )
+    if hops is not None:
+        raise ValueError(f"hops={hops} beside a method that has its options: give hops to the method")
+    return method

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,11 +20,12 @@ from ..kernel.fused_attention import choose
 from ..kernel.proximity import column_sums
 from ..model.architecture import decoder_layers
 from ..sample import Sample
-from .perturbation_base import check_choice, renormalise
+from .perturbation_base import renormalise
 
 UNIFORM = "uniform"
-TARGETS = ("generation", "output")
 _PROBED = 8  # values of each W_O that tell one model from another
+# Hash of the committed weights -> that under which results were stored, when those of a second model lay beside them.
+_STORED_AS = {"bdd37a81a7203db522bb": "9df5e9337fc5db18de98"}
 _SAME = 0.01  # their relative distance: rounding to bfloat16 makes 0.002, the reasoner's adapter 0.021
 
 
@@ -33,16 +35,14 @@ class AT2(Method):
 
     The score of token j is Σ_lh w_lh · mean_i α^lh_ij, where i runs over the positions that predict the target tokens.
     The weights are learned once for a model, so that the scores of the sentences that a random ablation keeps, added
-    up, follow what the ablation does to the probability of the response:
-    ``python -m flashtrace_book.reasoner.at2 --model NAME --out FILE``.
+    up, follow what the ablation does to the probability of the response (``data/at2/README.md`` says how). The target
+    is all tokens of T and O; tokens of the template between them are none.
 
     Parameters
     ----------
     weights : str or path-like, optional
         A file that the training wrote. ``"uniform"``: all heads count the same, which is the mean attention and needs
         no training. Default: the file under ``data/at2`` that was learned from this very model.
-    target : {"generation", "output"}
-        Explain the tokens of T and O, or those of O.
     content : str, optional
         Hash of the weights, filled in where it is not given: part of every key, so that results of other weights are
         not taken for these.
@@ -50,7 +50,7 @@ class AT2(Method):
     Raises
     ------
     ValueError
-        If the target is unknown, a file holds no weights or not those of ``content``, or they do not fit the model.
+        If a file holds no weights or not those of ``content``, or they do not fit the model.
 
     References
     ----------
@@ -58,15 +58,15 @@ class AT2(Method):
     """
 
     weights: str | Path | None = None
-    target: str = "generation"
     content: str | None = None
 
     name: ClassVar[str] = "at2"
+    removed: ClassVar[Mapping[str, Any]] = {"target": "generation"}
 
     def __post_init__(self) -> None:
-        check_choice("target", self.target, TARGETS)
         self.weights = None if self.weights is None else str(self.weights)
         content = hashlib.sha256(json.dumps([one["weights"] for one in self._read()]).encode()).hexdigest()[:20]
+        content = _STORED_AS.get(content, content)
         if self.content not in (None, content):
             where = self.weights or "data/at2"
             raise ValueError(f"at2: the weights in {where} are not those of {self.content}, but of {content}")
@@ -75,7 +75,7 @@ class AT2(Method):
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
         check_decomposition(model)
         weights = self._weights(model)
-        attention = head_attention(model, sample, self.target)
+        attention = head_attention(model, sample)
         signed = torch.zeros(len(sample))  # [N]
         for row, by_head in zip(_fitting(weights, attention), attention, strict=True):
             signed += row @ by_head  # [H] @ [H, N]
@@ -96,39 +96,25 @@ class AT2(Method):
         found = [one for one in self._read() if self.weights is not None or is_of(one, model)]
         if not found:
             raise ValueError(
-                "at2: no weights under data/at2 were learned from this model: learn them with `python -m "
-                "flashtrace_book.reasoner.at2 --model NAME --out FILE` and give AT2(weights=FILE), or use "
+                "at2: no weights under data/at2 were learned from this model: give AT2(weights=FILE), or use "
                 f"AT2(weights={UNIFORM!r}), the mean attention"
             )
         return found[0]["weights"]
 
 
 @torch.inference_mode()
-def head_attention(model: nn.Module, sample: Sample, target: str = "generation") -> list[torch.Tensor]:
-    """Attention that the positions which predict the target pay to every token, by layer and head.
-
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-    sample : Sample
-    target : {"generation", "output"}
-        The tokens of T and O, or those of O; tokens of the template between them are no target.
+def head_attention(model: nn.Module, sample: Sample) -> list[torch.Tensor]:
+    """Attention that the positions which predict T and O pay to every token, by layer and head.
 
     Returns
     -------
     list of torch.FloatTensor, shape [H, N], one a layer
         Mean over the target tokens, on the CPU. No attention map is kept: memory grows linearly with N.
-
-    Raises
-    ------
-    ValueError
-        If the target is unknown.
     """
-    check_choice("target", target, TARGETS)
     segments = sample.segments
-    start, stop = segments.output if target == "output" else segments.generated
+    start, stop = segments.generated
     mean = torch.zeros(1, stop - start)  # [1, m]
-    for first, last in [segments.output] if target == "output" else [segments.reasoning, segments.output]:
+    for first, last in (segments.reasoning, segments.output):
         mean[:, max(first - start, 0) : last - start] = 1
     mean /= mean.sum()
     rows = (start - 1, stop - 1)  # the position before a token is the one that predicts it
@@ -171,16 +157,16 @@ def read_weights(path: Path | str) -> dict[str, Any]:
     """
     path = Path(path).expanduser()
     if not path.is_file():
-        raise ValueError(f"at2: there is no file {path}: give one that `python -m flashtrace_book.reasoner.at2` wrote")
+        raise ValueError(f"at2: there is no file {path}: give one of weights by layer and head")
     found = read_json(path)
     rows = found.get("weights")
-    if not isinstance(rows, list) or not rows or not all(_numbers(row) for row in rows):
+    try:
+        whole = bool(rows) and all(len(torch.tensor(row, dtype=torch.float64)) for row in rows)
+    except (TypeError, ValueError):
+        whole = False
+    if not whole:
         raise ValueError(f"at2: {path} holds no weights by layer and head: learn them again")
     return found
-
-
-def _numbers(row: Any) -> bool:
-    return isinstance(row, list) and bool(row) and all(isinstance(x, (int, float)) for x in row)
 
 
 def probe(model: nn.Module) -> list[list[float]]:

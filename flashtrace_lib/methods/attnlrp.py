@@ -1,22 +1,22 @@
-"""AttnLRP: layer-wise relevance propagation through attention (Achtibat et al. 2024; appendix D)."""
+"""Relevance through the attention: AttnLRP (Achtibat et al. 2024; appendix D) and GIM (Edin et al. 2025)."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from math import inf
+from typing import Any, ClassVar
 
 import torch
 from peft import PeftModel
 from torch import nn
-from tqdm import tqdm
 
 from ..attribution import Attribution
 from ..kernel.decomposition import check_decomposition
 from ..sample import Sample
-from .gradient_base import Target, TargetMethod, check_forward, differentiable, embed, graph_bytes, target_of
+from .gradient_base import GradientMethod, Target, check_forward, differentiable, embed, fits, target_of
 from .lrp_rules import ATTNLRP, CP_LRP, Rules, capped, lrp_rules
 from .perturbation_base import check_choice
 
@@ -24,16 +24,10 @@ _RULES = {"attnlrp": ATTNLRP, "cp_lrp": CP_LRP}
 
 
 @dataclass
-class RelevanceMethod(TargetMethod):
-    """Relevance of the input embeddings for the logits of O: x · ∂logit/∂x, under rules that modify gradients.
+class RelevanceMethod(GradientMethod):
+    """Relevance of the input embeddings for the logits of O: x · ∂logit/∂x, under rules that modify gradients."""
 
-    Parameters
-    ----------
-    targets, normalise
-        See `TargetMethod`. "token" takes one backward pass for each token of O, in batches, over one forward pass.
-    max_batch_bytes : int, optional
-        See `GradientMethod`; decides how many backward passes run at once.
-    """
+    removed: ClassVar[Mapping[str, Any]] = {"targets": "span", "normalise": False}
 
     @property
     @abstractmethod
@@ -46,23 +40,19 @@ class RelevanceMethod(TargetMethod):
         check_forward(model, f"{self.name} {self.setting()}".strip(), partial(_ruled_logits, model, rules), logits=True)
         target = target_of(model, sample)
         maps = None if rules.temperature is None else model.config.get_text_config().num_attention_heads
-        at_once = self._at_once(model, graph_bytes(model, len(target.context), len(target.ids), maps=maps))
-        with differentiable(model, recompute=at_once == 0), lrp_rules(model, rules):
+        recompute = not fits(model, len(target.context), len(target.ids), maps=maps)
+        with differentiable(model, recompute=recompute), lrp_rules(model, rules):
             embeddings = embed(model, target.context).requires_grad_()  # [1, n, d]
-            logits = target_logits(model, embeddings, target, rules.cap)  # [M]
-            if self.targets == "span":
-                vectors = relevance(embeddings, logits.sum()[None], 1)  # [1, n]
-            else:
-                vectors = relevance(embeddings, logits, at_once, progress=f"{self.name} {sample.id}")  # [M, n]
-        # a recomputed context is run again by every backward pass
-        forward_passes = 1 if at_once else 1 + len(vectors)
+            logit = target_logits(model, embeddings, target, rules.cap).sum()
+            (gradient,) = torch.autograd.grad(logit, embeddings)  # [1, n, d]
+        relevance = (gradient[0].float() * embeddings[0].detach().float()).sum(-1).cpu()  # [n]
         return self._attribution(
-            self._average(vectors, target),
+            relevance / len(target.ids),
             sample,
-            forward_passes=forward_passes,
-            backward_passes=len(vectors),
-            logit=float(logits.detach().sum()),
-            relevance=float(vectors.sum()),
+            forward_passes=1 + recompute,  # a recomputed context is run again by the backward pass
+            backward_passes=1,
+            logit=float(logit.detach()),
+            relevance=float(relevance.sum()),
         )
 
 
@@ -79,8 +69,6 @@ class AttnLRP(RelevanceMethod):
     ----------
     rule : {"attnlrp", "cp_lrp"}
         Relevance through the attention weights as well, or through the values alone (Ali et al. 2022).
-    targets, normalise, max_batch_bytes
-        See `RelevanceMethod`.
 
     Notes
     -----
@@ -99,12 +87,49 @@ class AttnLRP(RelevanceMethod):
     name: ClassVar[str] = "attnlrp"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_choice("rule", self.rule, tuple(_RULES))
 
     @property
     def _rules(self) -> Rules:
         return _RULES[self.rule]
+
+
+@dataclass
+class GIM(RelevanceMethod):
+    """Relevance x · ∂logit/∂x of the input embeddings, with a backward pass that accounts for self-repair.
+
+    Where one attention score falls, the softmax gives its weight to the others; where their values are alike, neither
+    ablation nor gradient sees how much the score mattered. So the backward pass takes the softmax's slope at a higher
+    temperature, at which weights are more even. As in AttnLRP, norms are held fixed and products share their gradient
+    (q and k ÷ 4, v ÷ 2, gate ⊙ up ÷ 2); unlike there, activations and soft-caps keep their own slopes. Values of the
+    forward pass are unchanged.
+
+    The paper explains the difference of two answers' logits; here, as in `AttnLRP`, the sum of the logits of O, each
+    read at the position that predicts it. Attention maps are formed and kept for the backward pass, so that memory
+    grows with the square of the context; beyond what is free they are recomputed layer by layer.
+
+    Parameters
+    ----------
+    temperature : float
+        τ at which the slope of the softmax is taken: with p = softmax(z / τ), a gradient g becomes p ⊙ (g - p·g),
+        without a further factor 1/τ, as the authors' code has it. 1 leaves the softmax alone.
+
+    References
+    ----------
+    Edin et al., "GIM: Improved Interpretability for Large Language Models", 2025 (arXiv 2505.17630).
+    """
+
+    temperature: float = 2.0
+
+    name: ClassVar[str] = "gim"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < inf:
+            raise ValueError(f"temperature must be positive and finite, got {self.temperature!r}: 2 is the paper's")
+
+    @property
+    def _rules(self) -> Rules:
+        return Rules(linearised=False, temperature=self.temperature)
 
 
 def _ruled_logits(model: nn.Module, rules: Rules, target: Target) -> torch.Tensor:
@@ -145,40 +170,3 @@ def target_logits(
     logits = logits / getattr(config, "logits_scaling", 1.0)  # Granite
     most = getattr(config, "final_logit_softcapping", None)
     return logits if most is None else cap(logits, most)
-
-
-def relevance(
-    embeddings: torch.Tensor, values: torch.Tensor, at_once: int, progress: str | None = None
-) -> torch.Tensor:
-    """Input × gradient of each value, summed over the embedding.
-
-    Parameters
-    ----------
-    embeddings : torch.Tensor, shape [1, n, d]
-        The leaf of the graph.
-    values : torch.FloatTensor, shape [M]
-        What is explained.
-    at_once : int
-        Backward passes that may share a batch; 0 where the graph is recomputed, which runs them one by one.
-    progress : str, optional
-        Label of a progress bar.
-
-    Returns
-    -------
-    torch.FloatTensor, shape [M, n], on the CPU
-    """
-    seeds = torch.eye(len(values), device=values.device)  # [M, M]
-    out = []
-    with tqdm(total=len(values), desc=progress, leave=False, unit="token", disable=None if progress else True) as bar:
-        for part in seeds.split(max(1, at_once)):
-            (gradient,) = torch.autograd.grad(
-                values,
-                embeddings,
-                part if at_once else part[0],
-                retain_graph=True,
-                is_grads_batched=at_once > 0,
-            )
-            gradient = gradient.view(len(part), *embeddings.shape[1:]).float()  # [b, n, d]
-            out.append((gradient * embeddings[0].detach().float()).sum(-1).cpu())
-            bar.update(len(part))
-    return torch.cat(out)

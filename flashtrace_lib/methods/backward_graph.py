@@ -15,21 +15,15 @@ from .perturbation_base import renormalise, unit_spans
 UNITS_AT_ONCE = 64  # more share no further work, and the progress bar should move
 
 
-def unit_rows(
-    activations: Activations, units: list[Span], *, shift: int = 0, max_batch_bytes: int | None = None, label: str = ""
-) -> torch.Tensor:
+def unit_rows(activations: Activations, units: list[Span], label: str = "") -> torch.Tensor:
     """Span scores of every unit over the context, several units a pass (section 4.2).
 
     Parameters
     ----------
     activations : Activations
-        Must hold the rows of all units, moved by ``-shift``.
+        Must hold the rows of all units.
     units : list of (int, int)
         Token ranges in the order of the text.
-    shift : int
-        1 to explain the states that predict the tokens, 0 for the states at them.
-    max_batch_bytes : int, optional
-        Memory budget of one pass.
     label : str
         Of the progress bar.
 
@@ -38,7 +32,7 @@ def unit_rows(
     torch.FloatTensor, shape [G, N]
         Each row sums to 1; the row of a single token is its IFR row.
     """
-    at_once = min(UNITS_AT_ONCE, spans_at_once(activations, max_batch_bytes))
+    at_once = min(UNITS_AT_ONCE, spans_at_once(activations))
     rows = []
     with tqdm(total=len(units), desc=label, leave=False, unit="unit") as bar:
         for first in range(0, len(units), at_once):
@@ -47,7 +41,7 @@ def unit_rows(
             weights = torch.zeros(len(part), stop - start)  # [G', m]
             for row, (a, b) in zip(weights, part, strict=True):
                 row[a - start : b - start] = 1
-            rows.append(span_scores(activations, weights, (start - shift, stop - shift)))
+            rows.append(span_scores(activations, weights, (start, stop)))
             bar.update(len(part))
     return torch.cat(rows)
 
@@ -99,24 +93,11 @@ def walk_back(mass: torch.Tensor, graph: torch.Tensor, units: list[Span]) -> tor
     return mass
 
 
-def graph_units(sample: Sample, segment: Span, units: str = "sentence") -> list[Span]:
-    """Units that tile one segment, nodes of a graph; the whole of it where the sample has no sentences."""
-    if units == "sentence" and not sample.sentences:
+def graph_units(sample: Sample, segment: Span) -> list[Span]:
+    """Sentences that tile one segment, nodes of a graph; the whole of it where the sample has no sentences."""
+    if not sample.sentences:
         return [segment] if segment[0] < segment[1] else []
-    return unit_spans(sample, segment, units)
-
-
-def ablated_units(sample: Sample, units: str = "sentence") -> list[Span]:
-    """Units of I that are taken out one at a time; its tokens where the sample has no sentences."""
-    return unit_spans(sample, sample.segments.prompt, units if sample.sentences else "token")
-
-
-def spread_over_tokens(effects: torch.Tensor, columns: list[Span], n_tokens: int) -> torch.Tensor:
-    """Effects [G, U] of units on nodes as rows [G, N] of a graph: a unit's effect is shared equally by its tokens."""
-    rows = torch.zeros(len(effects), n_tokens)
-    for effect, (start, stop) in zip(effects.T, columns, strict=True):
-        rows[:, start:stop] = effect[:, None] / (stop - start)
-    return rows
+    return unit_spans(sample, segment, "sentence")
 
 
 def walked_from_output(

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import nn
 
-from ..attribution import Attribution
+from ..attribution import Attribution, Method
 from ..model.ablations import draw_masks, logit, sentence_effects
-from ..sample import Sample, Span, seeded_generator
-from .budgeted import BudgetedMethod
-from .lasso import lasso
+from ..sample import Sample, seeded_generator
 from .perturbation_base import check_choice, renormalise, unit_spans
 
 
 @dataclass
-class ContextCite(BudgetedMethod):
+class ContextCite(Method):
     """Coefficients of a lasso from which sentences are kept to the logit-scaled probability of the target.
 
     Masks m over the sentences are drawn at random; with every dropped sentence masked in place, f(m) is the logit of
@@ -37,14 +37,6 @@ class ContextCite(BudgetedMethod):
         Weight of the lasso's penalty, at least 0.
     target : {"output", "generation"}
         What is explained: O, as `Perturbation` does, or T ∪ O; the authors explain the whole response.
-    logit_of : {"target", "tokens"}
-        f is the logit of the probability of the target as a whole (the paper), or the sum of its tokens' logits.
-    sources : {"prompt", "haystack"}
-        Sentences of all of I, or of the haystack alone: the tokens of question and instructions then score 0.
-    spread : {"copy", "share"}
-        Each token of a sentence gets all of its score, or an equal share of it.
-    max_batch_bytes : int, optional
-        Memory budget of one batched forward; does not change the result.
 
     References
     ----------
@@ -56,35 +48,28 @@ class ContextCite(BudgetedMethod):
     seed: int = 0
     alpha: float = 0.01
     target: str = "output"
-    logit_of: str = "target"
-    sources: str = "prompt"
-    spread: str = "copy"
 
     name: ClassVar[str] = "contextcite"
+    removed: ClassVar[Mapping[str, Any]] = {"logit_of": "target", "sources": "prompt", "spread": "copy"}
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.n_masks < 2 or self.alpha < 0 or not 0.1 <= self.keep <= 0.9:
             raise ValueError(
                 "need n_masks >= 2, alpha >= 0 and keep in [0.1, 0.9], got "
                 f"n_masks={self.n_masks}, alpha={self.alpha}, keep={self.keep}"
             )
         check_choice("target", self.target, ("output", "generation"))
-        check_choice("logit_of", self.logit_of, ("target", "tokens"))
-        check_choice("sources", self.sources, ("prompt", "haystack"))
-        check_choice("spread", self.spread, ("copy", "share"))
 
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
-        sources = self._sources(sample)
+        sources = unit_spans(sample, sample.segments.prompt, "sentence")
         generator = seeded_generator(f"{self.name} {self.seed}", sample)
         masks = draw_masks(len(sources), self.n_masks, self.keep, generator)  # [n, U]
         spans = [sample.segments.output, *([sample.segments.reasoning] if self.target == "generation" else [])]
-        how = {"max_batch_bytes": self.max_batch_bytes, "progress": f"{self.name} {sample.id}"}
-        effects = sentence_effects(model, sample, masks, sources, spans, **how)
-        values = logit(effects.log_prob.sum(1)) if self.logit_of == "target" else effects.log_odds.sum(1)  # [n]
+        effects = sentence_effects(model, sample, masks, sources, spans, progress=f"{self.name} {sample.id}")
+        values = logit(effects.log_prob.sum(1))  # [n]
         n_target = sum(stop - start for start, stop in spans)
         weights = n_target * lasso(masks, values / n_target, self.alpha)  # [U]
-        signed = self._per_token(sample, sources, weights)
+        signed = weights.repeat_interleave(torch.tensor([stop - start for start, stop in sources]))  # [|I|]
         metadata = {
             "forward_passes": len(masks),
             "backward_passes": 0,
@@ -94,14 +79,59 @@ class ContextCite(BudgetedMethod):
         }
         return Attribution(renormalise(signed), self.name, metadata=metadata)
 
-    def _sources(self, sample: Sample) -> list[Span]:
-        """Sentences that are ablated."""
-        return sample.sources if self.sources == "haystack" else unit_spans(sample, sample.segments.prompt, "sentence")
 
-    def _per_token(self, sample: Sample, sources: list[Span], weights: torch.Tensor) -> torch.Tensor:
-        """Scores of sources [U] to scores of the tokens of I, [|I|]."""
-        first, stop = sample.segments.prompt
-        signed = torch.zeros(stop - first, dtype=weights.dtype)
-        for (start, end), weight in zip(sources, weights, strict=True):
-            signed[start - first : end - first] = weight / (end - start) if self.spread == "share" else weight
-        return signed
+_TOLERANCE = 1e-8  # of the largest change in a round, against the spread of the target
+_MAX_ROUNDS = 100_000
+
+
+def lasso(features: torch.Tensor, target: torch.Tensor, alpha: float) -> torch.Tensor:
+    """Coefficients of a sparse linear fit with an intercept.
+
+    With every feature x_u standardised (mean 0, variance 1) and the target centred, w minimises
+    ‖y − X w‖² / (2 n) + α ‖w‖₁ (Tibshirani 1996), one coordinate after the other (Friedman et al. 2007); what is
+    returned is w_u / σ_u, in the units of the feature.
+
+    Parameters
+    ----------
+    features : torch.Tensor, shape [n, U]
+        A constant feature gets the coefficient 0.
+    target : torch.Tensor, shape [n]
+    alpha : float
+        At least 0; in the units of the target.
+
+    Returns
+    -------
+    torch.DoubleTensor, shape [U]
+
+    Raises
+    ------
+    ValueError
+        If shapes differ, ``alpha`` is negative, the target is not finite or no solution is found.
+    """
+    x, y = features.double(), target.double()
+    if x.ndim != 2 or y.shape != x.shape[:1] or alpha < 0 or not torch.isfinite(y).all():
+        raise ValueError(
+            f"need features [n, U], a finite target [n] and alpha >= 0, got {tuple(x.shape)}, {tuple(y.shape)}, {alpha}"
+        )
+    x, y = x - x.mean(0), y - y.mean()
+    spread = x.square().mean(0).sqrt()  # [U]
+    varies = spread > 0
+    x = x[:, varies] / spread[varies]  # [n, V]
+    # In numpy, which is faster on so few numbers. `rest` is the correlation of each feature with the residual.
+    gram, rest = (x.T @ x / len(x)).numpy(), (x.T @ y / len(x)).numpy()  # [V, V], [V]
+    w = np.zeros(len(rest))
+    small = _TOLERANCE * max(float(y.square().mean().sqrt()), np.finfo(float).tiny)
+    for _ in range(_MAX_ROUNDS):
+        before = w.copy()
+        for u, old in enumerate(before):
+            fit = rest[u] + old  # a standardised feature has variance 1
+            w[u] = np.sign(fit) * max(abs(fit) - alpha, 0.0)
+            if w[u] != old:
+                rest -= gram[u] * (w[u] - old)
+        if np.abs(w - before).max(initial=0.0) <= small:
+            break
+    else:
+        raise ValueError(f"the lasso did not converge in {_MAX_ROUNDS} rounds: raise alpha")
+    coefficients = torch.zeros(len(spread), dtype=torch.float64)
+    coefficients[varies] = torch.from_numpy(w) / spread[varies]
+    return coefficients

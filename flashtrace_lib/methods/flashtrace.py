@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -16,26 +16,12 @@ from ..kernel.decomposition import check_decomposition
 from ..kernel.fused_attention import attention_used, choose
 from ..kernel.proximity import span_rollout, span_scores, span_sums, spans_at_once
 from ..model.context import check_context
-from ..recording import Recording
 from ..sample import Sample, Span, bounding_span
-from .hops import accumulate, mass_by_segment, share_by_sentence, spread_to_neighbours
-
-_CHOICES = {
-    "heads": ("per_head", "sum"),
-    "target_state": ("token", "predictor"),
-    "recursion": ("reasoning", "generation"),
-    "granularity": ("token", "sentence"),
-    "aggregation": ("sum", "mean", "last"),
-    "attention": ("auto", "recompute", "cached", "fused"),
-    "residual": ("denominator", "propagated"),
-    "hop_scale": ("distribution", "raw"),
-    "first_hop": ("output", "generation"),
-    "value_bias": ("included", "left_out"),
-    "sink": ("kept", "removed"),
-}
-
+from .hops import mass_by_segment, share_by_sentence, spread_to_neighbours
+from .perturbation_base import check_choice
 
 BEST = {"residual": "propagated", "smoothing": 5}  # docs/better_flashtrace.md
+Request = tuple[Sample, Span, torch.Tensor]  # a span of a sample to explain, and the weights of its tokens
 
 
 @dataclass
@@ -50,10 +36,6 @@ class FlashTrace(Method):
     ----------
     hops : int
         K, the recursive hops after hop 0. An empty T ends the recursion at hop 0.
-    heads : {"per_head", "sum"}
-        Proximity per head then summed, or of the head-summed contribution.
-    target_state : {"token", "predictor"}
-        Explain the state at the generated token, or at the one before it, that predicts it.
     recursion : {"reasoning", "generation"}
         Hop k ≥ 1 targets T, or all from the first token of T to the last of O (marks between them included).
     skip_tokens : tuple of int
@@ -74,10 +56,6 @@ class FlashTrace(Method):
         Add up the hops as distributions, or as raw sums over layers.
     first_hop : {"output", "generation"}
         Hop 0 targets O, or all from the first token of T to the last of O.
-    value_bias : {"included", "left_out"}
-        Contributions of the values with or without their bias, in models that have one.
-    sink : {"kept", "removed"}
-        "removed": weight and score of the context's first token, a sink of attention, are zero in every hop.
     smoothing : int
         Tokens of I, an odd number, among which each shares its final score; 1 leaves the scores as they are.
 
@@ -87,8 +65,6 @@ class FlashTrace(Method):
     """
 
     hops: int = 1
-    heads: str = "per_head"
-    target_state: str = "token"
     recursion: str = "reasoning"
     skip_tokens: tuple[int, ...] = ()
     granularity: str = "token"
@@ -97,28 +73,18 @@ class FlashTrace(Method):
     residual: str = "denominator"
     hop_scale: str = "distribution"
     first_hop: str = "output"
-    value_bias: str = "included"
-    sink: str = "kept"
     smoothing: int = 1
 
     name: ClassVar[str] = "flashtrace"
-    added_after_v1: ClassVar[tuple[str, ...]] = (
-        "residual", "hop_scale", "first_hop", "value_bias", "sink", "smoothing",
-    )  # fmt: skip
+    added_after_v1: ClassVar[tuple[str, ...]] = ("residual", "hop_scale", "first_hop", "smoothing")
+    removed: ClassVar[Mapping[str, Any]] = {"heads": "per_head", "target_state": "token"}
 
     @classmethod
-    def best(cls, tokenizer: Any = None, **options: Any) -> FlashTrace:
+    def best(cls, **options: Any) -> FlashTrace:
         """The setting that found most evidence on samples that did not choose it; the paper's is ``FlashTrace()``.
 
-        The residual's share goes on to the layer below, and final scores are shared among five neighbours. The
-        equations stand in ``docs/better_flashtrace.md``; `12b_better_flashtrace` judges it and shows where it loses.
-
-        Parameters
-        ----------
-        tokenizer : transformers.PreTrainedTokenizerBase, optional
-            Of the model. This setting needs none.
-        **options
-            Further options, such as ``hops``.
+        The residual's share goes on to the layer below, and final scores are shared among five neighbours: see
+        ``docs/better_flashtrace.md``. ``options`` are further ones, such as ``hops``.
         """
         return cls(**{**BEST, **options})
 
@@ -127,33 +93,24 @@ class FlashTrace(Method):
             raise ValueError(f"hops must be a whole number of at least 0, got {self.hops!r}")
         if type(self.smoothing) is not int or self.smoothing < 1 or self.smoothing % 2 == 0:
             raise ValueError(f"smoothing must be an odd number of tokens, 1 or more, got {self.smoothing!r}")
-        for option, allowed in _CHOICES.items():
-            if getattr(self, option) not in allowed:
-                raise ValueError(f"{option} must be one of {', '.join(allowed)}, got {getattr(self, option)!r}")
+        check_choice("recursion", self.recursion, ("reasoning", "generation"))
+        check_choice("granularity", self.granularity, ("token", "sentence"))
+        check_choice("aggregation", self.aggregation, ("sum", "mean", "last"))
+        check_choice("attention", self.attention, ("auto", "recompute", "cached", "fused"))
+        check_choice("residual", self.residual, ("denominator", "propagated"))
+        check_choice("hop_scale", self.hop_scale, ("distribution", "raw"))
+        check_choice("first_hop", self.first_hop, ("output", "generation"))
         self.skip_tokens = tuple(int(t) for t in self.skip_tokens)
+
+    def options(self) -> dict[str, Any]:
+        """As for every method; ways to the same sums of attention share one name, and so one stored result."""
+        return super().options() | {"attention": "cached" if self.attention == "cached" else "recompute"}
 
     def _attribute(self, model: torch.nn.Module, sample: Sample) -> Attribution:
         check_decomposition(model)
-        activations = self._capture(model, sample.input_ids, self._rows([sample]))
-        return self._explain(activations, [sample])[0]
+        return self._explain(self._capture(model, [sample]), [sample])[0]
 
-    def from_cache(self, recorded: Recording, sample: Sample) -> Attribution:
-        """Attribution of a response from what was kept while it was generated: no second pass over the context.
-
-        Equal to ``attribute`` of the same sample up to rounding.
-
-        Parameters
-        ----------
-        recorded : Recording
-            From `recording.recording`.
-        sample : Sample
-            Built from the very ids that were read and generated.
-        """
-        return self.attribute_many(recorded.model, sample, [sample.segments.output], recorded)[0]
-
-    def attribute_many(
-        self, model: torch.nn.Module, sample: Sample, spans: Sequence[Span], recorded: Recording | None = None
-    ) -> list[Attribution]:
+    def attribute_many(self, model: torch.nn.Module, sample: Sample, spans: Sequence[Span]) -> list[Attribution]:
         """Attributions of many target spans, every sentence of the reasoning say, from one forward pass.
 
         Each equals ``attribute(model, sample.with_output(span))``: the span takes the place of O, and T is the part
@@ -166,8 +123,6 @@ class FlashTrace(Method):
         sample : Sample
         spans : sequence of (int, int)
             Token ranges in the response, in any order; they may overlap.
-        recorded : Recording, optional
-            Take the activations from here, instead of a forward pass.
 
         Returns
         -------
@@ -185,108 +140,79 @@ class FlashTrace(Method):
             raise ValueError("no spans to explain: pass at least one (start, stop) range of token positions")
         check_context(model, sample)
         check_decomposition(model)
-        activations = self._capture(model, sample.input_ids, self._rows(samples), recorded)
-        at_once = spans_at_once(activations)
-        results = []
+        state = self._capture(model, samples)
+        at_once, results = spans_at_once(state), []
         for first in range(0, len(samples), at_once):
-            results += self._explain(activations, samples[first : first + at_once])
+            results += self._explain(state, samples[first : first + at_once])
         share = (time.perf_counter() - start) / len(results)
-        for result in results if recorded is not None else []:
-            result.metadata["forward_passes"] = 0
         return [self._finished(result, one, share) for result, one in zip(results, samples, strict=True)]
 
-    def _explain(self, activations: Activations, samples: Sequence[Sample]) -> list[Attribution]:
-        """Attributions of samples that share one context, from its cache."""
-        results = []
-        for sample, hops in zip(samples, self._hops(activations, samples), strict=True):
-            scores, flow = accumulate(hops, sample)
-            metadata = {
+    def _capture(self, model: torch.nn.Module, samples: Sequence[Sample]) -> Activations:
+        """The forward pass that samples of one context share: what any hop may target, as section 4 needs it."""
+        whole = self.hops or self.first_hop == "generation"
+        rows = bounding_span([s.segments.generated if whole else s.segments.output for s in samples])
+        heads = model.config.get_text_config().num_attention_heads
+        attention = choose(model.device, heads, rows) if self.attention == "auto" else self.attention
+        return capture(model, samples[0].input_ids, rows, attention=attention)
+
+    def _algorithm_1(self, sample: Sample) -> Generator[Request, torch.Tensor, Attribution]:
+        """The paper's algorithm: yields the span that a hop explains, and is sent the span's scores [N]."""
+        segments, hops, flow = sample.segments, [], []
+        target = segments.output if self.first_hop == "output" else segments.generated
+        if self.aggregation == "last":
+            target = (target[1] - 1, target[1])
+        weights = torch.ones(target[1] - target[0])
+        total, carried = torch.zeros(len(sample.prompt_ids)), 1.0
+        for _ in range(self.hops + 1):
+            weights = self._target_weights(sample, target, weights)
+            hop = self._as_hop((yield sample, target, weights), sample, target, weights)  # w^(k), sums to 1
+            total += carried * hop.scale * hop.scores[slice(*segments.prompt)]
+            flow.append(float(hop.scores[slice(*segments.reasoning)].sum()))  # ρ_k
+            hops.append(hop)
+            carried *= flow[-1]
+            target = segments.generated if self.recursion == "generation" else segments.reasoning
+            weights = hop.scores[slice(*target)]
+            if not segments.has_reasoning or not weights.sum() > 0:  # nothing flowed into T to go on with
+                break
+        return Attribution(spread_to_neighbours(total, self.smoothing), self.name, hops=hops, flow=flow)
+
+    def _explain(self, state: Activations, samples: Sequence[Sample]) -> list[Attribution]:
+        """Attributions of samples that share one context: algorithm 1 on all of them, hop by hop side by side."""
+        runs = [self._algorithm_1(sample) for sample in samples]
+        asked, results = {i: next(run) for i, run in enumerate(runs)}, {}
+        while asked:
+            found = zip(list(asked), self._scores(state, list(asked.values())), strict=True)
+            asked = {}
+            for i, scores in found:
+                try:
+                    asked[i] = runs[i].send(scores)
+                except StopIteration as done:
+                    results[i] = done.value
+        for i, sample in enumerate(samples):
+            hops = results[i].hops
+            results[i].metadata = {
                 "forward_passes": 1,
                 "backward_passes": 0,
                 "hop_passes": len(hops),
                 "mass": [mass_by_segment(hop.scores, sample) for hop in hops],
-                "attention": attention_used(activations),
+                "attention": attention_used(state),
             }
-            scores = spread_to_neighbours(scores, self.smoothing)
-            results.append(Attribution(scores, self.name, hops=hops, flow=flow, metadata=metadata))
-        return results
+        return [results[i] for i in range(len(samples))]
 
-    def options(self) -> dict[str, Any]:
-        """As for every method; ways to the same sums of attention share one name, and so one stored result."""
-        options = super().options()
-        return options if self.attention == "cached" else {**options, "attention": "recompute"}
-
-    def _capture(
-        self, model: torch.nn.Module, input_ids: torch.Tensor, rows: Span, recorded: Recording | None = None
-    ) -> Activations:
-        """The forward pass, or what was recorded of it, with ``attention`` decided."""
-        attention = self.attention
-        if attention == "auto":
-            attention = choose(model.device, model.config.get_text_config().num_attention_heads, rows)
-        if recorded is None:
-            return capture(model, input_ids, rows, attention=attention)
-        if attention == "cached":
-            raise ValueError("attention maps are not recorded: use attention='auto', 'recompute' or 'fused'")
-        activations = recorded.activations(input_ids, rows)
-        for layer in activations.layers:
-            layer.fused = attention == "fused" and layer.has_fused_kernel()
-        return activations
-
-    def _rows(self, samples: Sequence[Sample]) -> Span:
-        """Positions whose states any hop of any sample may target."""
-        whole = self.hops or self.first_hop == "generation"
-        spans = [s.segments.generated if whole else s.segments.output for s in samples]
-        return self._states(bounding_span(spans))
-
-    def _states(self, target: Span) -> Span:
-        """Rows whose states stand for the tokens ``target``."""
-        shift = 1 if self.target_state == "predictor" else 0
-        return target[0] - shift, target[1] - shift
-
-    def _hops(self, activations: Activations, samples: Sequence[Sample]) -> list[list[Hop]]:
-        """Run hop 0 on each sample's O (or T ∪ O) and up to K hops on its T; one list of hops a sample."""
-        jobs = []
-        for sample in samples:
-            start, stop = getattr(sample.segments, "output" if self.first_hop == "output" else "generated")
-            start = stop - 1 if self.aggregation == "last" else start
-            jobs.append((sample, (start, stop), torch.ones(stop - start)))
-        done = [[hop] for hop in self._hop(activations, jobs)]
-        for _ in range(self.hops):
-            jobs, owners = [], []
-            for sample, hops in zip(samples, done, strict=True):
-                target = sample.segments.generated if self.recursion == "generation" else sample.segments.reasoning
-                weights = hops[-1].scores[slice(*target)]
-                if sample.segments.has_reasoning and weights.sum() > 0:  # else nothing flowed into T to go on with
-                    jobs.append((sample, target, weights))
-                    owners.append(hops)
-            if not jobs:
-                break
-            for hops, hop in zip(owners, self._hop(activations, jobs), strict=True):
-                hops.append(hop)
-        return done
-
-    def _hop(self, activations: Activations, jobs: list[tuple[Sample, Span, torch.Tensor]]) -> list[Hop]:
-        """One span attribution of each job (sample, target, weights of its tokens); scores are distributions."""
-        normal = [self._target_weights(*job) for job in jobs]
-        union = bounding_span([target for _, target, _ in jobs])
-        rows = torch.zeros(len(jobs), union[1] - union[0])  # [B, m]
-        own = torch.zeros_like(rows, dtype=torch.bool)
-        for i, ((_, (start, stop), _), weights) in enumerate(zip(jobs, normal, strict=True)):
+    def _scores(self, state: Activations, requests: list[Request]) -> torch.Tensor:
+        """Scores over the context of the spans that are asked for, [B, N]."""
+        union = bounding_span([target for _, target, _ in requests])
+        rows = torch.zeros(len(requests), union[1] - union[0])  # [B, m]
+        own = torch.zeros_like(rows, dtype=torch.bool)  # the rows that belong to each span
+        for i, (_, (start, stop), weights) in enumerate(requests):
             part = slice(start - union[0], stop - union[0])
             rows[i, part], own[i, part] = weights, True
-        scores = self._scores(activations, rows, own, self._states(union))
-        pairs = zip(jobs, normal, scores, strict=True)
-        return [self._as_hop(raw, sample, target, w) for (sample, target, _), w, raw in pairs]
-
-    def _scores(self, activations: Activations, rows: torch.Tensor, own: torch.Tensor, states: Span) -> torch.Tensor:
-        """Scores [B, N] of spans with row weights [B, m] over ``states``; ``own`` marks each span's rows."""
-        how = {"heads": self.heads, "value_bias": self.value_bias}
         if self.residual == "propagated":
-            return span_rollout(activations, rows, own, states, each=self.aggregation == "mean", **how)
+            return span_rollout(state, rows, own, union, each=self.aggregation == "mean")
         score = span_scores if self.hop_scale == "distribution" else span_sums
         if self.aggregation == "mean":
-            return rows @ score(activations, torch.eye(rows.shape[1]), states, **how)  # of [m, N]
-        return score(activations, rows, states, **how)
+            return rows @ score(state, torch.eye(rows.shape[1]), union)  # of [m, N]
+        return score(state, rows, union)
 
     def _as_hop(self, raw: torch.Tensor, sample: Sample, target: Span, weights: torch.Tensor) -> Hop:
         """One hop from its scores [N]: skipped tokens go, sentences share where that is asked, the sum becomes 1."""
@@ -305,8 +231,59 @@ class FlashTrace(Method):
 
     def _kept(self, sample: Sample) -> torch.Tensor:
         """1 where a token counts, 0 where it is skipped, shape [N]."""
-        skipped = torch.tensor(self.skip_tokens, dtype=torch.long)
-        kept = (~torch.isin(sample.input_ids.cpu(), skipped)).float()
-        if self.sink == "removed":
-            kept[0] = 0
-        return kept
+        return (~torch.isin(sample.input_ids.cpu(), torch.tensor(self.skip_tokens, dtype=torch.long))).float()
+
+
+@dataclass
+class FlashTraceBest(FlashTrace):
+    """FlashTrace with the residual propagated and scores shared among five neighbours: ``FlashTrace.best()``."""
+
+    residual: str = BEST["residual"]
+    smoothing: int = BEST["smoothing"]
+
+    name: ClassVar[str] = "flashtrace_best"
+    added_after_v1: ClassVar[tuple[str, ...]] = ()  # its options differ from v1's: all are part of a record's key
+    removed: ClassVar[Mapping[str, Any]] = {**FlashTrace.removed, "sink": "kept", "value_bias": "included"}
+
+
+@dataclass
+class LastToken(FlashTrace):
+    """FlashTrace whose hop 0 explains the last token of O alone (appendix M.1, table 10)."""
+
+    aggregation: str = field(default="last", init=False)
+
+    name: ClassVar[str] = "last_token"
+
+
+@dataclass
+class MeanPooling(FlashTrace):
+    """FlashTrace that averages single-token distributions instead of aggregating the span (appendix M.1)."""
+
+    aggregation: str = field(default="mean", init=False)
+
+    name: ClassVar[str] = "mean_pooling"
+
+
+@dataclass
+class Positional(FlashTrace):
+    """FlashTrace whose hop 0 weights the tokens of O by their place, linearly (appendix M.1).
+
+    Parameters
+    ----------
+    weighting : {"rising", "falling"}
+        The last token of O has the weight |O| and the first 1, or the other way round.
+    """
+
+    weighting: str = "rising"
+
+    name: ClassVar[str] = "positional"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("weighting", self.weighting, ("rising", "falling"))
+
+    def _target_weights(self, sample: Sample, target: Span, weights: torch.Tensor) -> torch.Tensor:
+        if target == sample.segments.output:  # later hops have the weights that the hop before gave them
+            ramp = torch.arange(1, len(weights) + 1, dtype=weights.dtype)
+            weights = weights * (ramp if self.weighting == "rising" else ramp.flip(0))
+        return super()._target_weights(sample, target, weights)

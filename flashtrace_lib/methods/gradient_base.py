@@ -1,4 +1,4 @@
-"""What gradient methods and walks share: memory budgets, a clean graph, target values, the cut to I (appendix D.1)."""
+"""What gradient methods share: a clean graph, target values, memory budgets, the cut to I (appendix D.1)."""
 
 from __future__ import annotations
 
@@ -13,30 +13,22 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from ..attribution import Attribution
+from ..attribution import Attribution, Method
 from ..kernel.decomposition import check_equal, check_ids, check_once, plain_logits
 from ..model.architecture import family
 from ..model.state import eager_maps, evaluating, model_budget
 from ..sample import Sample, Span
-from .budgeted import BudgetedMethod
 from .hops import mass_by_segment
-from .perturbation_base import check_choice, renormalise
+from .perturbation_base import renormalise
 
 
 @dataclass
-class GradientMethod(BudgetedMethod):
-    """A method that differentiates through the model.
+class GradientMethod(Method):
+    """A method that differentiates the sum over the tokens of O.
 
-    Parameters
-    ----------
-    max_batch_bytes : int, optional
-        Memory budget of what autograd keeps, bytes; does not change the result. One context that exceeds it is
-        recomputed layer by layer in the backward pass.
+    That is |O| times the average of the tokens' own vectors (appendix D.1), because differentiation is linear. What
+    autograd keeps is cut to the memory that is free; one context that exceeds it is recomputed layer by layer.
     """
-
-    def _at_once(self, model: nn.Module, bytes_each: int) -> int:
-        """How many pieces of work fit the budget; 0 where not even one does."""
-        return (self.max_batch_bytes or model_budget(model)) // bytes_each
 
     def _attribution(self, signed: torch.Tensor, sample: Sample, **metadata: Any) -> Attribution:
         """Cut signed scores of the context to I (appendix D.1).
@@ -51,37 +43,6 @@ class GradientMethod(BudgetedMethod):
         on_input = signed[slice(*sample.segments.prompt)]  # [|I|]
         metadata |= {"signed": on_input.tolist(), "mass": [mass_by_segment(positive, sample)]}
         return Attribution(renormalise(on_input), self.name, metadata=metadata)
-
-
-@dataclass
-class TargetMethod(GradientMethod):
-    """A gradient method with one vector for the whole of O, or one for each of its tokens.
-
-    Parameters
-    ----------
-    targets : {"span", "token"}
-        Explain the sum over the tokens of O, or every token by itself. The average of the tokens' vectors
-        (appendix D.1) is the former over |O|, because differentiation is linear; so "token" is the same result at
-        |O| times the price, unless `normalise` is set.
-    normalise : bool
-        With ``targets="token"``: scale every token's vector to absolute sum 1 before the average, so that a token
-        does not count more because its gradients are larger.
-    """
-
-    targets: str = "span"
-    normalise: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("targets", self.targets, ("span", "token"))
-        if self.normalise and self.targets == "span":
-            raise ValueError('normalise scales one vector for each token of O: it needs targets="token"')
-
-    def _average(self, vectors: torch.Tensor, target: Target) -> torch.Tensor:
-        """Average over the tokens of O (appendix D.1), [1 or M, n] to [n]."""
-        if self.normalise:
-            vectors = vectors / vectors.abs().sum(-1, keepdim=True).clamp_min(1e-30)
-        return vectors.sum(0) / len(target.ids)
 
 
 @dataclass(frozen=True)
@@ -242,13 +203,14 @@ def _recomputing(model: nn.Module) -> Iterator[None]:
             layer.__dict__.update(old)
 
 
-def graph_bytes(
-    model: nn.Module, n_tokens: int, n_targets: int, *, n_layers: int | None = None, maps: int | None = None
+def fits(
+    model: nn.Module, n_tokens: int, n_targets: int, n_layers: int | None = None, maps: int | None = None, more: int = 0
 ) -> int:
-    """Rough memory that autograd keeps for one context in ``n_layers`` layers (default: all), bytes.
+    """How many contexts autograd may keep at once; 0 where not even one fits the memory. A rough estimate.
 
-    Per layer and token: about 12 vectors of width d and 4 of the MLP's width; ``maps`` attention maps (default: those
-    that the model forms where it runs eagerly); log-probabilities of the targets over the vocabulary.
+    Per layer (of ``n_layers``, by default all) and token: about 12 vectors of width d and 4 of the MLP's width;
+    ``maps`` attention maps (default: those that the model forms where it runs eagerly); log-probabilities of the
+    targets over the vocabulary; and ``more`` bytes.
     """
     config = model.config.get_text_config()
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
@@ -256,7 +218,8 @@ def graph_bytes(
     per_layer = n_tokens * (12 * config.hidden_size + 4 * inner) * item
     maps = eager_maps(config) if maps is None else maps
     per_layer += maps * n_tokens**2 * (2 * item + 4)  # scores, their cap, and the float32 softmax
-    return (n_layers or config.num_hidden_layers) * per_layer + n_targets * config.vocab_size * (item + 8)
+    each = (n_layers or config.num_hidden_layers) * per_layer + n_targets * config.vocab_size * (item + 8) + more
+    return model_budget(model) // each
 
 
 def check_steps(steps: int) -> None:

@@ -1,29 +1,10 @@
-"""What is made of FlashTrace's hops: final importance, flow, shares of mass (section 4.3)."""
+"""What is made of scores over the context: shares of sentences, of neighbours and of segments."""
 
 from __future__ import annotations
 
 import torch
 
-from ..attribution import Hop
 from ..sample import Sample
-
-
-def accumulate(hops: list[Hop], sample: Sample) -> tuple[torch.Tensor, list[float]]:
-    """Final input importance and flow from the hops (section 4.3, "Subsequent Hops and Aggregation").
-
-    Returns
-    -------
-    scores : torch.FloatTensor, shape [|I|]
-    flow : list of float
-        ρ_k of every hop.
-    """
-    flow = [float(hop.scores[slice(*sample.segments.reasoning)].sum()) for hop in hops]
-    total = torch.zeros(sample.segments.prompt[1] - sample.segments.prompt[0])
-    carried = 1.0
-    for hop, rho in zip(hops, flow, strict=True):
-        total += carried * hop.scale * hop.scores[slice(*sample.segments.prompt)]
-        carried *= rho
-    return total, flow
 
 
 def share_by_sentence(scores: torch.Tensor, sample: Sample) -> torch.Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from tqdm import tqdm
@@ -23,8 +24,6 @@ class IFR(Method):
 
     Parameters
     ----------
-    target_state : {"token", "predictor"}
-        Explain the state at the target token, or at the one before it, that predicts it.
     batch_size : int or None
         Target tokens that share one pass over the cache; None for as many as memory allows, as a rule all. 1 is the
         paper's setting, in which the cache is walked once for every target token.
@@ -34,21 +33,18 @@ class IFR(Method):
     Ferrando & Voita, "Information Flow Routes", 2024; FlashTrace, appendix D.
     """
 
-    target_state: str = "token"
     batch_size: int | None = None
 
     name: ClassVar[str] = "ifr"
+    removed: ClassVar[Mapping[str, Any]] = {"target_state": "token"}
 
     def __post_init__(self) -> None:
-        if self.target_state not in ("token", "predictor"):
-            raise ValueError(f"target_state must be token or predictor, got {self.target_state!r}")
         if self.batch_size is not None and self.batch_size < 1:
             raise ValueError(f"batch_size must be at least 1 or None, got {self.batch_size!r}")
 
     def _attribute(self, model: torch.nn.Module, sample: Sample) -> Attribution:
         check_decomposition(model)
-        shift = 1 if self.target_state == "predictor" else 0
-        states = [(start - shift, stop - shift) for start, stop in self._targets(sample)]
+        states = self._targets(sample)
         activations = capture(model, sample.input_ids, bounding_span(states))
         rows = torch.cat([self.rows(activations, span) for span in states])  # [M, N]
         mean = rows.mean(0)  # [N]
@@ -86,7 +82,7 @@ class IFRAll(IFR):
 
     Parameters
     ----------
-    target_state, batch_size
+    batch_size
         See `IFR`; a row for every token of T and O.
 
     References

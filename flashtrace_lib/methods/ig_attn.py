@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -20,6 +20,7 @@ from ..kernel.decomposition import check_decomposition
 from ..kernel.interception import answering
 from ..kernel.proximity import column_sums
 from ..model.architecture import decoder_layers
+from ..model.state import model_budget
 from ..sample import Sample, Span
 from .gradient_base import (
     GradientMethod,
@@ -28,12 +29,11 @@ from .gradient_base import (
     check_steps,
     differentiable,
     embed,
-    graph_bytes,
+    fits,
     log_probs,
     log_probs_of_text,
     target_of,
-)
-from .perturbation_base import check_choice
+)  # fmt: skip
 
 
 @dataclass
@@ -100,25 +100,17 @@ class IGAttention(GradientMethod):
     For the token o_t, predicted at row r, and source j:
 
         feedback   F_rj = mean over heads of max(0, ∫ ∂ log p(o_t) / ∂A_hrj dα), A the attention of the last layer
-        perception P_r  = e_r (I + Ā_L M_L) … (I + Ā_s M_s), Ā the mean over heads
+        perception P_r  = e_r (I + Ā_L M_L) … (I + Ā_1 M_1), Ā the mean over heads, M = diag(‖W_O v_j‖ / ‖x_j‖)
         a_j        = F_rj · P_rj
 
-    Behind the last attention nothing mixes positions, so one backward pass serves every row of O at once.
+    The path α scales the last layer's maps from 0 to what they are (integrated gradients on attention maps, as the
+    FlashTrace paper words it); M is what a source passes on for what it holds (the method's token-wise variant). Behind
+    the last attention nothing mixes positions, so one backward pass serves every row of O at once.
 
     Parameters
     ----------
     steps : int
         Points on the path, both ends included; at least 20.
-    path : {"maps", "input"}
-        What α scales: the last layer's maps from 0 to what they are (integrated gradients on attention maps, as the
-        FlashTrace paper words it), or the input embeddings (as the method's own code does).
-    perception : {"token", "attention"}
-        M = diag(‖W_O v_j‖ / ‖x_j‖), what a source passes on for what it holds (the method's token-wise variant), or
-        M = I, attention alone.
-    start_layer : int
-        First layer s of the perception.
-    max_batch_bytes : int, optional
-        See `GradientMethod`; decides how many points share a pass.
 
     References
     ----------
@@ -126,60 +118,48 @@ class IGAttention(GradientMethod):
     """
 
     steps: int = 20
-    path: str = "maps"
-    perception: str = "token"
-    start_layer: int = 0
 
     name: ClassVar[str] = "ig_attn"
+    removed: ClassVar[Mapping[str, Any]] = {"path": "maps", "perception": "token", "start_layer": 0}
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_steps(self.steps)
-        check_choice("path", self.path, ("maps", "input"))
-        check_choice("perception", self.perception, ("token", "attention"))
 
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
         check_decomposition(model)
         check_forward(model, self.name, partial(_tapped_log_probs, model), logits=False)
-        n_layers = len(decoder_layers(model))
-        if not 0 <= self.start_layer < n_layers:
-            raise ValueError(f"start_layer must lie in [0, {n_layers}), the model's layers; got {self.start_layer}")
         target = target_of(model, sample)
         feedback, report = self._feedback(model, sample, target)  # [M, n]
-        perceived = self._perception(model, target)  # [M, n]
-        report["forward_passes"] += 1
-        return self._attribution((feedback * perceived).mean(0), sample, **report)
+        return self._attribution((feedback * self._perception(model, target)).mean(0), sample, **report)
 
-    def _feedback(self, model: nn.Module, sample: Sample, target: Target) -> tuple[torch.Tensor, dict]:
+    def _feedback(self, model: nn.Module, sample: Sample, target: Target) -> tuple[torch.Tensor, dict[str, Any]]:
         """F [M, n], on the CPU, and what it took."""
         n, m = len(target.context), len(target.ids)
-        on_maps = self.path == "maps"
-        config = model.config.get_text_config()
-        maps_bytes = 4 * 4 * config.num_attention_heads * m * n  # float32: as they are, scaled, their gradient, a cast
-        at_once = max(1, self._at_once(model, maps_bytes + graph_bytes(model, n, m, n_layers=1)))
+        of_maps = 4 * 4 * model.config.get_text_config().num_attention_heads * m * n  # bytes: two, a gradient, a cast
+        at_once = max(1, fits(model, n, m, n_layers=1, more=of_maps))
         points = torch.linspace(0, 1, self.steps)
         weights = torch.full_like(points, 1 / (self.steps - 1))  # trapezoid rule
         weights[[0, -1]] /= 2
         embeddings = embed(model, target.context)  # [1, n, d]
-        total, values, passes = 0, [], 0
+        total, values = 0, []
         with (
             differentiable(model),
             tqdm(total=self.steps, desc=f"{self.name} {sample.id}", leave=False, unit="step") as bar,
         ):
             for part, weight in zip(points.split(at_once), weights.split(at_once), strict=True):
-                tap = _Tap(target.rows, part if on_maps else torch.ones(len(part)))
-                inputs = embeddings if on_maps else part.to(embeddings)[:, None, None] * embeddings
+                tap = _Tap(target.rows, part)
                 with _tapped(model, tap):
-                    value = log_probs(model, inputs, target).sum(-1)  # [B]
+                    value = log_probs(model, embeddings, target).sum(-1)  # [B]
                 (gradient,) = torch.autograd.grad(value.sum(), tap.maps)  # [B, H, M, n]
                 total = total + torch.einsum("b,bhmn->hmn", weight.to(gradient.device), gradient)
                 values.append(value.detach().cpu())
-                passes += 1
                 bar.update(len(part))
-        values = torch.cat(values)
-        report = {"forward_passes": passes if on_maps else self.steps, "backward_passes": self.steps}
-        if on_maps:
-            report["gap"] = float(values[-1] - values[0] - (total * tap.full[-1]).sum())
+        first, last = torch.cat(values)[[0, -1]]
+        report = {
+            "forward_passes": len(values) + 1,  # and the one of the perception
+            "backward_passes": self.steps,
+            "gap": float(last - first - (total * tap.full[-1]).sum()),
+        }
         return total.clamp_min(0).mean(0).cpu(), report
 
     @torch.no_grad()
@@ -187,23 +167,20 @@ class IGAttention(GradientMethod):
         """P [M, n], on the CPU; some target rows at a time."""
         n = len(target.context)
         layers = capture(model, target.context, (0, n)).layers
-        at_once = max(1, self._at_once(model, 3 * 4 * len(layers[0].q) * n))
+        at_once = max(1, model_budget(model) // (3 * 4 * len(layers[0].q) * n))
         rows = torch.zeros(len(target.ids), n)  # [M, n]: row i begins at the position that predicts token i of O
         rows[:, slice(*target.rows)] = torch.eye(len(target.ids))
-        return torch.cat([self._roll(layers[self.start_layer :], part) for part in rows.split(at_once)])
+        return torch.cat([_roll(layers, part) for part in rows.split(at_once)])
 
-    def _roll(self, layers: list[LayerActivations], mass: torch.Tensor) -> torch.Tensor:
-        """Take rows [M, n] down through the layers."""
-        for layer in reversed(layers):
-            mass = mass.to(layer.x_in.device)
-            whole = (0, mass.shape[-1])
-            if self.perception == "attention":
-                mass = mass + column_sums(layer, mass, whole, 0).mean(1)
-                continue
-            # a post-attention norm scales what row i receives
-            weighted = mass if layer.row_scale is None else mass * layer.row_scale
-            mass = mass + column_sums(layer, weighted, whole, 0).mean(1) * _passed_on(layer)
-        return mass.cpu()
+
+def _roll(layers: list[LayerActivations], mass: torch.Tensor) -> torch.Tensor:
+    """Take rows [M, n] down through the layers."""
+    for layer in reversed(layers):
+        mass = mass.to(layer.x_in.device)
+        # a post-attention norm scales what row i receives
+        weighted = mass if layer.row_scale is None else mass * layer.row_scale
+        mass = mass + column_sums(layer, weighted, (0, mass.shape[-1]), 0).mean(1) * _passed_on(layer)
+    return mass.cpu()
 
 
 def _passed_on(layer: LayerActivations) -> torch.Tensor:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
 from ..attribution import Attribution, Method
 from ..model.batched_forward import jsd_from, kl_from, log_prob_of, score_rows, whole_distribution
 from ..model.context import mask_token
-from ..model.state import check_budget
 from ..sample import Sample, Span
 
 METRICS = ("nll", "kl", "jsd")
@@ -61,20 +60,14 @@ class UnitMethod(Method):
     spread : {"copy", "share"}
         Each token of a sentence gets all of its score ("assigned uniformly to all its constituent tokens",
         appendix D.2), or an equal share of it, which ranks short sentences higher.
-    max_batch_bytes : int, optional
-        Memory budget of one batched forward; does not change the result. Default: see `batched_forward.score_rows`.
     """
 
     units: str = "auto"
     spread: str = "copy"
-    max_batch_bytes: int | None = None
-
-    excluded_from_key: ClassVar[tuple[str, ...]] = ("max_batch_bytes",)
 
     def __post_init__(self) -> None:
         check_choice("units", self.units, ("auto", "token", "sentence"))
         check_choice("spread", self.spread, ("copy", "share"))
-        check_budget(self.max_batch_bytes)
 
     def options(self) -> dict[str, Any]:
         """The fields that shape the result, as in every method."""
@@ -109,13 +102,10 @@ class UnitMethod(Method):
             Contexts differ from the intact one from some position on, so that what stands before is computed once.
         """
         start, stop = sample.segments.output
-        how = {"max_batch_bytes": self.max_batch_bytes, "progress": f"{self.name} {sample.id}"}
-        how["resembling"] = sample.input_ids[: stop - 1] if in_place else None
+        how = {"progress": f"{self.name} {sample.id}", "resembling": sample.input_ids[: stop - 1] if in_place else None}
         if metric == "nll":
-            log_probs = score_rows(
-                model, rows, stop - start, log_prob_of(sample.input_ids[start:stop]), total=total, **how
-            )  # [B, R]
-            return -log_probs.double().mean(1)
+            measure = log_prob_of(sample.input_ids[start:stop])
+            return -score_rows(model, rows, stop - start, measure, total=total, **how).double().mean(1)
         intact = score_rows(model, [next(rows)], stop - start, whole_distribution)[0]  # [R, V]
         distance = {"kl": kl_from, "jsd": jsd_from}[metric](intact)
         changed = score_rows(model, rows, stop - start, distance, total=total - 1, **how)  # [B - 1, R]

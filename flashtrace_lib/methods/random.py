@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
 from ..attribution import Attribution, Method
 from ..sample import Sample, seeded_generator
-from .perturbation_base import check_choice, renormalise, unit_spans
+from .perturbation_base import renormalise, unit_spans
 
 
 @dataclass
@@ -42,16 +43,10 @@ class RandomSentences(Random):
     ----------
     seed : int
         Another seed, another ranking.
-    spread : {"copy"}
-        Tokens hold copies of their sentence's score: ``Attribution.by_sentence`` knows it by this option.
     """
 
-    spread: str = "copy"
-
     name: ClassVar[str] = "random_sentences"
-
-    def __post_init__(self) -> None:
-        check_choice("spread", self.spread, ("copy",))
+    removed: ClassVar[Mapping[str, Any]] = {"spread": "copy"}  # `Attribution.by_sentence` knows copies by it
 
     def _attribute(self, model, sample: Sample) -> Attribution:
         spans = unit_spans(sample, sample.segments.prompt, "sentence")
@@ -65,26 +60,44 @@ class RandomSentences(Random):
 
 @dataclass
 class Position(Method):
-    """Scores linear in the position; neither the model nor the text is asked.
-
-    Parameters
-    ----------
-    favour : {"recency", "primacy"}
-        The last token of I ranks first, or the first does.
-    """
-
-    favour: str = "recency"
+    """Scores linear in the position, the last token of I highest; neither the model nor the text is asked."""
 
     name: ClassVar[str] = "position"
-
-    def __post_init__(self) -> None:
-        check_choice("favour", self.favour, ("recency", "primacy"))
+    removed: ClassVar[Mapping[str, Any]] = {"favour": "recency"}
 
     def _attribute(self, model, sample: Sample) -> Attribution:
         ramp = torch.arange(1, len(sample.prompt_ids) + 1, dtype=torch.float64)
-        return _without_model(ramp if self.favour == "recency" else ramp.flip(0), self.name)
+        return _without_model(ramp, self.name)
 
 
 def _without_model(scores: torch.Tensor, name: str) -> Attribution:
     """Attribution from positive scores [|I|] that took no pass through the model; none is signed."""
     return Attribution(renormalise(scores), name, metadata={"forward_passes": 0, "backward_passes": 0})
+
+
+def random_draws(n: int = 20, sentences: bool = False) -> dict[str, Method]:
+    """Random baselines that differ in their seed alone, to be evaluated like any other methods.
+
+    Parameters
+    ----------
+    n : int
+        Number of draws. One draw is as noisy as one method on one sample; the mean of 20 adds a twentieth of that
+        variance to a paired difference.
+    sentences : bool
+        Draw a score for each sentence (`RandomSentences`), not for each token (`Random`).
+
+    Returns
+    -------
+    dict of str to Method
+        ``"random/0"``, ``"random/1"``, ... (``"random_sentences/0"``, ...) to the draw with that seed. Draw 0 is the
+        method with its default options, and finds what is stored of it.
+
+    Raises
+    ------
+    ValueError
+        If ``n`` is not positive.
+    """
+    if n < 1:
+        raise ValueError(f"need at least one draw, got {n}")
+    method = RandomSentences if sentences else Random
+    return {f"{method.name}/{seed}": method(seed=seed) for seed in range(n)}

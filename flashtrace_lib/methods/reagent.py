@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -11,10 +11,13 @@ from tqdm import tqdm
 
 from ..attribution import Attribution
 from ..model.batched_forward import hellinger_from, log_prob_of, score_rows, whole_distribution
+from ..model.state import model_budget
 from ..sample import Sample, Span, seeded_generator
 from .perturbation_base import UnitMethod, check_choice, unit_spans
-from .reagent_proposals import MODEL, CausalProposals, MaskedProposals, Proposer, make_proposer
 
+REPLACE_SHARE = 0.3  # of the units, at a step
+KEEP_SHARE = 0.1  # of the units, which alone must keep the prediction; else the first lucky draw would end the run
+DRAWS = 32  # proposals drawn for a position; every replacement takes one of them at random
 _LARGEST_CHANGE = 1 - 1e-6  # the logit of a change of 1 would be infinite
 
 
@@ -28,8 +31,9 @@ class ReAGent(UnitMethod):
     among the model's first ``top_k``. Importance is softmax(z) over the units, averaged over the tokens of O
     (appendix D.1) and over the runs, then cut to I.
 
-    A replacement is never the token that stood there. Where O would be kept although the most important units are
-    replaced as well, it does not depend on them and the run goes on: O is given up to o_t and may follow from itself.
+    A replacement is drawn from the model's own next-token distribution, never the token that stood there. Where O
+    would be kept although the most important units are replaced as well, it does not depend on them and the run goes
+    on: O is given up to o_t and may follow from itself.
 
     All tokens of O are read off the same replaced context, so a step costs one pass, not |O|; for the same reason
     the stopping rule looks at the mean importance and at all tokens of O at once, and tokens of O are never
@@ -37,17 +41,6 @@ class ReAGent(UnitMethod):
 
     Parameters
     ----------
-    proposals : str
-        ``"model"``: draws from the causal model's own next-token distribution. Else a hub id or a folder of a masked
-        language model (``"roberta-base"`` in the original), whose most probable other word is taken.
-        ``metadata["proposals"]`` says what proposed.
-    tokenizer : transformers.PreTrainedTokenizerBase, optional
-        The causal model's; needed with a masked language model.
-    replace_share : float
-        Share of the units replaced at a step.
-    keep_share : float
-        Share of the units that alone must keep the prediction for a run to stop. A share, since inputs differ in
-        length; well under ``replace_share``, else the first lucky draw would end the run.
     top_k : int
         How far up a token of O must rank to count as kept.
     runs : int
@@ -59,8 +52,6 @@ class ReAGent(UnitMethod):
     distance : {"probability", "hellinger"}
         Δ = p(o_t | context) − p(o_t | replaced) in [−1, 1], or the Hellinger distance of the two predicted
         distributions in [0, 1] (the words of appendix D).
-    region : {"context", "input"}
-        Units of I and T are replaced, those of T dropped at the end (appendix D.1); or units of I alone.
 
     The other parameters: see `UnitMethod`.
 
@@ -69,46 +60,37 @@ class ReAGent(UnitMethod):
     Zhao & Shan, "ReAGent: A Model-agnostic Feature Attribution Method for Generative Language Models", 2024.
     """
 
-    proposals: str = MODEL
-    tokenizer: Any = field(default=None, repr=False, compare=False)
-    replace_share: float = 0.3
-    keep_share: float = 0.1
     top_k: int = 3
     runs: int = 3
     max_steps: int = 50
     seed: int = 0
     distance: str = "probability"
-    region: str = "context"
 
     name: ClassVar[str] = "reagent"
-    excluded_from_key: ClassVar[tuple[str, ...]] = ("max_batch_bytes", "tokenizer")  # it belongs to the model
+    removed: ClassVar[Mapping[str, Any]] = {
+        "proposals": "model", "replace_share": REPLACE_SHARE, "keep_share": KEEP_SHARE, "region": "context",
+    }  # fmt: skip
     revision: ClassVar[int] = 2  # 1 let a token be its own replacement
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("distance", self.distance, ("probability", "hellinger"))
-        check_choice("region", self.region, ("context", "input"))
-        for option in ("replace_share", "keep_share"):
-            if not 0 < getattr(self, option) < 1:
-                raise ValueError(f"{option} is a share of the units between 0 and 1, got {getattr(self, option)!r}")
         for option in ("top_k", "runs", "max_steps"):
             if getattr(self, option) < 1:
                 raise ValueError(f"{option} must be at least 1, got {getattr(self, option)!r}")
 
     def setting(self) -> str:
-        """Its effort and what proposed: another effort, or another model, is another baseline."""
+        """Its effort: another one is another baseline."""
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
-        source = CausalProposals.source if self.proposals == MODEL else f"{MaskedProposals.source} {self.proposals}"
-        return f"{runs} of at most {self.max_steps} steps, replacements proposed by the {source}"
+        return f"{runs} of at most {self.max_steps} steps, replacements proposed by the causal model"
 
     def _attribute(self, model, sample: Sample) -> Attribution:
         spans = self._spans(sample)
         n_input = len(spans)
-        if self.region == "context" and sample.segments.has_reasoning:
+        if sample.segments.has_reasoning:  # units of T are replaced, and dropped at the end (appendix D.1)
             spans = spans + unit_spans(sample, sample.segments.reasoning, self._units(sample))
-        region = (spans[0][0], spans[-1][1])
         draws = seeded_generator(f"{self.seed}:proposals", sample)
-        proposer = make_proposer(self.proposals, model, sample, region, draws, self.tokenizer, self.max_batch_bytes)
+        proposer = CausalProposals(model, sample, (spans[0][0], spans[-1][1]), draws)
         search = _Search(self, model, sample, spans, proposer)
         importance = search.run()  # [U], sums to 1
         return self._attribution(
@@ -116,7 +98,7 @@ class ReAGent(UnitMethod):
             importance[:n_input],
             search.forward_passes + proposer.forward_passes,
             n_units=len(spans),
-            proposals=proposer.source,
+            proposals="causal model",
             steps=search.steps,
             stopped=search.stopped,
         )
@@ -135,7 +117,7 @@ class _Search:
         Whether it ended by the stopping rule.
     """
 
-    def __init__(self, options: ReAGent, model, sample: Sample, spans: list[Span], proposer: Proposer) -> None:
+    def __init__(self, options: ReAGent, model, sample: Sample, spans: list[Span], proposer: CausalProposals) -> None:
         self.options, self.model, self.sample, self.proposer = options, model, sample, proposer
         start, stop = sample.segments.output
         self.targets = sample.input_ids[start:stop].cpu()  # [R]
@@ -170,13 +152,13 @@ class _Search:
 
     def _draw(self, random: list[torch.Generator]) -> torch.Tensor:
         """A random share of the units for every generator, bool [B, U]."""
-        count = max(1, round(self.options.replace_share * self.n_units))
+        count = max(1, round(REPLACE_SHARE * self.n_units))
         order = torch.stack([torch.rand(self.n_units, generator=g).argsort() for g in random])  # [B, U]
         return torch.zeros(order.shape, dtype=torch.bool).scatter_(1, order[:, :count], True)
 
     def _top_units_decide(self, importance: torch.Tensor, random: list[torch.Generator]) -> list[bool]:
         """Whether O is kept with the top units alone, and lost once they are replaced too; importance [B, U]."""
-        count = max(1, round(self.options.keep_share * self.n_units))
+        count = max(1, round(KEEP_SHARE * self.n_units))
         order = torch.argsort(importance, dim=-1, descending=True, stable=True)
         top = torch.zeros(importance.shape, dtype=torch.bool).scatter_(1, order[:, :count], True)  # [B, U]
         alone = self._replace(~top, random)  # [B, N]
@@ -219,9 +201,68 @@ class _Search:
         """Measure of the predictions of O in each of the contexts [B, N]."""
         self.forward_passes += len(contexts)
         rows = contexts[:, : self.sample.segments.output[1] - 1]
-        return score_rows(self.model, rows, len(self.targets), measure, max_batch_bytes=self.options.max_batch_bytes)
+        return score_rows(self.model, rows, len(self.targets), measure)
 
 
 def _importance(logits: torch.Tensor) -> torch.Tensor:
     """Importance [..., U] from logits [..., R, U]: softmax over the units, mean over the tokens of O."""
     return logits.softmax(-1).mean(-2)
+
+
+class CausalProposals:
+    """Replacements drawn from the model's next-token distribution given the intact context to the left.
+
+    The token that stood there and the model's special tokens are left out of the distribution. It looks one way only,
+    where the original's masked language model looks both ways. Takes one forward pass (several for a long context with
+    a large vocabulary, each within the free memory); the draws do not depend on how many.
+    """
+
+    def __init__(self, model, sample: Sample, region: Span, generator: torch.Generator) -> None:
+        self.ids = sample.input_ids.cpu()
+        self._pool = self.ids[:, None].repeat(1, DRAWS)  # [N, DRAWS]
+        self.forward_passes = 0
+        start, stop = region
+        shift = 0 if start else 1  # nothing stands before the first token: let it follow a mask token
+        if shift and sample.mask_token_id is None:
+            raise ValueError(f"sample {sample.id} has no mask_token_id to predict its first token from")
+        context = torch.cat([torch.tensor([sample.mask_token_id]), self.ids]) if shift else self.ids
+        special = _special_ids(model)
+        uniform = torch.rand(self._pool.shape, generator=generator).double()  # of float32: stays below 1
+        # positions whose logits are formed at once
+        window = max(64, model_budget(model) // (8 * model.config.get_text_config().vocab_size))
+        for end in range(stop, start, -window):
+            first = max(start, end - window)
+
+            def draw(log_probs: torch.Tensor, part: slice, first: int = first) -> torch.Tensor:
+                at = slice(first + part.start, first + part.start + len(log_probs))
+                return _draw_others(log_probs, self.ids[at], special, uniform[at])
+
+            row = context[: end - 1 + shift]
+            self._pool[first:end] = score_rows(model, [row], end - first, draw)[0]
+            self.forward_passes += 1
+
+    def __call__(self, chosen: torch.Tensor, generators: Sequence[torch.Generator]) -> torch.Tensor:
+        """Contexts [B, N] with the chosen tokens [B, N] replaced."""
+        picks = torch.stack([torch.randint(DRAWS, self.ids.shape, generator=g) for g in generators])  # [B, N]
+        return torch.where(chosen, self._pool.gather(1, picks.T).T, self.ids)
+
+
+def _draw_others(
+    log_probs: torch.Tensor, original: torch.Tensor, special: list[int], uniform: torch.Tensor
+) -> torch.Tensor:
+    """Tokens [r, DRAWS] from log-probabilities [r, V] without the original [r] and special ones, by inversion."""
+    log_probs = log_probs.to("cpu", torch.float64, copy=True)
+    log_probs[:, special] = -torch.inf
+    log_probs.scatter_(1, original[:, None], -torch.inf)
+    below = log_probs.softmax(-1).cumsum(-1)  # [r, V]
+    # the first token whose sum exceeds the draw: one of probability zero leaves the sum as it was, and is never it
+    return torch.searchsorted(below, uniform * below[:, -1:], right=True)
+
+
+def _special_ids(model) -> list[int]:
+    """Ids of the marks that begin, end and pad a text, as far as the model's configuration names them."""
+    config, found = model.config.get_text_config(), set()
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        value = getattr(config, name, None)
+        found.update(value if isinstance(value, (list, tuple)) else [] if value is None else [value])
+    return sorted(token for token in found if 0 <= token < config.vocab_size)

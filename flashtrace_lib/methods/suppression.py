@@ -11,15 +11,15 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from ..attribution import Attribution
+from ..attribution import Attribution, Method
 from ..kernel.decomposition import check_ids, check_once
 from ..model.architecture import family
 from ..model.batched_forward import kl_from, score_rows, whole_distribution
 from ..model.context import check_context
 from ..model.state import evaluating
 from ..sample import Sample, Span
-from .backward_graph import ablated_units, graph_units, spread_over_tokens, walked_from_output
-from .budgeted import BudgetedMethod
+from .backward_graph import graph_units, walked_from_output
+from .perturbation_base import unit_spans
 
 TOLERANCE = 1e-3  # of the logits of a suppressed pass, relative to their spread at a position; in float32
 _ATTENDS = {"full_attention", "sliding_attention", "chunked_attention"}  # kinds of layers that read keys and values
@@ -45,7 +45,7 @@ class SuppressionMatrix:
 
 
 @dataclass
-class Suppression(BudgetedMethod):
+class Suppression(Method):
     """Sentences suppressed one at a time, and the mass of O walked back along what that does to later sentences.
 
     When sentence u of I or T is suppressed, no position behind it attends to its tokens, in any layer and head; ids
@@ -64,11 +64,6 @@ class Suppression(BudgetedMethod):
     sentence is computed once, but for models with a sliding window. The intact predictions, |T ∪ O| times the
     vocabulary in float32, are kept meanwhile.
 
-    Parameters
-    ----------
-    max_batch_bytes : int, optional
-        Memory budget of one batched forward; does not change the result.
-
     References
     ----------
     Bogdan, Macar, Nanda & Conmy, "Thought Anchors: Which LLM Reasoning Steps Matter?", 2025 (arXiv 2506.19143).
@@ -78,7 +73,9 @@ class Suppression(BudgetedMethod):
 
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
         effects = self.matrix(model, sample)
-        rows = spread_over_tokens(effects.values, effects.columns, len(sample))  # [G, N]
+        rows = torch.zeros(len(effects.rows), len(sample))  # [G, N]: a sentence's tokens share its effect equally
+        for effect, (start, stop) in zip(effects.values.T, effects.columns, strict=True):
+            rows[:, start:stop] = effect[:, None] / (stop - start)
         return walked_from_output(self.name, sample, rows, effects.rows, 1 + len(effects.columns))
 
     def matrix(self, model: nn.Module, sample: Sample) -> SuppressionMatrix:
@@ -105,7 +102,7 @@ class Suppression(BudgetedMethod):
         check_context(model, sample)
         check_suppressible(model)
         reasoning = graph_units(sample, sample.segments.reasoning)
-        columns = ablated_units(sample) + reasoning
+        columns = unit_spans(sample, sample.segments.prompt, "sentence" if sample.sentences else "token") + reasoning
         rows = reasoning + graph_units(sample, sample.segments.output)
         start, stop = sample.segments.generated
         divergences = self._divergences(model, sample, columns)  # [U, R]
@@ -115,14 +112,13 @@ class Suppression(BudgetedMethod):
     def _divergences(self, model: nn.Module, sample: Sample, columns: list[Span]) -> torch.Tensor:
         """Divergence (nats) at every token from T's first to O's last when each column is suppressed, [U, R]."""
         start, stop = sample.segments.generated
-        n, ids, budget = stop - start, sample.input_ids[: stop - 1].cpu(), self.max_batch_bytes
-        intact = score_rows(model, [ids], n, whole_distribution, max_batch_bytes=budget)[0]  # [R, V]
+        n, ids = stop - start, sample.input_ids[: stop - 1].cpu()
+        intact = score_rows(model, [ids], n, whole_distribution)[0]  # [R, V]
         changed = score_rows(
             model,
             repeat(ids, len(columns)),
             n,
             kl_from(intact),
-            max_batch_bytes=budget,
             resembling=ids,
             visible=(_all_but(span, len(ids)) for span in columns),
             progress=f"{self.name} {sample.id}",

@@ -1,4 +1,4 @@
-"""Recovery rate, RISE and MAS (paper, appendix F) and what stands beside them, all on plain arrays.
+"""Recovery, RISE and MAS (paper, appendix F), AUROC and LDS, all on plain arrays.
 
 Three definitions of the deletion metrics are in circulation; all are here under a name, on the same raw curve
 s_k = log p(response | input with the top k of K groups masked):
@@ -15,10 +15,6 @@ s_k = log p(response | input with the top k of K groups masked):
     |s_0 - s_K| under the default definition: where masking raises the likelihood it makes RISE 0, a perfect
     score. Kept to measure what that does; never the default.
 
-Ranking metrics (`auroc`, `average_precision`, `pointing`, `mrr`, `sentence_hit`) have no cut at a tenth of the input,
-and share one rule for ties: the expected value over random orders of the tied. `calibrated` puts RISE on a scale from
-a random ranking, 0, to the best reachable one, 1.
-
 Note that r + |r - d| = max(d, 2r - d), which is least, r itself, where the density falls as the response does. At an
 unchanged ranking MAS therefore depends on how the scores are spread: sharpening them (d falls earlier) lowers MAS where
 d lies above r, and raises it where d lies below r, since up to twice the response is charged there. `sharpen` is the
@@ -26,8 +22,7 @@ control for it, and RISE belongs beside every MAS.
 """
 
 from ..model.ablations import Effects, draw_masks, sentence_effects
-from .ablation import TOP_COUNTS, TopEffects, lds, top_effects
-from .calibration import BestOrder, best_order, calibrated, rise_floor
+from .ablation import lds
 from .curve import (
     DEFINITIONS,
     DENOMINATORS,
@@ -41,62 +36,20 @@ from .curve import (
     ranks_nothing,
     rise,
     sharpen,
-)
-from .deletion import DeletionCurve, Scorer, choose_dtype, deletion_curve
+)  # fmt: skip
+from .deletion import DeletionCurve, Scorer, deletion_curve
 from .intervals import mean_interval
-from .rank_metrics import auroc, average_precision, mrr, pointing, sentence_hit, smooth
-from .recovery import r_precision, recovery_cap, recovery_rate, top_count
-from .swaps import swap_agreement
+from .recovery import auroc, r_precision, recovery_cap, recovery_rate, top_count
 
-# Ranking metrics are also measured over the haystack alone, I without question and instructions: ``<name>_haystack``.
-OVER_HAYSTACK = ("recovery", "r_precision", "auroc", "ap", "pointing", "mrr", "sentence_hit")
+# ``<name>_haystack`` is measured over the haystack alone, I without question and instructions.
 HIGHER_IS_BETTER = {
-    **dict.fromkeys(("recovery_ceil", *OVER_HAYSTACK, *(f"{name}_haystack" for name in OVER_HAYSTACK)), True),
-    "rise": False, "mas": False, "rise_calibrated": True,
-    **dict.fromkeys(("lds", "lds_log_prob", "lds_output"), True),
-    **{f"{side}{k}": True for side in ("drop", "keep") for k in TOP_COUNTS},
+    "recovery": True, "r_precision": True, "recovery_haystack": True, "r_precision_haystack": True,
+    "auroc_haystack": True, "lds": True, "rise": False, "mas": False,
 }  # fmt: skip
 
 __all__ = [
-    "DEFINITIONS",
-    "DENOMINATORS",
-    "HIGHER_IS_BETTER",
-    "OVER_HAYSTACK",
-    "TOP_COUNTS",
-    "BestOrder",
-    "DeletionCurve",
-    "Effects",
-    "Scorer",
-    "TopEffects",
-    "auroc",
-    "average_precision",
-    "best_order",
-    "calibrated",
-    "choose_dtype",
-    "cumulative",
-    "deletion_curve",
-    "density",
-    "draw_masks",
-    "is_flagged",
-    "lds",
-    "mas",
-    "masked_counts",
-    "mean_interval",
-    "mrr",
-    "normalise_response",
-    "pointing",
-    "r_precision",
-    "ranking",
-    "ranks_nothing",
-    "recovery_cap",
-    "recovery_rate",
-    "rise",
-    "rise_floor",
-    "sentence_effects",
-    "sentence_hit",
-    "sharpen",
-    "smooth",
-    "swap_agreement",
-    "top_count",
-    "top_effects",
-]
+    "DEFINITIONS", "DENOMINATORS", "HIGHER_IS_BETTER", "DeletionCurve", "Effects", "Scorer", "auroc", "cumulative",
+    "deletion_curve", "density", "draw_masks", "is_flagged", "lds", "mas", "masked_counts", "mean_interval",
+    "normalise_response", "r_precision", "ranking", "ranks_nothing", "recovery_cap", "recovery_rate", "rise",
+    "sentence_effects", "sharpen", "top_count",
+]  # fmt: skip

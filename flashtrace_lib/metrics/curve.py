@@ -5,11 +5,17 @@ The definitions in circulation are compared in `flashtrace_lib.metrics`.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+
+DEFINITIONS = ("log_probability", "printed")
+DENOMINATORS = ("signed", "absolute")
 
 
 def as_vector(values, name: str, dtype: torch.dtype = torch.float64) -> torch.Tensor:
     """Return ``values`` as a finite, non-empty 1-D tensor on the CPU; ValueError naming ``name`` otherwise."""
+    if isinstance(values, np.ndarray) and not values.flags.writeable:  # as parquet gives them; torch would warn
+        values = values.copy()
     vector = torch.as_tensor(values).detach().to("cpu", dtype)
     if vector.ndim != 1 or len(vector) == 0:
         raise ValueError(f"{name} must be a non-empty vector, got shape {tuple(vector.shape)}")
@@ -72,13 +78,6 @@ def cumulative(scores, steps: int = 20) -> torch.Tensor:
         mass = torch.ones_like(mass)
     running = torch.cat([mass.new_zeros(1), mass.cumsum(0)])  # [|I| + 1]
     return running[masked_counts(len(scores), steps)] / running[-1]
-
-
-DEFINITIONS = ("log_probability", "printed")
-DENOMINATORS = ("signed", "absolute")
-
-
-# --- deletion metrics -----------------------------------------------------------------------------------------
 
 
 def density(scores, steps: int = 20) -> torch.Tensor:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from dataclasses import dataclass, field, replace
 
@@ -14,9 +15,7 @@ from torch import nn
 from ..model.ablations import Effects, sentence_effects
 from ..model.batched_forward import log_prob_of, score_rows
 from ..model.context import mask_token
-from ..model.state import check_budget
 from ..sample import Sample, seeded_generator
-from .arithmetic import bfloat16_copy, dtype_name, no_choice
 from .curve import cumulative, is_flagged, masked_counts, normalise_response, ranking, ranks_nothing, rise
 
 
@@ -34,10 +33,8 @@ class DeletionCurve:
         Tokens masked at step k.
     mask_token_id : int
         What stood in their place.
-    dtype : str
-        Arithmetic of the forward passes.
-    note : str
-        Why that arithmetic was used.
+    dtype, note : str
+        Arithmetic of the forward passes, and why it was used.
     """
 
     log_probs: torch.Tensor
@@ -47,13 +44,8 @@ class DeletionCurve:
     dtype: str
     note: str = ""
 
-    @property
-    def density(self) -> torch.Tensor:
-        """Share of the mass that is still unmasked, d_k, falling from 1 to 0; shape [steps + 1]."""
-        return 1 - self.cumulative
 
-
-def deletion_curve(model, sample: Sample, scores, steps: int = 20, max_batch_bytes: int | None = None) -> DeletionCurve:
+def deletion_curve(model, sample: Sample, scores, steps: int = 20) -> DeletionCurve:
     """Mask the tokens of I group by group, most important first, and score the response each time.
 
     s_k = sum over the response of log p(token | context with the top k of ``steps`` groups masked). Tokens of
@@ -70,15 +62,13 @@ def deletion_curve(model, sample: Sample, scores, steps: int = 20, max_batch_byt
         sample fixes.
     steps : int
         Number of groups.
-    max_batch_bytes : int, optional
-        Memory budget of one batched forward. Default: 1 GiB on a CPU, a quarter of the free memory on a GPU.
 
     Raises
     ------
     ValueError
         If the sample has no mask token, or the scores do not fit I or are not finite.
     """
-    return Scorer(model, max_batch_bytes=max_batch_bytes).curve(sample, scores, steps)
+    return Scorer(model).curve(sample, scores, steps)
 
 
 @dataclass(eq=False)
@@ -90,15 +80,12 @@ class Scorer:
     model : transformers.PreTrainedModel
         Must not change while the scorer is in use.
     precision : {"model", "auto"}
-        ``"auto"`` allows an evaluation that is given this scorer to use one in bfloat16 instead (`choose_dtype`). The
-        scorer itself never changes its arithmetic.
-    max_batch_bytes : int, optional
-        See `deletion_curve`.
+        The model's own dtype; or, on a CPU that multiplies bfloat16 in hardware, bfloat16 where the first curve has
+        the same RISE in it up to ``tolerance``, else float32 (`settle`).
     tolerance : float
-        Largest change of RISE that `choose_dtype` accepts.
     dtype : str, optional
-        Arithmetic of the curves: the dtype of the model, or ``"bfloat16"``, for which the model is copied. Default: the
-        dtype of the model; ``precision="auto"`` sets it where bfloat16 is no option.
+        Arithmetic of the curves: the dtype of the model, or ``"bfloat16"``, for which the model is copied. Default:
+        what ``precision`` says.
     note : str
         Why the curves are computed in this arithmetic; stored with each of them.
 
@@ -110,12 +97,11 @@ class Scorer:
     Raises
     ------
     ValueError
-        If ``precision``, ``dtype`` or ``max_batch_bytes`` is none of these.
+        If ``precision`` or ``dtype`` is none of these.
     """
 
     model: nn.Module = field(repr=False)
     precision: str = "model"
-    max_batch_bytes: int | None = None
     tolerance: float = 0.01
     dtype: str | None = None
     note: str = "the model's own dtype"
@@ -127,93 +113,64 @@ class Scorer:
         own = dtype_name(self.model)
         if self.dtype not in (None, own, "bfloat16"):
             raise ValueError(f'dtype is "bfloat16" or that of the model, {own!r}, got {self.dtype!r}')
-        check_budget(self.max_batch_bytes)
-        if self.is_open and (reason := no_choice(self.model)):
-            self.dtype, self.note = own, reason
-        self._network = bfloat16_copy(self.model) if self.dtype == "bfloat16" != own else self.model
-        self._ends: dict[str, dict[int, float]] = {}  # context -> tokens masked -> log-probability
-        self._effects: tuple[str, dict[bytes, Effects]] = ("", {})  # of the last context: mask -> effects [S]
+        self._known: dict[str, dict[int, float]] = {}  # context -> tokens masked -> log-probability, of both ends
+        self._network = self.model
+        if self.dtype is not None:
+            self.use(self.dtype, self.note)
+        elif self.is_open and not _float32_on_cpu(self.model):
+            self.use(own, "the model's own dtype: not a float32 model on a CPU")
+        elif self.is_open and not _native_bfloat16():
+            self.use(own, "float32: this CPU has no bfloat16 arithmetic")
 
     @property
     def is_open(self) -> bool:
-        """Whether `choose_dtype` may still choose another arithmetic."""
+        """Whether the arithmetic is still to be chosen."""
         return self.precision == "auto" and self.dtype is None
-
-    @property
-    def network(self) -> nn.Module:
-        """The model in the arithmetic of the curves."""
-        return self._network
-
-    def curve(self, sample: Sample, scores, steps: int = 20) -> DeletionCurve:
-        """Deletion curve of ``scores`` on ``sample``; see `deletion_curve`."""
-        order = self._check(sample, scores)
-        counts = masked_counts(len(order), steps)
-        return DeletionCurve(
-            self._log_probs(sample, order, counts), cumulative(scores, steps), counts, int(sample.mask_token_id),
-            self.arithmetic, self.note,
-        )  # fmt: skip
-
-    def log_probs(self, sample: Sample, masks: torch.Tensor) -> torch.Tensor:
-        """Log-probability of the response with some tokens of I masked.
-
-        Parameters
-        ----------
-        sample : Sample
-            Must have a ``mask_token_id``.
-        masks : torch.BoolTensor, shape [B, |I|]
-            True at the tokens that each context masks; B is 1 or more.
-
-        Returns
-        -------
-        torch.DoubleTensor, shape [B]
-            Nats.
-
-        Raises
-        ------
-        ValueError
-            If the sample has no mask token or the masks do not fit I.
-        """
-        mask = mask_token(sample)
-        first, last = sample.segments.prompt
-        if masks.dtype != torch.bool or masks.ndim != 2 or masks.shape[1] != last - first or not len(masks):
-            raise ValueError(
-                f"masks must be a BoolTensor [B, {last - first}], a row for each context and a column for each token "
-                f"of the input, got {tuple(masks.shape)} {masks.dtype}"
-            )
-        start, stop = sample.response
-        rows = sample.input_ids[: stop - 1].cpu().repeat(len(masks), 1)  # [B, L]: the last token predicts nothing
-        rows[:, first:last][masks.cpu()] = mask
-        measure = log_prob_of(sample.input_ids[start:stop])
-        picked = score_rows(self._network, rows, stop - start, measure, max_batch_bytes=self.max_batch_bytes)  # [B, R]
-        self.n_contexts += len(rows)
-        return picked.double().sum(1)
 
     @property
     def arithmetic(self) -> str:
         """Name of the dtype in which contexts are scored."""
         return dtype_name(self._network)
 
-    def effects(self, sample: Sample, masks: torch.Tensor, progress: str | None = None) -> Effects:
-        """Likelihood of T, O and the response under masks [n, U] over the sample's sources, see `sentence_effects`.
+    def use(self, dtype: str, note: str) -> None:
+        """Score in this arithmetic from now on."""
+        self._network = bfloat16_copy(self.model) if dtype == "bfloat16" != dtype_name(self.model) else self.model
+        self.dtype, self.note, self._known = dtype, note, {}
 
-        Each mask is scored once as long as the sample stays the same.
+    def settle(self, sample: Sample, scores=None, steps: int = 20) -> torch.Tensor | None:
+        """Choose the arithmetic by this curve, where it is open: bfloat16 where | RISE - RISE in float32 | is small.
+
+        A sample whose likelihood masking does not lower has RISE 1 in any arithmetic and decides nothing.
+
+        Parameters
+        ----------
+        sample, steps
+            See `curve`.
+        scores : array-like of float, shape [|I|], optional
+            Default: tokens are masked in the order of the text.
+
+        Returns
+        -------
+        torch.DoubleTensor, shape [steps + 1], or None
+            Log-probabilities of this curve in the arithmetic that was chosen; None where there was no choice.
         """
-        context = _context_key(sample) + repr((sample.sources, sample.segments))  # T and O have columns of their own
-        if self._effects[0] != context:
-            self._effects = (context, {})
-        known = self._effects[1]
-        keys = [mask.numpy().tobytes() for mask in masks]
-        todo = {key: i for i, key in enumerate(keys) if key not in known}
-        if todo:
-            options = {"max_batch_bytes": self.max_batch_bytes, "progress": progress}
-            found = sentence_effects(self._network, sample, masks[list(todo.values())], **options)
-            known.update(zip(todo, (Effects(*pair) for pair in zip(*found, strict=True)), strict=True))
-            self.n_contexts += len(todo)
-        return Effects(*(torch.stack(rows) for rows in zip(*(known[key] for key in keys), strict=True)))
+        if not self.is_open:
+            return None
+        scores = -torch.arange(float(len(sample.prompt_ids))) if scores is None else scores
+        trials = [replace(self, dtype=dtype) for dtype in ("float32", "bfloat16")]
+        curves = [trial.curve(sample, scores, steps).log_probs for trial in trials]
+        if is_flagged(curves[0]):
+            self.note = "float32: not yet compared with bfloat16"
+            return curves[0]
+        exact, rounded = (rise(normalise_response(curve)) for curve in curves)
+        agree = abs(rounded - exact) <= self.tolerance
+        self._network, self._known, self.dtype = trials[agree]._network, trials[agree]._known, trials[agree].dtype
+        self.note = f"{self.dtype}: bfloat16 changes RISE by {rounded - exact:+.4f} (limit {self.tolerance:.4f})"
+        return curves[agree]
 
-    def _check(self, sample: Sample, scores) -> torch.Tensor:
-        """Validate the input and return the ranking, shape [|I|]."""
-        mask_token(sample)
+    def curve(self, sample: Sample, scores, steps: int = 20) -> DeletionCurve:
+        """Deletion curve of ``scores`` on ``sample``; see `deletion_curve`."""
+        mask = mask_token(sample)
         order = ranking(scores)
         if len(order) != len(sample.prompt_ids):
             raise ValueError(
@@ -221,70 +178,72 @@ class Scorer:
                 "pass one score for each token of the prompt span"
             )
         if ranks_nothing(scores):
-            return torch.randperm(len(order), generator=seeded_generator("no ranking", sample))
-        return order
+            order = torch.randperm(len(order), generator=seeded_generator("no ranking", sample))
+        counts = masked_counts(len(order), steps)  # [steps + 1]
+        log_probs = self.settle(sample, scores, steps)
+        log_probs = self._log_probs(sample, order, counts) if log_probs is None else log_probs
+        return DeletionCurve(log_probs, cumulative(scores, steps), counts, mask, self.arithmetic, self.note)
+
+    def effects(self, sample: Sample, masks: torch.Tensor, progress: str | None = None) -> Effects:
+        """Likelihood of T, O and the response under masks [n, U] over the sample's sources, see `sentence_effects`."""
+        self.settle(sample)
+        self.n_contexts += len(masks)
+        return sentence_effects(self._network, sample, masks, progress=progress)
+
+    def log_probs(self, sample: Sample, masks: torch.Tensor) -> torch.Tensor:
+        """Log-probability of the response with some tokens of I masked, nats.
+
+        Parameters
+        ----------
+        sample : Sample
+            Must have a ``mask_token_id``.
+        masks : torch.BoolTensor, shape [B, |I|]
+            True at the tokens that each context masks.
+
+        Returns
+        -------
+        torch.DoubleTensor, shape [B]
+        """
+        (first, last), (start, stop) = sample.segments.prompt, sample.response
+        rows = sample.input_ids[: stop - 1].cpu().repeat(len(masks), 1)  # [B, L]: the last token predicts nothing
+        rows[:, first:last][masks.cpu()] = mask_token(sample)
+        picked = score_rows(self._network, rows, stop - start, log_prob_of(sample.input_ids[start:stop]))  # [B, R]
+        self.n_contexts += len(rows)
+        return picked.double().sum(1)
 
     def _log_probs(self, sample: Sample, order: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         """s_k for each of ``counts``, float64 [steps + 1]; equal contexts are scored once."""
-        context = _context_key(sample)
-        known = dict(self._ends.get(context, {}))
+        digest = hashlib.sha256(sample.input_ids.cpu().numpy().tobytes())
+        digest.update(repr((sample.segments.prompt, sample.response, sample.mask_token_id)).encode())
+        known = self._known.setdefault(digest.hexdigest(), {})
         todo = [n for n in counts.unique().tolist() if n not in known]
+        found = dict(known)
         if todo:
             masks = torch.zeros(len(todo), len(order), dtype=torch.bool)  # [B, |I|]
             for mask, n in zip(masks, todo, strict=True):
                 mask[order[:n]] = True
-            known.update(zip(todo, self.log_probs(sample, masks).tolist(), strict=True))
-        self._ends[context] = {n: known[n] for n in (0, len(order))}
-        return torch.tensor([known[n] for n in counts.tolist()], dtype=torch.float64)
+            found.update(zip(todo, self.log_probs(sample, masks).tolist(), strict=True))
+        known.update({n: found[n] for n in (0, len(order))})
+        return torch.tensor([found[n] for n in counts.tolist()], dtype=torch.float64)
 
 
-# How the note of a choice begins, after the arithmetic that was chosen.
-COMPARED = "bfloat16 changes RISE by"
+def bfloat16_copy(model: nn.Module) -> nn.Module:
+    """A copy with bfloat16 parameters; buffers (rotary frequencies) stay as they are, as on a bfloat16 load."""
+    # Seeding the memo with the cast parameters avoids a float32 copy on the way and keeps tied weights tied.
+    memo = {id(p): nn.Parameter(p.detach().to(torch.bfloat16), requires_grad=False) for p in model.parameters()}
+    return copy.deepcopy(model, memo)
 
 
-def choose_dtype(scorer: Scorer, sample: Sample, scores, steps: int = 20) -> Scorer:
-    """Scorer that an evaluation should work with: in bfloat16 where this is faster and changes RISE little.
-
-    A CPU that multiplies bfloat16 in hardware computes a curve faster in it than in float32, but rounds more. The curve
-    of ``scores`` is therefore computed in both, and bfloat16 is chosen where
-
-        | RISE in bfloat16 - RISE in float32 | <= ``scorer.tolerance``.
-
-    One sample decides for a whole evaluation, so that its methods are compared in one arithmetic; on other samples RISE
-    may change by more.
-
-    Parameters
-    ----------
-    scorer : Scorer
-        Returned as it is where its arithmetic is fixed: with ``precision="model"`` or a ``dtype``.
-    sample, scores, steps
-        The deciding curve, see `deletion_curve`.
-
-    Returns
-    -------
-    Scorer
-        With the chosen ``dtype`` and the reason as its ``note``; without a ``dtype`` where the sample cannot decide: if
-        full masking does not lower the likelihood, RISE is 1 in any arithmetic (`is_flagged`).
-    """
-    if not scorer.is_open:
-        return scorer
-    exact = replace(scorer, dtype="float32")
-    curve = exact.curve(sample, scores, steps).log_probs
-    if is_flagged(curve):
-        return replace(scorer, note="float32: not yet compared with bfloat16")
-    rounded = replace(scorer, dtype="bfloat16")
-    change = _rise(rounded.curve(sample, scores, steps).log_probs) - _rise(curve)
-    chosen = rounded if abs(change) <= scorer.tolerance else exact
-    chosen.note = f"{chosen.dtype}: {COMPARED} {change:+.4f} (limit {scorer.tolerance:.4f})"
-    return chosen
+def dtype_name(model: nn.Module) -> str:
+    """Name of the dtype of a model's parameters, such as ``"float32"``."""
+    return str(next(model.parameters()).dtype).removeprefix("torch.")
 
 
-def _rise(log_probs: torch.Tensor) -> float:
-    return rise(normalise_response(log_probs))
+def _float32_on_cpu(model: nn.Module) -> bool:
+    return all(p.device.type == "cpu" and p.dtype == torch.float32 for p in model.parameters())
 
 
-def _context_key(sample: Sample) -> str:
-    """Hash of all that s_0 and s_K depend on, beside the model."""
-    digest = hashlib.sha256(sample.input_ids.cpu().numpy().tobytes())
-    digest.update(repr((sample.segments.prompt, sample.response, sample.mask_token_id)).encode())
-    return digest.hexdigest()
+def _native_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16 in hardware (emulation is slower than float32)."""
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))

@@ -1,7 +1,4 @@
-"""Intervals that cover what they say, and exact tests; below ``MIN_SAMPLES`` independent samples there are none.
-
-One home for all: means (Student's t), shares (Wilson), rank correlations (Fisher), paired shares (Newcombe, McNemar).
-"""
+"""Intervals of means (Student's t, Welch) and of rank correlations (Fisher); of few samples there are none."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
-from scipy.stats import binomtest, norm
+from scipy.stats import norm
 
 # Five differences have one sign by chance in one case of sixteen, six in one of thirty-two: below six, no exact
 # two-sided test of paired samples can reach 5 %, whatever the samples are.
@@ -100,93 +97,6 @@ def difference_interval(first, second, level: float = 0.95, clusters=(None, None
     return difference - half, difference + half
 
 
-def share_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of a share; it has a width where all agree, which a t interval has not.
-
-    Returns
-    -------
-    (float, float)
-        Within [0, 1]; (nan, nan) for fewer than ``MIN_SAMPLES`` trials.
-
-    Raises
-    ------
-    ValueError
-        If there are more successes than trials, or no trial.
-    """
-    if not 0 <= successes <= n or n < 1:
-        raise ValueError(f"{successes} of {n} is no share")
-    return _wilson(successes, n, level) if n >= MIN_SAMPLES else NONE
-
-
-def _wilson(successes: int, n: int, level: float) -> tuple[float, float]:
-    found = binomtest(successes, n).proportion_ci(level, method="wilson")
-    return max(0.0, float(found.low)), min(1.0, float(found.high))  # rounding may leave the range by 1e-17
-
-
-def mcnemar(first, second) -> float:
-    """McNemar's exact test of two paired yes/no outcomes: the two-sided p-value that both are as frequent.
-
-    Parameters
-    ----------
-    first, second : array-like of bool, shape [n]
-        Two outcomes of each sample.
-
-    Returns
-    -------
-    float
-        In (0, 1]: binomial on the samples whose outcomes differ; 1 where none do.
-    """
-    _, b, c, _ = _pairs(first, second)
-    return float(binomtest(b, b + c).pvalue) if b + c else 1.0
-
-
-def share_difference_interval(first, second, level: float = 0.95) -> tuple[float, float]:
-    """Interval of the difference of two paired shares, ``first - second``.
-
-    The union of two: Newcombe's (1998, method 10: Wilson's intervals, squared and added with the correlation of the
-    pairs), and the exact one given the number of samples whose outcomes differ (Clopper and Pearson's). By the second
-    it never leaves out 0 where `mcnemar` does not reject at ``1 - level``.
-
-    Parameters
-    ----------
-    first, second : array-like of bool, shape [n]
-        Two outcomes of each sample.
-    level : float
-        Coverage, in (0, 1).
-
-    Returns
-    -------
-    (float, float)
-        Within [-1, 1]; (nan, nan) for fewer than ``MIN_SAMPLES`` samples.
-    """
-    a, b, c, d = _pairs(first, second)
-    n = a + b + c + d
-    if n < MIN_SAMPLES:
-        return NONE
-    low, high = _newcombe(a, b, c, d, level)
-    if b + c:
-        exact = binomtest(b, b + c).proportion_ci(level, method="exact")
-        low = min(low, (2 * exact.low - 1) * (b + c) / n)
-        high = max(high, (2 * exact.high - 1) * (b + c) / n)
-    return max(-1.0, float(low)), min(1.0, float(high))
-
-
-def _newcombe(a: int, b: int, c: int, d: int, level: float) -> tuple[float, float]:
-    """Newcombe's method 10, of the counts of `_pairs`."""
-    n = a + b + c + d
-    p, q = (a + b) / n, (a + c) / n
-    (p_low, p_high), (q_low, q_high) = _wilson(a + b, n, level), _wilson(a + c, n, level)
-    product, excess = (a + b) * (c + d) * (a + c) * (b + d), a * d - b * c
-    excess = max(excess - n / 2, 0) if excess > 0 else excess  # Newcombe's continuity correction of phi
-    phi = excess / math.sqrt(product) if product else 0.0
-    return p - q - _combined(p - p_low, q_high - q, phi), p - q + _combined(p_high - p, q - q_low, phi)
-
-
-def _combined(x: float, y: float, phi: float) -> float:
-    """Length of two errors with the correlation ``phi``."""
-    return math.sqrt(max(0.0, x * x - 2 * phi * x * y + y * y))
-
-
 def rank_correlation(a, b) -> float:
     """Spearman's rank correlation of two vectors [n]; equal values share their mean rank; nan where one is constant."""
     return float(pd.Series(np.asarray(a)).rank().corr(pd.Series(np.asarray(b)).rank()))
@@ -245,12 +155,3 @@ def _checked(values, level: float, clusters=None) -> tuple[np.ndarray, int, np.n
         raise ValueError(f"clusters must have a label for each of the {len(values)} values, none of them missing")
     names, of = np.unique(labels, return_inverse=True)
     return values, len(names), of
-
-
-def _pairs(first, second) -> tuple[int, int, int, int]:
-    """How many samples have both outcomes, the first alone, the second alone, none."""
-    first, second = np.asarray(first), np.asarray(second)
-    if first.shape != second.shape or first.ndim != 1 or not (np.isin(first, (0, 1)) & np.isin(second, (0, 1))).all():
-        raise ValueError("paired outcomes are two vectors of equal length, of yes and no (True and False, 1 and 0)")
-    first, second = first.astype(bool), second.astype(bool)
-    return tuple(int(part.sum()) for part in (first & second, first & ~second, ~first & second, ~first & ~second))

@@ -1,4 +1,8 @@
-"""Recovery rate and R-precision: how much of the evidence ranks on top (paper, appendix F.1)."""
+"""How high the evidence ranks: recovery rate and R-precision (paper, appendix F.1), and the area under the ROC curve.
+
+All have one rule for ties: the expected value over random orders of the tied tokens. So scores that are all equal get
+what a random ranking gets on average, and the order of the text helps nobody.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,9 @@ from fractions import Fraction
 from math import ceil, floor
 
 import torch
+from scipy.stats import rankdata
 
 from .curve import as_vector
-
-# --- recovery -------------------------------------------------------------------------------------------------
 
 
 def top_count(n_tokens: int, top: float = 0.1, rounding: str = "floor") -> int:
@@ -74,6 +77,34 @@ def r_precision(scores, gold) -> float:
     """
     scores, gold = scores_and_gold(scores, gold)
     return _recall(scores, gold, int(gold.sum()))
+
+
+def auroc(scores, gold) -> float:
+    """Share of pairs (gold token, other token) in which the gold one scores higher; a tie counts half.
+
+    The area under the ROC curve: the Mann-Whitney U statistic over its largest value (Hanley & McNeil 1982).
+
+    Parameters
+    ----------
+    scores, gold : array-like, shape [n]
+        See `recovery_rate`.
+
+    Returns
+    -------
+    float
+        In [0, 1]; a random ranking has 1/2 on average.
+
+    Raises
+    ------
+    ValueError
+        If shapes differ, the scores are not finite, or no token or every token is gold.
+    """
+    scores, gold = scores_and_gold(scores, gold)
+    n_gold = int(gold.sum())
+    if n_gold == len(gold):
+        raise ValueError("gold marks every token: AUROC compares the evidence with what is none")
+    ranks = rankdata(scores.numpy())[gold.numpy()]  # of the gold tokens, 1 the lowest; tied ones share their mean
+    return float((ranks.sum() - n_gold * (n_gold + 1) / 2) / (n_gold * (len(gold) - n_gold)))
 
 
 def _recall(scores: torch.Tensor, gold: torch.Tensor, count: int) -> float:

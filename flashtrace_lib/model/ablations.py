@@ -124,7 +124,6 @@ def sentence_effects(
     sources: Sequence[Span] | None = None,
     spans: Sequence[Span] | None = None,
     *,
-    max_batch_bytes: int | None = None,
     progress: str | None = None,
 ) -> Effects:
     """How likely the response is when only some sentences are kept; one forward pass for each mask.
@@ -141,8 +140,6 @@ def sentence_effects(
     spans : list of (int, int), optional
         Token ranges behind the sources whose likelihood is asked for; an empty one gives 0. Default: T, O and the
         whole response (``sample.response``).
-    max_batch_bytes : int, optional
-        Memory budget of one batched forward, see `batched_forward.score_rows`.
     progress : str, optional
         Label of a progress bar.
 
@@ -157,7 +154,7 @@ def sentence_effects(
         If the sample has no mask token or no sentences, the masks do not fit, or every span is empty.
     """
     sources = sample.sources if sources is None else list(sources)
-    spans = response_spans(sample) if spans is None else list(spans)
+    spans = [sample.segments.reasoning, sample.segments.output, sample.response] if spans is None else list(spans)
     if not any(start < stop for start, stop in spans):
         raise ValueError(f"spans {spans} hold no token: give half-open token ranges of the response")
     first, last = bounding_span([span for span in spans if span[0] < span[1]])
@@ -166,7 +163,6 @@ def sentence_effects(
         ablated_rows(sample, sources, masks, last - 1),  # the last token predicts nothing
         last - first,
         log_odds_of(sample.input_ids[first:last].cpu()),
-        max_batch_bytes=max_batch_bytes,
         progress=progress,
         total=len(masks),
     ).double()  # [n, R]
@@ -176,11 +172,6 @@ def sentence_effects(
         torch.stack([log_probs[:, part].sum(1) for part in parts], 1),
         torch.stack([by_token[:, part].sum(1) for part in parts], 1),
     )
-
-
-def response_spans(sample: Sample) -> list[Span]:
-    """T, O and the whole response: what `sentence_effects` measures by default, in this order."""
-    return [sample.segments.reasoning, sample.segments.output, sample.response]
 
 
 def logit(log_prob: torch.Tensor) -> torch.Tensor:

@@ -7,11 +7,11 @@ Every supported decoder computes ``x_mid = x_in + m · N(Attention(x_in) W_O + b
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
 PLAIN_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)  # of weights that can be read as they are
@@ -77,15 +77,6 @@ class LayerParts:
         gain = self.gain()
         out = out if gain is None else out * gain
         return out if self.multiplier == 1 else out * self.multiplier
-
-    def value_bias(self) -> torch.Tensor | None:
-        """b_V by channel, float32, shape [H_kv * head_dim]; None where values have no bias."""
-        bias = getattr(getattr(self.attention, "v_proj", None), "bias", None)
-        config = getattr(self.attention, "config", None)
-        changed = hasattr(self.attention, "v_norm") or getattr(self.attention, "v_scale", 1.0) != 1
-        if bias is not None and (changed or getattr(config, "clip_qkv", None) is not None):
-            raise ValueError(f"layer {self.index} changes its values after their bias: use value_bias='included'")
-        return None if bias is None else bias.float()
 
     def row_scale(self, attention_out: torch.Tensor, normed: torch.Tensor) -> torch.Tensor:
         """Scale r_i with N(o_i) = r_i · g ⊙ o_i, fitted from both sides of the norm.
@@ -197,7 +188,8 @@ def _parts(index: int, layer: nn.Module, kind: str) -> LayerParts:
 
 def _check_projection(index: int, o_proj: nn.Module, kind: str) -> None:
     """ValueError where W_O is not what the model multiplies with: packed, quantised, or changed by an adapter."""
-    if isinstance(o_proj, BaseTunerLayer) and not (o_proj.disable_adapters or o_proj.merged):
+    peft = sys.modules.get("peft.tuners.tuners_utils")  # slow to import, and loaded wherever a layer of it stands
+    if peft and isinstance(o_proj, peft.BaseTunerLayer) and not (o_proj.disable_adapters or o_proj.merged):
         active = sorted(set(o_proj.active_adapters) & o_proj._get_available_adapters())
         if active:
             raise ValueError(

@@ -137,7 +137,6 @@ def score_rows(
     n_targets: int,
     measure: Measure,
     *,
-    max_batch_bytes: int | None = None,
     resembling: torch.Tensor | None = None,
     visible: Iterable[torch.Tensor] | None = None,
     progress: str | None = None,
@@ -156,9 +155,6 @@ def score_rows(
         R.
     measure : callable
         One of the measures of this module; sees float32 log-probabilities.
-    max_batch_bytes : int, optional
-        Memory budget of one batched forward; a single row may exceed it. Default: 1 GiB on a CPU, a quarter of the
-        free memory on a GPU.
     resembling : torch.LongTensor, shape [L], optional
         A row that the others begin like; what they have in common with it is computed once (`SharedPrefix`). Does
         not change the result beyond rounding; worth it where many rows differ from it late.
@@ -175,7 +171,7 @@ def score_rows(
     torch.FloatTensor, shape [number of rows, R, ...], on the CPU
     """
     device = model.get_input_embeddings().weight.device
-    budget = max_batch_bytes or model_budget(model)
+    budget = model_budget(model)  # of one batched forward; a single row may exceed it
     kept: list[torch.Tensor] = []
     bar = tqdm(total=total, desc=progress, leave=False, unit="context") if progress else None
     with evaluating(model):

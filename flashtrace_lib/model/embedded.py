@@ -2,59 +2,37 @@
 
 from __future__ import annotations
 
-import json
+import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 
-WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
-_PREFIX = "base_model.model."  # of peft's names
+CONFIG = "adapter_config.json"
 
 
 def merge_adapter(model: torch.nn.Module, path: Path | str) -> torch.nn.Module:
-    """Add the adapter in ``path`` to the weights of ``model``, in place: W + (alpha / r) B A, in float32.
-
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-        The plain base model. Nothing is wrapped or hooked.
-    path : Path or str
-        Folder with an adapter as peft stores it.
-
-    Returns
-    -------
-    transformers.PreTrainedModel
-        The same object.
+    """Add the LoRA adapter in ``path``, as peft stores it, to the weights of ``model``, in place; the same object.
 
     Raises
     ------
     ValueError
-        If the folder holds no whole adapter of the kind `save_adapter` writes, or it was made for another model. The
-        model is then untouched.
+        If the folder holds no whole adapter, or it was made for another model.
     """
-    scaling, state = _read_adapter(Path(path))
-    weights = dict(model.named_parameters())
-    updates = {}
-    for name in state:
-        if not name.endswith(".lora_A.weight"):
-            continue
-        target = name.removeprefix(_PREFIX).replace(".lora_A.weight", ".weight")
-        a, b = state[name].float(), state[name.replace("lora_A", "lora_B")].float()  # [r, in], [out, r]
-        if target not in weights or weights[target].shape != (len(b), a.shape[1]):
-            found = tuple(weights[target].shape) if target in weights else "missing"
+    from peft import PeftModel  # slow to import
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("error", message="Found missing adapter keys")
+        try:
+            return PeftModel.from_pretrained(model, path, low_cpu_mem_usage=True).merge_and_unload()
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, UserWarning, SafetensorError) as error:
+            why = str(error).splitlines()[0][:200]
             raise ValueError(
-                f"the adapter in {path} does not fit this model: {target} is {found}, "
-                f"the adapter was made for ({len(b)}, {a.shape[1]}): use the base model that its card names"
-            )
-        updates[target] = scaling * (b @ a)  # [out, in]
-    with torch.no_grad():
-        for target, update in updates.items():
-            weight = weights[target]
-            weight.copy_(weight.float() + update.to(weight.device))
-    return model
+                f"the adapter in {path} is damaged, or was made for another model ({why}): restore it, or use the base "
+                "model that its card names"
+            ) from error
 
 
 def keep_first_layers(model: torch.nn.Module, n: int) -> torch.nn.Module:
@@ -62,24 +40,6 @@ def keep_first_layers(model: torch.nn.Module, n: int) -> torch.nn.Module:
     model.model.layers = model.model.layers[:n]
     model.config.num_hidden_layers = n
     return model
-
-
-def _read_adapter(path: Path) -> tuple[float, dict[str, torch.Tensor]]:
-    """Scaling and weights of a stored adapter."""
-    try:
-        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
-        state = load_file(path / WEIGHTS)
-    except FileNotFoundError as error:
-        raise ValueError(f"no adapter in {path}: {Path(error.filename or WEIGHTS).name} is missing") from error
-    except (json.JSONDecodeError, SafetensorError) as error:
-        raise ValueError(f"the adapter in {path} is damaged ({error}): restore it, or train it again") from error
-    extras = [key for key in ("use_dora", "use_rslora", "rank_pattern", "alpha_pattern", "fan_in_fan_out")
-              if config.get(key)]  # fmt: skip
-    halves = {name.replace("lora_B", "lora_A") for name in state}
-    if config.get("peft_type") != "LORA" or extras or not state or len(state) != 2 * len(halves):
-        what = ", ".join(extras) or "other weights than pairs of lora_A and lora_B"
-        raise ValueError(f"the adapter in {path} is not a plain LoRA one ({what}): merge it with peft")
-    return config["lora_alpha"] / config["r"], state
 
 
 NO_THINK = "/no_think"

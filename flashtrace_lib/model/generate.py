@@ -15,6 +15,9 @@ from ..text.offsets import tokenise
 def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_new_tokens: int) -> list[list[int]]:
     """Greedy continuations of rendered prompts, as one left-padded batch.
 
+    Greedily whatever the model's generation config asks for (penalties, beams, forbidden tokens): each token is the
+    most probable one. Of the config only the end tokens count.
+
     Parameters
     ----------
     model : transformers.PreTrainedModel
@@ -36,17 +39,7 @@ def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_n
     """
     if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
         raise ValueError(f"max_new_tokens must be a whole number of at least 1, got {max_new_tokens!r}")
-    return continue_ids(model, tokenizer, [tokenise(tokenizer, text)[0] for text in texts], max_new_tokens)
-
-
-def continue_ids(
-    model: torch.nn.Module, tokenizer: Any, prompts: Sequence[list[int]], max_new_tokens: int
-) -> list[list[int]]:
-    """As `generate`, of prompts that are token ids already.
-
-    Greedily whatever the model's generation config asks for (penalties, beams, forbidden tokens): each token is the
-    most probable one. Of the config only the end tokens count.
-    """
+    prompts = [tokenise(tokenizer, text)[0] for text in texts]
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     length = max(map(len, prompts))
     ids = torch.tensor([[pad] * (length - len(p)) + p for p in prompts], device=model.device)  # [B, length]

@@ -9,12 +9,6 @@ import torch
 from torch import nn
 
 
-def check_budget(max_batch_bytes: int | None) -> None:
-    """Raise ValueError unless the budget is None or positive."""
-    if max_batch_bytes is not None and max_batch_bytes <= 0:
-        raise ValueError(f"max_batch_bytes must be positive, got {max_batch_bytes}")
-
-
 def default_budget(device: torch.device) -> int:
     """1 GiB on a CPU (a larger batch is no faster there); on a GPU a quarter of what is free."""
     if device.type != "cuda":

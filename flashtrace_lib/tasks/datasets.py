@@ -15,11 +15,12 @@ from typing import Any
 
 from .example import Example
 from .hotpotqa import TooLong, hotpotqa_at_length
-from .record_files import Record, read_records
+from .record_files import Record, read_exercises, read_records
 from .records import NoSuchSentence
 from .registry import TASKS
 
 SOURCES = ("folder", "hub")
+_PRACTICE = "exercises/practice"  # in a clone of exercism/python
 _POOL = 40  # further records of HotpotQA whose paragraphs fill long prompts: about 55,000 tokens
 _TOO_LONG, _FAULTY = "too long", "faulty"  # why a record of HotpotQA gives no example
 _ID = ("unique_id", "_id", "id", "slug")
@@ -32,7 +33,7 @@ def task_examples(
 
     Parameters
     ----------
-    kind : {"math500", "math", "gsm8k", "morehopqa", "hotpotqa", "exercism"}
+    kind : {"math500", "gsm8k", "morehopqa", "hotpotqa", "exercism"}
         Which data set.
     n : int or None
         Examples wanted; None for all there are.
@@ -140,18 +141,17 @@ def folder_records(kind: str, folder: Path | str | None) -> tuple[str, Sequence[
     for name in task.files:
         if (folder / name).is_file():
             return str(folder / name), read_records(folder / name)
-    if task.layout and (folder / task.layout.folder).is_dir():
-        inside = folder / task.layout.folder
-        return str(inside), [task.layout.read(path) for path in sorted(inside.glob(task.layout.pattern))]
-    looked = [*task.files, *([task.layout.folder] if task.layout else [])]
+    if task.clone and (folder / _PRACTICE).is_dir():
+        return str(folder / _PRACTICE), read_exercises(folder / _PRACTICE)
+    looked = [*task.files, *([_PRACTICE] if task.clone else [])]
     raise ValueError(f"{folder} holds no {kind}: looked for {', '.join(looked)}")
 
 
 def hub_records(kind: str) -> tuple[str, Sequence[Record]]:
     """The same from the hub; ValueError where it cannot be reached or does not hold the data set."""
-    found, layout = TASKS[kind].hub, TASKS[kind].layout
+    found = TASKS[kind].hub
     if found is None:
-        raise ValueError(f"{kind} is not on the hub: clone {layout.origin} and name the clone as the folder")
+        raise ValueError(f"{kind} is not on the hub: clone {TASKS[kind].clone} and name the clone as the folder")
     try:
         if found.file:
             from huggingface_hub import hf_hub_download
@@ -159,8 +159,7 @@ def hub_records(kind: str) -> tuple[str, Sequence[Record]]:
             return f"hub:{found.id}", read_records(Path(hf_hub_download(found.id, found.file, repo_type="dataset")))
         from datasets import load_dataset  # slow to import, and only wanted here
 
-        parts = [load_dataset(found.id, config, split=found.split) for config in found.configs]
-        return f"hub:{found.id}", parts[0] if len(parts) == 1 else [record for part in parts for record in part]
+        return f"hub:{found.id}", load_dataset(found.id, found.config, split=found.split)
     except OSError as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ValueError(

@@ -63,16 +63,12 @@ class Example:
     def __post_init__(self) -> None:
         if not self.prompt:
             raise ValueError(f"example {self.id}: the prompt is empty")
-        if self.question is not None and not 0 <= self.question < len(self.prompt):
-            raise ValueError(
-                f"example {self.id}: the question begins at {self.question}, outside the prompt of {len(self.prompt)} "
-                "characters"
-            )
-        passages = [("evidence", span) for span in self.evidence]
-        passages += [] if self.haystack is None else [("haystack", self.haystack)]
-        for name, (start, stop) in passages:
+        places = [("evidence", *span) for span in self.evidence]
+        places += [] if self.haystack is None else [("haystack", *self.haystack)]
+        places += [] if self.question is None else [("question", self.question, len(self.prompt))]
+        for name, start, stop in places:
             if not 0 <= start < stop <= len(self.prompt):
                 raise ValueError(
-                    f"example {self.id}: {name} range ({start}, {stop}) does not lie in the prompt "
-                    f"of {len(self.prompt)} characters"
+                    f"example {self.id}: {name} range ({start}, {stop}) does not lie in the prompt of "
+                    f"{len(self.prompt)} characters"
                 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import random
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,32 +28,16 @@ _SENTENCE_END = re.compile(r"[.?!][\"'”’)\]]*(?:\[\d+\])?$")
 _ABBREVIATION = re.compile(r"^[\"'“‘(\[]*(?:[A-Za-z]|Mr|Mrs|Ms|Dr|St|vs|etc|Inc|Jr|[a-z]\.[a-z])\.$")
 
 
-class Haystack(ABC):
-    """An endless text of units and the places between them where a statement may stand."""
-
-    separator: str  # what stands around a statement
-    stop: str  # what ends a statement that has no full stop of its own
-    tokens_per_unit: float  # first guess only
-
-    @abstractmethod
-    def text(self, start: int, stop: int) -> str:
-        """Units ``start`` to ``stop`` as they read without any statement between them."""
-
-    @abstractmethod
-    def places(self, n: int, count: int, rng: random.Random) -> list[int]:
-        """Units of the first ``n`` before which ``count`` statements stand, in order; ``n`` is behind the last."""
-
-
 @dataclass(frozen=True)
-class NoiseHaystack(Haystack):
+class NoiseHaystack:
     """RULER's noise line, repeated, one line each; statements have lines of their own."""
 
-    separator = "\n"
-    stop = ""
-    tokens_per_unit = 5.0
+    separator = "\n"  # what stands around a statement
+    stop = ""  # what ends a statement that has no full stop of its own
+    tokens_per_unit = 5.0  # first guess only
 
     def text(self, start: int, stop: int) -> str:
-        """Noise sentences, a new line every five of them."""
+        """Noise sentences ``start`` to ``stop`` without a statement between them, a new line every five."""
         size = len(NOISE)
         parts = []
         for i in range(start, stop):
@@ -64,7 +47,10 @@ class NoiseHaystack(Haystack):
         return "".join(parts)
 
     def places(self, n: int, count: int, rng: random.Random) -> list[int]:
-        """Different places between lines; between sentences, or shared ones, where there are too few."""
+        """Units of the first ``n`` before which ``count`` statements stand, in order; ``n`` is behind the last.
+
+        Different places between lines; between sentences, or shared ones, where there are too few.
+        """
         lines = sorted({*range(0, n, len(NOISE)), n})
         for gaps in (lines, list(range(n + 1))):
             if count <= len(gaps):
@@ -73,7 +59,7 @@ class NoiseHaystack(Haystack):
 
 
 @dataclass(frozen=True)
-class EssayHaystack(Haystack):
+class EssayHaystack:
     """The essays from word ``start`` on, round and round; statements stand between sentences.
 
     Parameters
@@ -105,6 +91,9 @@ class EssayHaystack(Haystack):
     def seeded(cls, rng: random.Random) -> EssayHaystack:
         """Start at a random sentence, so that examples do not all share one text."""
         return cls(rng.choice(sorted(essay_words()[1])))
+
+
+Haystack = NoiseHaystack | EssayHaystack  # an endless text of units, and places between them for statements
 
 
 @lru_cache(maxsize=1)

@@ -35,19 +35,16 @@ def _parsed(text: str, where: str) -> Any:
         raise ValueError(f"{where} is no JSON: {error}") from None
 
 
-def read_exercise(folder: Path) -> Record:
-    """One exercise of the repository, as a record: its text files by relative path."""
-    files = {
-        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.suffix in (".md", ".py", ".json", ".toml")
-    }
-    return {"slug": folder.name, "files": files}
-
-
-def read_problem(path: Path) -> Record:
-    """One problem of MATH in its authors' layout, named by subject and number."""
-    record = _parsed(path.read_text(encoding="utf-8"), str(path))
-    if not isinstance(record, dict):
-        raise ValueError(f"{path} must hold one problem, a JSON object")
-    return {**record, "unique_id": f"{path.parent.name}/{path.stem}"}
+def read_exercises(folder: Path) -> list[Record]:
+    """The exercises in a clone of exercism/python, each with its text files by relative path."""
+    return [
+        {
+            "slug": exercise.name,
+            "files": {
+                path.relative_to(exercise).as_posix(): path.read_text(encoding="utf-8")
+                for path in sorted(exercise.rglob("*"))
+                if path.is_file() and path.suffix in (".md", ".py", ".json", ".toml")
+            },
+        }
+        for exercise in sorted(folder.glob("*"))
+    ]

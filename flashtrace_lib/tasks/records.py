@@ -43,24 +43,14 @@ def gsm8k_example(record: Record, id: str) -> Example:
 
 def math500_example(record: Record, id: str) -> Example:
     r"""MATH-500: the chain is the solution up to the sentence that holds the box."""
-    return _math_example("math500", record, id, *_fields(record, id, "answer"))
-
-
-def math_example(record: Record, id: str) -> Example:
-    """MATH, all of it: the same, but the answer stands in the box alone."""
-    return _math_example("math", record, id, None)
-
-
-def _math_example(task: str, record: Record, id: str, answer: str | None) -> Example:
-    problem, solution = _fields(record, id, "problem", "solution")
+    problem, solution, answer = _fields(record, id, "problem", "solution", "answer")
     box = find_boxed(solution)
     if box is None:
         raise ValueError(f"record {id}: the solution holds no complete \\boxed{{…}}")
-    answer = solution[slice(*box)].partition("{")[2][:-1] if answer is None else answer
     before = solution[: box[0]]
     # The sentence of the box goes to the output; where there is no other, the chain is what leads to the box.
     chain = before[: max(before.rfind(". ") + 1, before.rfind(".\n") + 1)].strip() or before.strip()
-    return _boxed_example(task, id, record, problem, chain, answer)
+    return _boxed_example("math500", id, record, problem, chain, answer)
 
 
 def _boxed_example(task: str, id: str, record: Record, text: str, chain: str, answer: str) -> Example:
@@ -180,7 +170,7 @@ def exercise_example(record: Record, id: str) -> Example:
         question=len(told) + len("\n####\n\n") + 1,
         reasoning=files.get(".docs/hints.md", "").removeprefix("# Hints").strip(),
         output=f"{name}\n```python\n{code}```",
-        scorer="same_code",
+        scorer="unit_tests",
         files={path: text for path, text in files.items() if path.endswith(".py") and "/" not in path},
         metadata={**_extra(record), "file": name},
     )

@@ -165,21 +165,20 @@ def prompt_settings(tokenizer: Any, example: Example, mode: str | None = None) -
     """
     if mode not in (None, *ALL_MODES):
         raise ValueError(f"mode must be one of {', '.join(ALL_MODES)}, got {mode!r}")
-    request = {"request": example.request} if example.request else {}
-    if mode in (STEPS, OWN_STEPS, CODE) and can_think(tokenizer):
-        raise ValueError(f"mode {mode!r}: this model thinks by itself (its template has enable_thinking)")
-    if mode == OWN_STEPS:
-        return request
-    if mode == CODE:
-        return {"request": example.request + CODE_ALONE}
+    request, thinks = ({"request": example.request} if example.request else {}), can_think(tokenizer)
+    if mode is not None and thinks != (mode in MODES):
+        what = "this model thinks by itself (its template has enable_thinking)"
+        raise ValueError(
+            f"mode {mode!r}: {what if thinks else 'the chat template has no enable_thinking switch; leave it out'}"
+        )
+    if thinks:
+        return request | {"template_kwargs": {"enable_thinking": mode != "direct"}}
     if mode == STEPS:
         asked = example.request + STEP_BY_STEP["request"]
         return {"request": asked, "answer_prefix": STEP_BY_STEP["answer_prefix"]}
-    if not can_think(tokenizer):
-        if mode is not None:
-            raise ValueError(f"mode {mode!r}: the model's chat template has no enable_thinking switch; leave it out")
-        return request | {"answer_prefix": example.answer_prefix}
-    return request | {"template_kwargs": {"enable_thinking": mode != "direct"}}
+    if mode == CODE:
+        return {"request": example.request + CODE_ALONE}
+    return request if mode == OWN_STEPS else request | {"answer_prefix": example.answer_prefix}
 
 
 def respond(
@@ -228,18 +227,12 @@ def _judged_text(tokenizer: Any, response: list[int], mode: str | None) -> str:
     return found[1].removeprefix("Answer:").strip() if found else text
 
 
-def sample_settings(tokenizer: Any, example: Example, how: str, mode: str | None = None) -> dict[str, Any]:
-    """`prompt_settings` of a sample whose response came about in this way (``metadata["response"]``)."""
-    settings = prompt_settings(tokenizer, example, mode)
-    if how == FORCED:  # the true response begins with its own words
-        settings.pop("answer_prefix", None)
-    return settings
-
-
 def _sample(tokenizer: Any, example: Example, response: list[int] | str, how: str, mode: str | None) -> Sample:
     """Build the Sample of one response."""
-    settings = sample_settings(tokenizer, example, how, mode)
-    if mode in (STEPS, OWN_STEPS) and how != FORCED:  # a reference response has tags
+    settings = prompt_settings(tokenizer, example, mode)
+    if how == FORCED:  # the true response begins with its own words, and has tags
+        settings.pop("answer_prefix", None)
+    elif mode in (STEPS, OWN_STEPS):
         settings["output"] = STEP_BY_STEP["output"]
     text = response if isinstance(response, str) else _judged_text(tokenizer, response, mode)
     metadata = {
@@ -253,6 +246,6 @@ def _sample(tokenizer: Any, example: Example, response: list[int] | str, how: st
     if mode is not None:
         metadata["mode"] = mode
     return build_sample(
-        tokenizer, example.prompt, response, evidence=example.evidence, question=example.question,
-        haystack=example.haystack, metadata=metadata, **settings,
+        tokenizer, example.prompt, response, evidence=example.evidence, metadata=metadata,
+        places={"question": example.question, "haystack": example.haystack}, **settings,
     )  # fmt: skip

@@ -60,13 +60,12 @@ class RulerCell:
     def __post_init__(self) -> None:
         if self.kind not in ("niah", "vt"):
             raise ValueError(f"kind {self.kind!r} is not a kind of RULER cell: choose 'niah' or 'vt'")
+        unused = ("hops", "chains") if self.kind == "niah" else ("queries", "values")
         for name in ("queries", "values", "hops", "chains"):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            if type(value) is not int or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-        unused = ("hops", "chains") if self.kind == "niah" else ("queries", "values")
-        for name in unused:
-            if getattr(self, name) != 1:
+            if name in unused and value != 1:
                 raise ValueError(f"{name} has no meaning in a {self.kind} cell: leave it out")
 
     @property

@@ -1,9 +1,9 @@
 """Run the unit tests of a generated solution where it can do no harm.
 
 A process of its own, in an empty folder that is deleted afterwards, with limits on time, memory, files and output that
-the kernel holds; without a network where the kernel allows that, and as *nobody* where the caller is root and nobody
-can read this Python. Inside, an audit hook refuses sockets, processes, foreign code and writing outside the folder
-(`_sandboxed`). That stops what a language model writes; it is no prison for machine code. Linux only.
+the kernel holds; without a network where the kernel allows that. Inside, an audit hook refuses sockets, processes,
+foreign code and writing outside the folder (`_sandboxed`). That stops what a language model writes; it is no prison for
+machine code. Linux only.
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ import resource
 import secrets
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
-_NOBODY = 65534
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _RUNNER = Path(__file__).with_name("_sandboxed.py")
 
@@ -63,9 +60,6 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
             raise ValueError(f"file {name!r} would lie outside the folder of the exercise")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    if _can_be_nobody():
-        for path in (folder, *folder.rglob("*")):
-            os.chown(path, _NOBODY, _NOBODY)
 
 
 def _run(folder: Path, tests: str, seconds: float) -> bool:
@@ -74,7 +68,7 @@ def _run(folder: Path, tests: str, seconds: float) -> bool:
         process = subprocess.Popen(
             [sys.executable, "-I", "-B", str(_RUNNER)],
             stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, cwd=folder, env={"PATH": "/usr/bin:/bin"},
-            start_new_session=True, preexec_fn=lambda: _confine(seconds, _can_be_nobody()),
+            start_new_session=True, preexec_fn=lambda: _confine(seconds),
         )  # fmt: skip
         try:
             process.communicate(json.dumps([str(folder), tests, nonce]).encode(), timeout=seconds)
@@ -98,24 +92,10 @@ def _kill_group(process: subprocess.Popen) -> None:
     process.wait()
 
 
-@cache
-def _can_be_nobody() -> bool:
-    """Whether we may change to another user and that user can run this Python."""
-    if os.geteuid() != 0:
-        return False
-    needed = {Path(place).resolve() for place in (sys.executable, sys.prefix, sys.base_prefix, os.__file__, _RUNNER)}
-    needed |= {parent for place in needed for parent in place.parents} | {Path(sys.executable).parent}
-    return all(place.stat().st_mode & (stat.S_IXOTH if place.is_dir() else stat.S_IROTH) for place in needed)
-
-
-def _confine(seconds: float, as_nobody: bool) -> None:
-    """In the child, before it becomes the runner: no network where the kernel allows that, limits, no privileges."""
+def _confine(seconds: float) -> None:
+    """In the child, before it becomes the runner: no network where the kernel allows that, and limits."""
     ctypes.CDLL(None).unshare(_CLONE_NEWNET if os.geteuid() == 0 else _CLONE_NEWUSER | _CLONE_NEWNET)
     whole = max(1, round(seconds))
     limits = {resource.RLIMIT_CPU: whole, resource.RLIMIT_AS: 2**30, resource.RLIMIT_FSIZE: 2**20}
     for what, value in {**limits, resource.RLIMIT_NOFILE: 64, resource.RLIMIT_CORE: 0}.items():
         resource.setrlimit(what, (value, value))
-    if as_nobody:
-        os.setgroups([])
-        os.setresgid(_NOBODY, _NOBODY, _NOBODY)
-        os.setresuid(_NOBODY, _NOBODY, _NOBODY)

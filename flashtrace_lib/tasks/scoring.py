@@ -7,7 +7,6 @@ the reasoning names more than the answer.
 
 from __future__ import annotations
 
-import ast
 import logging
 import re
 import threading
@@ -45,15 +44,6 @@ def _same_mathematics(answer: str, written: str, seconds: int = 5) -> bool:
     return all(sides) and math_verify.verify(*sides, timeout_seconds=seconds)
 
 
-def same_code(example: Example, response_text: str) -> float:
-    """1.0 where the response's code is the reference solution, layout, comments and docstrings aside.
-
-    Nothing is run. Code that works but is written in another way counts as wrong, so the mean is a lower bound.
-    """
-    written = _tree(_code(response_text))
-    return float(written is not None and written in {_tree(answer) for answer in example.answers})
-
-
 def unit_tests(example: Example, response_text: str) -> float:
     """1.0 where the response's code passes the exercise's own tests, run in `sandbox`."""
     tests = [name for name in example.files if name.endswith("_test.py")]
@@ -74,18 +64,6 @@ def _code(text: str) -> str:
 
 def _plain(text: str) -> str:
     return re.sub(r"\s|(?<=\d),(?=\d{3})|[$]", "", text)
-
-
-def _tree(code: str) -> str | None:
-    """The code's syntax tree as text; None where it is not Python."""
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    return ast.dump(tree)
 
 
 _MONTHS = (
@@ -182,7 +160,6 @@ SCORERS: dict[str, Scorer] = {
     "substring_recall": substring_recall,
     "exact_set": exact_set,
     "boxed": boxed,
-    "same_code": same_code,
     "unit_tests": unit_tests,
     "qa_match": qa_match,
 }

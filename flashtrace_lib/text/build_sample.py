@@ -38,16 +38,9 @@ def build_sample(
     reasoning: Locator = "auto",
     output: Locator = "auto",
     evidence: Sequence[CharSpan] = (),
-    question: int | None = None,
-    haystack: CharSpan | None = None,
-    system: str | None = None,
-    template: bool = True,
-    request: str = "",
-    answer_prefix: str = "",
-    template_kwargs: Mapping[str, Any] | None = None,
-    end_token: bool = True,
-    whole: bool = False,
+    places: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
+    **rendering: Any,
 ) -> Sample:
     r"""Sample of a prompt and a response, with every position found by character offsets.
 
@@ -62,7 +55,8 @@ def build_sample(
     prompt : str or list of messages
         The user's words, or a conversation that ends with them.
     response : str, or token ids
-        The model's response. Ids are kept as they are; a text is tokenised together with the prompt.
+        The model's response. Ids are kept as they are; a text is tokenised together with the prompt, and the
+        tokenizer's end token is put behind it.
     input : str, compiled pattern or (int, int)
         The passage of the prompt that is the input I, in the same way; the rest of the prompt is context. Default:
         all of it.
@@ -71,21 +65,15 @@ def build_sample(
         (`locate_segments`). ``reasoning=None`` means none.
     evidence : sequence of (int, int)
         Character ranges of the prompt that hold the ground truth (appendix F.1). Without any, no gold mask.
-    question : int, optional
-        Character of the prompt at which its question begins, the token ``metadata["question_start"]``. Default:
-        where `sentences.asking_from` finds it.
-    haystack : (int, int), optional
-        Characters of the prompt in which the answer is to be found, question and instructions left out;
-        ``metadata["haystack_span"]`` is then their token range.
-    system, template, request, answer_prefix, template_kwargs
-        See `render_prompt`.
-    end_token : bool
-        Put the tokenizer's end token behind a response given as text.
-    whole : bool
-        Every message of a conversation is input: I runs from the first to the last, and ``metadata["messages"]``
-        has the tokens of each (the others are the template's).
+    places : mapping, optional
+        What else is known of the prompt. ``question``: the character at which it begins to ask, the token
+        ``metadata["question_start"]`` (default: where `sentences.asking_from` finds it). ``haystack``: the characters
+        in which the answer is to be found, the token range ``metadata["haystack_span"]``.
     metadata : mapping, optional
         Further metadata of the sample.
+    **rendering
+        Options of `render_prompt`. With ``whole=True`` every message of a conversation is input, and
+        ``metadata["messages"]`` has the tokens of each (the others are the template's).
 
     Returns
     -------
@@ -97,42 +85,28 @@ def build_sample(
     ValueError
         If the response is empty, does not survive its own tokenizer, or a passage is not found in it.
     """
-    rendered = render_prompt(
-        tokenizer,
-        prompt,
-        system=system,
-        template=template,
-        request=request,
-        answer_prefix=answer_prefix,
-        template_kwargs=template_kwargs,
-        whole=whole,
-    )
-    if isinstance(response, str):
-        context = _encode_text(tokenizer, rendered.text, response, end_token)
-    else:
-        context = _encode_ids(tokenizer, rendered.text, response)
+    rendered = render_prompt(tokenizer, prompt, **rendering)
+    encode = _encode_text if isinstance(response, str) else _encode_ids
+    context = encode(tokenizer, rendered.text, response)
     explained = _input_chars(context, rendered, input)
     segments, segment_chars = _segments(tokenizer, context, rendered, explained, reasoning, output)
     shift = rendered.span[0] - rendered.trimmed  # from a character of ``prompt`` to the same one of the context
-    located: dict[str, Any] = {}
-    if whole:
-        located["messages"] = _messages(context, rendered)
+    first, places = segments.prompt[0], places or {}
     display, sentences = _display_tokens(context), sentence_ranges(context.text, context.content, segment_chars)
-    if question is not None:
-        asking = (question + shift, rendered.span[1])
-        located["question_start"] = _some_tokens_in(context.content, asking, segments.prompt[0])[0]
-    else:
+    located: dict[str, Any] = {"messages": _messages(context, rendered)} if rendered.turns else {}
+    if places.get("question") is None:
         located["question_start"] = question_in(display, sentences, segments.prompt)
-    if haystack is not None:
-        chars = (haystack[0] + shift, haystack[1] + shift)
-        located["haystack_span"] = _some_tokens_in(context.content, chars, segments.prompt[0])
-    gold = None
-    if len(evidence):
-        gold = _gold(context, [(start + shift, stop + shift) for start, stop in evidence], segments.prompt)
+    else:
+        asking = (places["question"] + shift, rendered.span[1])
+        located["question_start"] = _some_tokens_in(context.content, asking, first)[0]
+    if places.get("haystack") is not None:
+        start, stop = places["haystack"]
+        located["haystack_span"] = _some_tokens_in(context.content, (start + shift, stop + shift), first)
+    shifted = [(start + shift, stop + shift) for start, stop in evidence]
     return Sample(
         input_ids=torch.tensor(context.ids, dtype=torch.long),
         segments=segments,
-        gold=gold,
+        gold=_gold(context, shifted, segments.prompt) if shifted else None,
         response=(context.n_prompt, len(context.ids)),
         tokens=display,
         sentences=sentences,
@@ -156,8 +130,8 @@ class _Context:
         return [content_span(self.text, span) for span in self.offsets]
 
 
-def _encode_text(tokenizer: Any, prompt: str, response: str, end_token: bool) -> _Context:
-    """Prompt and response, tokenised together."""
+def _encode_text(tokenizer: Any, prompt: str, response: str) -> _Context:
+    """Prompt, response and end token, tokenised together."""
     text = prompt + response
     ids, offsets = tokenise(tokenizer, text)
     if not decode(tokenizer, ids).endswith(response.lstrip()) or not response.strip():
@@ -165,7 +139,7 @@ def _encode_text(tokenizer: Any, prompt: str, response: str, end_token: bool) ->
         raise ValueError(f"the response {what}: give a response that this tokenizer can represent, or its token ids")
     # A token that holds the last blank of the prompt and the first letter of the response is the response's.
     n_prompt = next(i for i, span in enumerate(offsets) if strip_span(text, span)[1] > len(prompt))
-    if end_token and tokenizer.eos_token_id is not None and ids[-1] != tokenizer.eos_token_id:
+    if tokenizer.eos_token_id is not None and ids[-1] != tokenizer.eos_token_id:
         ids.append(tokenizer.eos_token_id)
         offsets.append((len(text), len(text) + len(tokenizer.eos_token)))
         text += tokenizer.eos_token

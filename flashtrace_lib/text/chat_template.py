@@ -27,6 +27,9 @@ STEP_BY_STEP: Mapping[str, Any] = MappingProxyType(
 )
 # For models that explain their code at length behind it, so that their turn seldom ends within a few hundred tokens.
 CODE_ALONE = "\n\nReply with the complete file in one block of code, without a word of explanation before or after it."
+# Roles that the chat templates of the installed transformers' families know. Others are spelled wrong more often than
+# they are meant, and a template that does not know a role writes it down without a word.
+ROLES = ("system", "developer", "user", "assistant", "tool", "function", "ipython", "observation", "document")
 _MARK = "FLASHTRACE0USER0TEXT"  # takes the place of a message to show where the template puts it
 
 
@@ -148,9 +151,13 @@ def checked_messages(prompt: str | Messages, whole: bool = False) -> list[dict[s
     Raises
     ------
     ValueError
-        If one of them is no message with a text, or the last one is empty or not to be answered.
+        If one of them is no message with a text and a role that is known (the first is number 1), or the last one is
+        empty or not to be answered.
     """
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [_as_text(m) for m in prompt]
+    for number, message in enumerate(messages, start=1):
+        if message["role"] not in ROLES:
+            raise ValueError(f"message {number} has the role {message['role']!r}, which is none of {', '.join(ROLES)}")
     if not messages or not _to_answer(messages[-1], whole):
         ends = "the user's text message" + (", or a tool's" if whole else "")
         raise ValueError(f"prompt must be a text, or a list of messages that ends with {ends}")
@@ -162,40 +169,26 @@ def checked_messages(prompt: str | Messages, whole: bool = False) -> list[dict[s
     return messages
 
 
-def split_transcript(messages: Messages) -> tuple[list[Mapping[str, Any]], str | None]:
-    """Split a transcript into the conversation and its answer, None where the last message is not the assistant's.
+def conversation_and_response(prompt: str | Messages, response: Any) -> tuple[str | Messages, Any]:
+    """The prompt and the response, which may also be the assistant's message at the end of a transcript.
 
     Raises
     ------
     ValueError
-        If the last message is the assistant's and holds no words (only a call of a tool, say).
+        If both the transcript and ``response`` have one, or that message holds no words (only a call of a tool, say).
     """
-    last = _as_text(messages[-1]) if messages else {"role": ""}
+    last = _as_text(prompt[-1]) if prompt and not isinstance(prompt, str) else {"role": ""}
     if last["role"] != "assistant":
-        return list(messages), None
+        return prompt, response
+    if response is not None:
+        raise ValueError(
+            "the conversation ends with the assistant's message and a response is given as well: drop one of them"
+        )
     if not last["content"].strip():
         raise ValueError("the last message of the assistant holds no words to explain: give what it wrote as response")
     thought = last.get("reasoning_content")
     opening = f"{THINK_OPEN}\n{thought}\n{THINK_CLOSE}\n\n" if thought else ""
-    return list(messages[:-1]), opening + last["content"]
-
-
-def conversation_and_response(prompt: str | Messages, response: Any) -> tuple[str | Messages, Any]:
-    """The prompt and the response, which may also be the last message of a transcript.
-
-    Raises
-    ------
-    ValueError
-        If both the transcript and ``response`` have one.
-    """
-    if isinstance(prompt, str):
-        return prompt, response
-    conversation, last = split_transcript(prompt)
-    if last is not None and response is not None:
-        raise ValueError(
-            "the conversation ends with the assistant's message and a response is given as well: drop one of them"
-        )
-    return conversation, last if response is None else response
+    return list(prompt[:-1]), opening + last["content"]
 
 
 def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,11 +201,6 @@ def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
     if content is not None and not isinstance(content, str):
         raise ValueError(f"the content of a {message['role']} message is no text: only text can be explained")
     return {**message, "content": content or ""}
-
-
-def message_text(message: Mapping[str, Any]) -> str:
-    """The words of a message, empty where it has none; ValueError where it is no message, or holds a picture."""
-    return _as_text(message)["content"]
 
 
 def _to_answer(message: Mapping[str, Any], whole: bool) -> bool:

@@ -77,26 +77,20 @@ def find_passage(text: str, locator: str | re.Pattern, name: str, within: CharSp
     """
     source = "prompt" if name == "input" else "response"
     if isinstance(locator, str):
-        described = f"text {locator!r}"
-        start = text.rfind(locator, *within) if locator else -1
+        described, start = f"text {locator!r}", text.rfind(locator, *within) if locator else -1
         matches = [(start, start + len(locator))] if start >= 0 else []
-        elsewhere = bool(locator) and locator in text
     else:
         described = f"pattern {locator.pattern!r}"
         if isinstance(locator.pattern, bytes):
             raise ValueError(f"{name}: the {described} is one for bytes: compile it from a text")
         matches = _matches(locator, text, within)
-        elsewhere = locator.search(text) is not None
     spans = [span for span in matches if span[0] < span[1]]
     if spans:
         return spans[-1]
     if matches:
-        what = "its first group takes no part in the match, or is empty" if locator.groups else "only nothing at all"
-        raise ValueError(f"{name}: the {described} matches, but {what}: write one that holds words of the {source}")
-    if elsewhere:
-        where = {"reasoning": "before the output", "output": "behind the reasoning"}[name]  # an input has all of it
-        raise ValueError(f"{name}: the {described} occurs in the response, but not {where}, where it is looked for")
-    raise ValueError(f"{name}: the {described} does not occur in the {source} {_brief(text)!r}")
+        raise ValueError(f"{name}: the {described} matches, but no words: write one whose (first) group holds some")
+    where = {"reasoning": ", or not before the output", "output": ", or not behind the reasoning"}.get(name, "")
+    raise ValueError(f"{name}: the {described} does not occur in the {source} {_brief(text)!r}{where}")
 
 
 def parse_locator(text: str) -> Locator:
@@ -218,5 +212,5 @@ def _segmenter():
     return pysbd.Segmenter(language="en", clean=False, char_span=True)
 
 
-def _brief(text: str, limit: int = 80) -> str:
-    return text if len(text) <= limit else text[: limit // 2] + "…" + text[-limit // 2 :]
+def _brief(text: str) -> str:
+    return text if len(text) <= 80 else text[:40] + "…" + text[-40:]

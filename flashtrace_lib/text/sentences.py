@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from ..sample import Sample, Span
@@ -94,22 +94,11 @@ def response_sentences(sample: Sample, special: Iterable[str] = ()) -> list[Span
     first, stop = sample.response
     spans = [span for span in sample.sentences if first <= span[0] and span[1] <= stop]
     marks = re.compile("|".join(re.escape(mark) for mark in (THINK_OPEN, THINK_CLOSE, *special) if mark))
-    for gap in _gaps(sample):
-        spans += _sentences_between_marks(sample.tokens, gap, marks)
+    known = sorted(span for name, span in sample.segments.named() if name != "prompt")
+    edges = [first, *(edge for span in known for edge in span), stop]
+    for gap in zip(edges[::2], edges[1::2], strict=True):  # what lies neither in T nor in O
+        spans += _sentences_between_marks(sample.tokens, gap, marks) if gap[0] < gap[1] else []
     return sorted(span for span in spans if re.search(r"\w", "".join(sample.tokens[slice(*span)])))
-
-
-def _gaps(sample: Sample) -> Iterator[Span]:
-    """Token ranges of the response that lie neither in T nor in O."""
-    position, end = sample.response
-    for start, stop in (sample.segments.reasoning, sample.segments.output):
-        if start == stop:
-            continue
-        if position < start:
-            yield position, start
-        position = max(position, stop)
-    if position < end:
-        yield position, end
 
 
 def _sentences_between_marks(tokens: list[str], gap: Span, marks: re.Pattern) -> list[Span]:

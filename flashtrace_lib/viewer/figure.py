@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,7 +19,7 @@ from matplotlib.textpath import TextPath
 from ..attribution import Attribution
 from ..sample import Sample
 from .colours import INK, SEGMENT_COLOURS, WIDTH, colour_of, rc_params
-from .tokens import Panel, TokenBox, as_scores, hop_panels, make_panel, shown_tokens, visible
+from .tokens import Panel, TokenBox, hop_panels, make_panel, visible
 
 _FONT = "DejaVu Sans Mono"  # comes with matplotlib; every glyph is 0.602 em wide
 _ADVANCE = 0.602
@@ -43,38 +43,28 @@ def heatmap_figure(
     tokens: Sequence[str],
     scores: Any,
     *,
-    labels: Sequence[str] | None = None,
-    top_k: int = 10,
     title: str = "",
-    diverging: bool = False,
     budget: int | None = 400,
     width: float = WIDTH,
-    font_size: float = 7.0,
+    **options: Any,
 ) -> Figure:
     """Heatmap of tokens as a figure.
 
     Parameters
     ----------
-    tokens, scores, labels, top_k, title, diverging
-        See `html.token_heatmap`.
+    tokens, scores, title, **options
+        As `html.token_heatmap`.
     budget : int or None
         Show about this many tokens and fold runs of low scores; None shows all.
     width : float
         Inches; the height follows from the text.
-    font_size : float
-        Points.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
 
     Raises
     ------
     ValueError
-        As `html.token_heatmap`.
+        As `tokens.make_panel`, or if the figure is too narrow.
     """
-    panel = make_panel(title, tokens, scores, labels, top_k=top_k, diverging=diverging, budget=budget)
-    return _draw([panel], width, font_size)
+    return _draw([make_panel(title, tokens, scores, budget=budget, **options)], width)
 
 
 def hops_figure(
@@ -84,51 +74,12 @@ def hops_figure(
     top_k: int = 10,
     budget: int | None = 260,
     width: float = 2 * WIDTH,
-    font_size: float = 7.0,
 ) -> Figure:
     """Hop 1, hop 2 and their difference side by side (Fig. 3); parameters as `heatmap_figure` and `hops_heatmap`."""
-    return _draw(hop_panels(sample, attribution, top_k=top_k, budget=budget), width, font_size)
+    return _draw(hop_panels(sample, attribution, top_k=top_k, budget=budget), width)
 
 
-def comparison_figure(
-    tokens: Sequence[str],
-    scores: Mapping[str, Any],
-    *,
-    labels: Sequence[str] | None = None,
-    top_k: int = 10,
-    budget: int | None = 200,
-    width: float = 2 * WIDTH,
-    font_size: float = 7.0,
-) -> Figure:
-    """The same tokens under several attributions, side by side; each has a colour scale of its own.
-
-    Parameters
-    ----------
-    tokens : sequence of str, length n
-    scores : mapping of title to array-like, shape [n]
-        Nonnegative. What ranks high under any of them is shown under all.
-    labels, top_k, budget, width, font_size
-        As `heatmap_figure`.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
-    Raises
-    ------
-    ValueError
-        If there are no scores, or as `html.token_heatmap`.
-    """
-    if not scores:
-        raise ValueError("no scores to compare: give at least one title with its scores")
-    values = {title: as_scores(one, len(tokens), False) for title, one in scores.items()}  # [n] each
-    shares = [np.nan_to_num(one) / max(np.nansum(one), 1e-30) for one in values.values()]
-    keep = shown_tokens(np.max(shares, axis=0), labels or [""] * len(tokens), budget)
-    panels = [make_panel(title, tokens, one, labels, top_k=top_k, keep=keep) for title, one in values.items()]
-    return _draw(panels, width, font_size)
-
-
-def _draw(panels: list[Panel], width: float, size: float) -> Figure:
+def _draw(panels: list[Panel], width: float, size: float = 7.0) -> Figure:
     """Lay every panel out in its column and draw it; axes are in points, y downwards."""
     gap = 0.2  # inches between and around panels
     column = (width - gap * (len(panels) + 1)) / len(panels)
@@ -255,19 +206,12 @@ class _Canvas:
         self.rectangles.setdefault(colour, []).append(Path(corners, closed=True))
 
     def _write(
-        self,
-        text: str,
-        x: float,
-        y: float,
-        colour: str,
-        weight: str = "normal",
-        family: str = _FONT,
-        size: float | None = None,
+        self, text: str, x: float, y: float, colour: str, weight: str = "normal", family: str = _FONT, size: float = 0
     ) -> None:
         """Outline of ``text`` with its baseline at ``y``."""
         if text.strip():
             vertices, codes = _outline(text, weight, family)
-            scale = (self.size if size is None else size) / _EM
+            scale = (size or self.size) / _EM
             self.glyphs.setdefault(colour, []).append(Path(vertices * (scale, -scale) + (x, y), codes))
 
 

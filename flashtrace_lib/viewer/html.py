@@ -24,17 +24,8 @@ _TOKENS = "white-space:pre-wrap;unicode-bidi:plaintext"  # each line runs as its
 _TOP = "text-decoration:underline 2px;font-weight:bold"
 
 
-def token_heatmap(
-    tokens: Sequence[str],
-    scores: Any,
-    *,
-    labels: Sequence[str] | None = None,
-    top_k: int = 10,
-    title: str = "",
-    diverging: bool = False,
-    budget: int | None = None,
-) -> str:
-    """Heatmap of tokens as HTML.
+def token_heatmap(tokens: Sequence[str], scores: Any, *, title: str = "", **options: Any) -> str:
+    """Heatmap of tokens as HTML, one ``<div>``.
 
     Parameters
     ----------
@@ -42,29 +33,12 @@ def token_heatmap(
         Display text; any text is safe.
     scores : array or tensor, shape [n]
         NaN: not scored. The colour grows linearly up to the 99th percentile of the magnitudes.
-    labels : sequence of str, length n, optional
-        Segment of each token (``Segments.labels``); segments are set apart and named.
-    top_k : int
-        Highest scores outside the context, underlined.
     title : str
         Heading.
-    diverging : bool
-        Signed scores: teal above zero, brown below.
-    budget : int, optional
-        Show about this many tokens and fold runs of low scores. Default: show all.
-
-    Returns
-    -------
-    str
-        One ``<div>``.
-
-    Raises
-    ------
-    ValueError
-        If lengths differ, a score is infinite, or one is negative without ``diverging``.
+    **options
+        ``labels, top_k, diverging, budget`` of `tokens.make_panel`, which checks them.
     """
-    panel = make_panel(title, tokens, scores, labels, top_k=top_k, diverging=diverging, budget=budget)
-    return _wrap([panel])
+    return _wrap([make_panel(title, tokens, scores, **options)])
 
 
 def hops_heatmap(sample: Sample, attribution: Attribution, *, top_k: int = 10, budget: int | None = None) -> str:

@@ -6,14 +6,17 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from ..attribution import Attribution, holds_copies, sentences_of_input
 from ..sample import Sample, Span
 from ..text.locate import THINK_CLOSE, THINK_OPEN
 from ..text.offsets import char_spans_to_token_mask, display_spans
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TEMPLATE, REST, REST_OF_PROMPT = "template", "rest of response", "rest of prompt"
 _THINK = re.compile(f"{re.escape(THINK_OPEN)}|{re.escape(THINK_CLOSE)}")
@@ -130,6 +133,8 @@ def shares(sample: Sample, attribution: Attribution, by: str = "message") -> pd.
     ValueError
         If ``by`` is neither.
     """
+    import pandas as pd  # slow to import
+
     if by not in ("message", "role"):
         raise ValueError(f"by must be 'message' or 'role', got {by!r}")
     values = np.abs(importance(sample, attribution))
@@ -157,43 +162,36 @@ def special_in_input(sample: Sample, special_ids: Collection[int]) -> list[str]:
 
 def cautions(sample: Sample, attribution: Attribution) -> list[str]:
     """Sentences on why these scores may say less than they seem to; empty where nothing stands out."""
-    return [*_notes_on_the_text(sample, attribution), *_notes_on_the_scores(sample, attribution)]
-
-
-def _notes_on_the_text(sample: Sample, attribution: Attribution) -> Iterator[str]:
-    """Messages that the model did not read, special tokens among the words of others, hops without a way to go."""
+    notes = []
     if attribution.metadata.get("options", {}).get("hops", 0) > 1 and not sample.segments.has_reasoning:
-        yield "There is no reasoning before the explained passage: further hops change nothing, and none was made."
+        notes.append(
+            "There is no reasoning before the explained passage: further hops change nothing, and none was made."
+        )
     for number, message in enumerate(sample.metadata.get("messages", []), start=1):
         if message["start"] == message["stop"]:
             role = message["role"]
-            yield f"Message {number} ({role}) is not in what the model read: its chat template leaves it out."
+            notes.append(f"Message {number} ({role}) is not in what the model read: its chat template leaves it out.")
     special = attribution.metadata.get("special_in_input", [])
     if special:
-        yield (
+        notes.append(
             f"The input's own words hold {', '.join(special)}: the model reads such a special token as a mark of the "
             "template and not as text, so what stands behind it may not count as the user's."
         )
-
-
-def _notes_on_the_scores(sample: Sample, attribution: Attribution) -> Iterator[str]:
-    """Shares of the template, of the first token and of punctuation that are too large to be about the words."""
     if attribution.hops:
-        frame = shares(sample, attribution, by="role").set_index("part")
-        template = float(frame["hop 1"].get(TEMPLATE, 0.0))
-        if template >= ON_TEMPLATE:
-            yield (
-                f"{template:.0%} of the first hop's mass lies on the template and special tokens: "
+        first_hop = attribution.hops[0].scores.double()
+        on = sum(float(first_hop[slice(*part.span)].sum()) for part in parts(sample) if part.role == TEMPLATE)
+        if on / float(first_hop.sum()) >= ON_TEMPLATE:
+            notes.append(
+                f"{on / float(first_hop.sum()):.0%} of the first hop's mass lies on the template and special tokens: "
                 "what is left for the input is a small part of the whole."
             )
     values = np.abs(importance(sample, attribution))  # [N]
     total = np.nansum(values)
     if not total > 0:
-        yield "No score lies on the input: the answer does not rest on it, as far as this method can tell."
-        return
+        return [*notes, "No score lies on the input: the answer does not rest on it, as far as this method can tell."]
     first = float(values[~np.isnan(values)][0] / total)
     if first >= ON_FIRST:
-        yield (
+        notes.append(
             f"{first:.0%} of the input's score lies on its first token: models often attend to the first token "
             "when they need nothing from it."
         )
@@ -201,7 +199,8 @@ def _notes_on_the_scores(sample: Sample, attribution: Attribution) -> Iterator[s
     punctuation = np.array([bool(token) and not re.search(r"\w", token) for token in sample.tokens or []], dtype=bool)
     on_marks = float(np.nansum(values[punctuation]) / total) if len(punctuation) else 0.0
     if on_marks >= ON_MARKS:
-        yield (
+        notes.append(
             f"{on_marks:.0%} of the input's score lies on punctuation and white space: such tokens collect what was "
             "said before them, so read their neighbours."
         )
+    return notes

@@ -22,23 +22,15 @@ import torch
 from ..attribution import Attribution, holds_copies
 from ..sample import Sample, Span
 from .colours import SEGMENT_NAMES
-from .message_shares import Part
+from .message_shares import parts
 from .tokens import visible
 
 # One after the other, as one script.
 SCRIPTS = ("trace_scores.js", "trace_units.js", "trace_page.js", "trace_export.js", "trace_picture.js",
            "trace_events.js")  # fmt: skip
 STEPS, DECADES = 2**17 - 1, 6  # of the quantised scores
+Target = tuple[Span, Attribution, list[str]]
 _ALPHABET = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"))
-
-
-@dataclass(frozen=True)
-class PageTarget:
-    """A passage that a reader may choose, and its attribution."""
-
-    span: Span  # tokens of the response
-    attribution: Attribution  # of ``sample.with_output(span)``
-    notes: list[str]  # reasons to doubt its scores
 
 
 @dataclass(frozen=True)
@@ -67,32 +59,27 @@ class EmbeddedPage:
 
     def _repr_html_(self) -> str:
         title = " ".join(visible(self.title).replace("⏎", " ").split())
+        # References for all that is not ASCII: a host page read in another encoding would change the script, whose hash
+        # the page's policy holds, and the frame would stay empty.
+        page = escape(self.html).encode("ascii", "xmlcharrefreplace").decode("ascii")
         style = f"box-sizing:border-box;width:100%;height:{self.height}px;border:1px solid #8c8c8c;border-radius:6px"
         return (
             f'<iframe title="{escape(title)}" sandbox="allow-scripts allow-forms allow-downloads" '
-            f'allow="clipboard-write" style="{style}" srcdoc="{_ascii(escape(self.html))}"></iframe>'
+            f'allow="clipboard-write" style="{style}" srcdoc="{page}"></iframe>'
         )
 
     def __repr__(self) -> str:
         return f"EmbeddedPage({self.title!r})"
 
 
-def _ascii(text: str) -> str:
-    """References for all that is not ASCII: a host page read in another encoding would change the script, whose hash
-    the page's policy holds, and the frame would stay empty.
-    """
-    return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
-
-
-def trace_page(sample: Sample, parts: Sequence[Part], targets: Sequence[PageTarget], model_name: str) -> str:
+def trace_page(sample: Sample, targets: Sequence[Target], model_name: str) -> str:
     """The page as HTML.
 
     Parameters
     ----------
-    parts : sequence of Part
-        Messages, reasoning, answer and template, as they tile the context (`message_shares.parts`).
-    targets : sequence of PageTarget
-        The whole answer first, then the sentences of the response.
+    targets : sequence of ((int, int), Attribution, list of str)
+        Passages that a reader may choose: tokens of the response, the attribution of ``sample.with_output(span)`` and
+        reasons to doubt its scores. The whole answer first, then the sentences of the response.
 
     Raises
     ------
@@ -101,43 +88,17 @@ def trace_page(sample: Sample, parts: Sequence[Part], targets: Sequence[PageTarg
     """
     if sample.tokens is None:
         raise ValueError(f"sample {sample.id} has no display tokens: build it with text.build_sample, or set tokens")
-    method = targets[0].attribution.method
-    return fill_page(
-        _read("trace_page.html"),
-        shared_style(),
-        "".join(_read(name) for name in SCRIPTS),
-        _payload(sample, parts, targets),
-        title=f"{method} · {model_name}",
-        about=f"{method} · {model_name} · {len(sample)} tokens",
-    )
-
-
-def fill_page(body: str, style: str, script: str, data: dict[str, Any], **texts: str) -> str:
-    """A page that holds all it needs: its policy allows one script, by hash, and no request.
-
-    Parameters
-    ----------
-    body : str
-        HTML from ``<body>`` on, with ``$script``, ``$data`` and the names of ``texts``; ``title`` is always one.
-    style, script : str
-        CSS and JavaScript, as they stand in the page.
-    data : dict
-        What the script reads from the JSON element ``#data``.
-    **texts : str
-        Plain text; whatever it holds is shown, never run.
-    """
-    return Template(_read("page_head.html") + body).substitute(
-        {name: escape(visible(text)) for name, text in texts.items()},
-        style=style,
-        data=_as_script_data(data),
+    title = escape(visible(f"{targets[0][1].method} · {model_name}"))
+    script = "".join(_read(name) for name in SCRIPTS)
+    data = json.dumps(_payload(sample, targets), ensure_ascii=False, separators=(",", ":"))
+    return Template(_read("page_head.html") + _read("trace_page.html")).substitute(
+        title=title,
+        about=f"{title} · {len(sample)} tokens",
+        style=_read("trace_page.css"),
+        data=data.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"),  # ends no element
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),
     )
-
-
-def shared_style() -> str:
-    """CSS of the page of a trace: colours of scores and segments, light and dark."""
-    return _read("trace_page.css")
 
 
 def quantised(scores: torch.Tensor, first: int = 0) -> dict[str, Any]:
@@ -168,34 +129,28 @@ def quantised(scores: torch.Tensor, first: int = 0) -> dict[str, Any]:
     return {"from": first, "max": largest, "codes": "".join(letters.ravel())}
 
 
-def _payload(sample: Sample, parts: Sequence[Part], targets: Sequence[PageTarget]) -> dict[str, Any]:
+def _payload(sample: Sample, targets: Sequence[Target]) -> dict[str, Any]:
     """Data of the script; trace_scores.js describes its fields."""
     return {
         "tokens": [visible(token) if token else "" for token in sample.tokens],
         "parts": [
             {"name": visible(SEGMENT_NAMES.get(part.name, part.name)), "kind": part.kind, "span": list(part.span)}
-            for part in parts
+            for part in parts(sample)
         ],
         "response": list(sample.response),
         "sentences": [list(span) for span in sorted(sample.sentences or ())],
         "targets": [
             {
-                "span": list(target.span),
-                "notes": target.notes,
-                "copies": holds_copies(target.attribution.metadata),
-                "scores": quantised(target.attribution.scores, sample.segments.prompt[0]),
+                "span": list(span),
+                "notes": notes,
+                "copies": holds_copies(attribution.metadata),
+                "scores": quantised(attribution.scores, sample.segments.prompt[0]),
                 # Attention is causal: nothing behind the passage has a score.
-                "hops": [quantised(hop.scores[: target.span[1]]) for hop in target.attribution.hops],
+                "hops": [quantised(hop.scores[: span[1]]) for hop in attribution.hops],
             }
-            for target in targets
+            for span, attribution, notes in targets
         ],
     }
-
-
-def _as_script_data(payload: dict[str, Any]) -> str:
-    """JSON that cannot end the element it stands in."""
-    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _read(name: str) -> str:

@@ -12,63 +12,58 @@
 # > **Question.** Does a model's reasoning hide the input from attribution methods, and what would it cost to follow the
 # > reasoning token by token?
 # >
-# > **Answer.** Yes (profile laptop). The share of the mass on the reasoning grows with its length for every method
-# > (Spearman 0.94 to 1.00), and recovery of the evidence falls: by 0.411 for perturbation, 0.233 for AttnLRP, 0.110 for
-# > IFR and 0.060 for FlashTrace. It falls least for FlashTrace, which also starts lowest: without reasoning it recovers
-# > less than the others. With reasonings of up to two thousand tokens (profile evidence) the growth stops early for IFR and
-# > AttnLRP; at two thousand it is 0.54 to 0.66 of the mass on $\mathbf I$ and $\mathbf T$, well below the paper's 0.8 to 0.9.
+# > **Answer.** Partly. In chains that the model wrote, the share on the reasoning grows with its length (IFR: Spearman
+# > 0.875), but by little, and together with the number of assignments. After reasoning recovery changes by −0.199 for
+# > AttnLRP and by −0.051 for IFR, while a string match, which needs no model, then finds all of the evidence. IFR token by
+# > token takes 38.6 times FlashTrace's time at the longest reasoning measured for it.
 # >
-# > **n.** 18 responses for (a), 20 problems answered both ways for (b), one run per point for (c). Profile evidence:
-# > n = 20 for (a), n = 8 for (b), three runs per point for (c).
+# > **n.** 48 written and 16 read reasonings for (a); 8 problems answered both ways for (b); medians of three runs for (c).
+# > Each problem is its own cluster, so that effective n is n. The answers of (b) are the model's own and right.
 # >
 # > **Figure.** `fig1b_recovery`: recovery with and without reasoning, method by method.
+#
+# <!-- numbers: 0.875 = fig1a_trend.csv[samples=written,label=IFR,share=share].rho;
+# −0.199 = fig1b_change.csv[method=attnlrp,metric=recovery].difference;
+# −0.051 = fig1b_change.csv[method=ifr,metric=recovery].difference;
+# 38.6 = fig1c_factor.csv[method=ifr per token].factor_longest -->
 #
 # Section 3.2, Figure 1 and appendix I of the paper. A reasoning model reads an input $\mathbf I$, writes a reasoning
 # $\mathbf T$ and then an output $\mathbf O$. An attribution of $\mathbf O$ is shared among everything before it. The
 # paper's pilot makes three points on one example of variable tracking: the reasoning absorbs the mass (a), the input's
 # evidence is then found less well than without reasoning (b), and following the reasoning token by token is too
-# expensive (c). Here (a) and (b) are measured on many samples, and (c) at one run per length.
+# expensive (c).
 
 # %% tags=["parameters"]
-profile = "laptop"
+profile = "book"
 
 # %%
 import pandas as pd
 
+from flashtrace_book import ablations
 from flashtrace_book.experiments import pilot
 from flashtrace_book.figures import pilot_plots, plots, style, tables
-from flashtrace_book.methods import profile_methods
+from flashtrace_book.results import RANKING
 from flashtrace_book.run import start
-from flashtrace_book.samples import all_samples, brief, count_table, mark_cells
-from flashtrace_lib import FlashTrace
-from flashtrace_lib.evaluation import audit, evaluate, summarise
-from flashtrace_lib.methods import IFR, AttnLRP
-from flashtrace_lib.metrics.intervals import interval_text
-from flashtrace_lib.store import Store
-from flashtrace_lib.tasks.responses import FORCED
+from flashtrace_lib.evaluation import summarise
 
 run = start(profile)
-run.versions()
+style.use_style()
+results = run.results("pilot")
+
+# %% [markdown]
+# ## The samples
+#
+# One chain of assignments is hidden in noise, `h4_c1` having four of them: `VAR A = 12345`, `VAR B = VAR A`, and so on. The
+# more assignments, the longer the reasoning, which names them one by one. The model (135 million parameters) wrote the
+# answers to four assignments itself. From sixteen on it fails, and reads the reference reasoning as if it had written
+# it: *forced*. The last two rows are the same problems, answered directly and after reasoning.
 
 # %%
-model, tokenizer = run.load_model()
-style.use_style()
-store = Store(run.store("pilot"))
+run.table(results.counts(), caption="Samples of the pilot study; lengths are median tokens")
 
 # %% [markdown]
 # ## (a) How much stays on the reasoning
 #
-# One chain of assignments hidden in noise; the more hops, the longer the reasoning. The model answers by itself, and only
-# right answers are kept.
-
-# %%
-growing = pilot.growing_reasoning(run, model, tokenizer)
-samples = all_samples(growing)
-counts = count_table(growing)
-run.table(counts, "pilot_samples", "Pilot study: samples by number of hops. Lengths are median tokens.")
-brief(counts)
-
-# %% [markdown]
 # Three methods explain $\mathbf O$. **IFR** gives each token $o$ of $\mathbf O$ a row of proximities, and **AttnLRP**
 # gives it the relevance of the embedding $\mathbf e_j$ of every earlier token, by a backward pass with modified rules;
 # both are averaged over $\mathbf O$. **FlashTrace** sums the states of $\mathbf O$ first and follows the mass on
@@ -78,89 +73,128 @@ brief(counts)
 # a^{\text{AttnLRP}}_j = \frac{1}{|\mathbf O|} \sum_{o \in \mathbf O} \Big\langle \mathbf e_j,
 # \frac{\tilde\partial\, \text{logit}_o}{\partial \mathbf e_j} \Big\rangle, \qquad
 # w^{(0)}_j = w_j\Big(\sum_{o \in \mathbf O} \mathbf x_o\Big), \quad
-# w^{(k)}_j = w_j\Big(\sum_{t \in \mathbf T} w^{(k-1)}_t \mathbf x_t\Big),$$
+# w^{(1)}_j = w_j\Big(\sum_{t \in \mathbf T} w^{(0)}_t \mathbf x_t\Big),$$
 #
-# with $w_j(\cdot)$ the distribution that `02_span_aggregation` derives. Hop 0 explains $\mathbf O$, hop 1 explains the
-# mass that hop 0 left on $\mathbf T$. The share of the mass on $\mathbf T$ is taken of the whole context, template
-# included:
+# with $w_j(\cdot)$ the distribution that `02_span_aggregation` derives. The share of the mass on $\mathbf T$ can be taken
+# of the whole context, or of $\mathbf I$ and $\mathbf T$ alone. The paper does not say which it means, so both are shown:
 #
-# $$\text{share} = \frac{\sum_{t \in \mathbf T} \max(0, a_t)}{\sum_{j} \max(0, a_j)} .$$
+# $$\text{share} = \frac{\sum_{t \in \mathbf T} \max(0, a_t)}{\sum_{j} \max(0, a_j)}, \qquad
+# \text{share of both} = \frac{\sum_{t \in \mathbf T} \max(0, a_t)}{\sum_{j \in \mathbf I \cup \mathbf T} \max(0, a_j)} .$$
 #
-# AttnLRP has signed scores; negative ones count as zero (appendix D.1).
+# The pilot's four own answers have one length, and cannot show a trend. So the chains of `05_ruler` join in, all of which the
+# model wrote itself, in prompts of one length: four, six and ten assignments. Written and read reasonings are not pooled.
 
 # %%
-methods = {"attnlrp": AttnLRP(), "ifr": IFR(), "flashtrace": FlashTrace(hops=2)}
-evaluate(methods, samples, model, store=store, metrics=("recovery",), steps=run.profile.steps)
-masses = pilot.mass_on_reasoning(store, samples, model, methods)
-forced = counts[counts["responses"].str.startswith(FORCED)]
-mark = f" (‡ teacher-forced from {forced['|T|'].min()} tokens on)" if len(forced) else ""
-fig = pilot_plots.mass_against_length(masses, title=f"Share of the attribution that stays on the reasoning{mark}")
-run.figure(fig, "fig1a_mass_on_reasoning", "Share of the mass on T against its length", n=len(samples))
+METHODS = ["flashtrace", "ifr", "attnlrp"]
+chains = [cell for cell in results.samples()["cell"].unique() if cell not in pilot.WAYS]
+written = pilot.mass_on_reasoning(run.results("ruler"), METHODS, cell=["h4_c1", "h6_c1", "h10_c1"], answers="own")
+longer = pilot.mass_on_reasoning(results, METHODS, cell=chains, answers="own")
+read = pilot.mass_on_reasoning(results, METHODS, cell=chains, answers="forced")
+panels = {"written by the model": written, "written, longer prompt": longer, "read (forced)": read}
+shares = pd.concat([frame.assign(panel=panel) for panel, frame in panels.items()], ignore_index=True)
+shares = shares[shares["hop"] < 2]
+
+# %%
+drawn = shares[shares["panel"] != "written, longer prompt"]
+stamp = "SmolLM2-135M + adapter; lines join the means of the cells; whiskers: 95 % t interval, none below six samples"
+fig = pilot_plots.mass_against_length(
+    drawn, "share", title="Share of the attribution that stays on the reasoning", ylabel="share of the mass on T"
+)
+run.figure(fig, "fig1a_mass_on_reasoning", "Share of the mass on T against its length", stamp=stamp)
 
 # %% [markdown]
-# Much of the mass lies on $\mathbf O$ itself and on the template. The next figure divides by the mass on $\mathbf I$ and
-# $\mathbf T$ alone, $\sum_{\mathbf T} / \sum_{\mathbf I \cup \mathbf T}$:
+# Much of the mass lies on $\mathbf O$ itself and on the template. Of the mass on $\mathbf I$ and $\mathbf T$ alone:
 
 # %%
 fig = pilot_plots.mass_against_length(
-    masses, "share_of_both", title=f"Reasoning against input{mark}", ylabel="share on T of the mass on I and T (fraction)"
+    drawn, "share_of_both", title="Reasoning against input", ylabel="share on T of the mass on I and T"
 )
-run.figure(fig, "fig1a_reasoning_against_input", "Mass on T, of the mass on I and T", n=len(samples))
+run.figure(fig, "fig1a_reasoning_against_input", "Mass on T, of the mass on I and T, against its length", stamp=stamp)
 
 # %%
-shares = pilot.mean_shares(masses)
-run.table(shares, "fig1a_shares", "Mean share of the mass on T by number of hops of the problem")
-shares.pivot_table(index=["method", "hop"], columns="n_reasoning", values="share_of_both", sort=False).round(2)
+means = pilot.mean_shares(shares, ["panel", "label", "cell"])
+wide = means.assign(tokens=means["n_reasoning"].round().astype(int)).pivot_table(
+    index="label", columns=["panel", "tokens"], values="share_of_both", sort=False
+)
+run.table(means, "fig1a_shares", "Mean share on T of the mass on I and T, by the mean length of T", wide=wide, digits=2)
+
+# %% [markdown]
+# Does the share grow *with the length*? This evidence is confounded: a longer reasoning also has more assignments, and its
+# answer lists more variables. Across cells the three cannot be told apart. Among problems with the *same assignments* the
+# reasonings still differ a little in length, since names take one token or two; there both length and share are taken as
+# deviations from the cell's mean. The numbers are Spearman's $\rho$.
 
 # %%
-trend = pd.concat([
-    pilot.rank_correlations(masses, share).assign(share=share) for share in ("share", "share_of_both")
-])  # fmt: skip
-run.table(trend, "fig1a_trend", "Spearman's correlation of the share on T with the length of T")
-trend.round(2)
+kinds = {"written": (written, False), "same assignments": (written, True), "read": (read, False)}
+parts = [pilot.trends(f[f["hop"] < 2], within=w).assign(samples=k) for k, (f, w) in kinds.items() if len(f)]
+trend = pd.concat(parts, ignore_index=True)
+grid = tables.interval_grid(trend, ["samples", "share"], "label", "rho", "+.2f")
+run.table(trend, "fig1a_trend", "Spearman's correlation of the share on T with the length of T", wide=grid)
+
+# %% [markdown]
+# What the model wrote decides the claim, both across cells and with the assignments fixed, by the share of all mass; the
+# share of $\mathbf I$ and $\mathbf T$ checks it. What it read stands beside.
+
+# %%
+first = trend[trend["hop"] == 0].assign(label=trend["label"] + " " + trend["samples"] + " " + trend["share"])
+of_all, own = first["share"] == "share", first["samples"] != "read"
+ablations.note(run, "mass_grows", first[~own], "forced", figure="fig1a_trend")
+ablations.note(run, "mass_grows", first[own & ~of_all], "own", "check", figure="fig1a_trend")
+ablations.note(run, "mass_grows", first[own & of_all], "own", figure="fig1a_trend")
 
 # %% [markdown]
 # ## (b) Recovery with and without reasoning
 #
-# The same problems, answered directly (`/no_think`) and after reasoning (a model without this switch: as it comes, and with
-# its reasoning drawn out); a problem counts only where both answers are right. Where none is, the first ones are
-# teacher-forced in both ways (‡). Recovery is the share of the evidence tokens $S_{gt}$ among the highest tenth of the
-# input, $S_{top}$; R-precision takes the $|S_{gt}|$ highest instead:
+# The same problems, answered directly and after reasoning; a problem counts only where both answers are right. Recovery is
+# the share of the evidence tokens $S_{gt}$ among the highest tenth of the input, $S_{top}$; R-precision takes the
+# $|S_{gt}|$ highest instead:
 #
 # $$\text{Recovery} = \frac{|S_{top} \cap S_{gt}|}{|S_{gt}|}, \qquad |S_{top}| = \lfloor 0.1\, |\mathbf I| \rfloor .$$
 #
-# Perturbation, the paper's baseline here, masks one sentence $u$ at a time. Its score is the mean loss of
-# log-probability over the tokens of $\mathbf O$,
-# $a_u = \frac{1}{|\mathbf O|} \big(\log p(\mathbf O) - \log p(\mathbf O \mid u \text{ masked})\big)$.
+# Three controls need no model. *String match* scores a token of the input by the longest run of tokens through it that
+# recurs in $\mathbf T \cup \mathbf O$; *position* prefers what stands last; *random* is the mean of random rankings.
+#
+# *Predict first.* When the model reasons first, which loses more: AttnLRP, IFR or FlashTrace? And what becomes of the
+# string match?
+#
+# <details><summary>Answer</summary>
+#
+# AttnLRP loses most, and all three lose. The string match gains: the reasoning copies the evidence word by word, so that
+# it is not hidden from a method that compares strings. What a method loses here it loses although the evidence stands
+# once more in the reasoning.
+#
+# </details>
 
 # %%
-pairs = pilot.answered_both_ways(run, model, tokenizer)
-tried = count_table(pairs)
-run.table(tried, "pilot_modes", "Pilot study: problems answered directly and after reasoning")
-brief(tried)
+pairs = results.frame(RANKING, [*METHODS, "string_match", "position", "random"], cell=list(pilot.WAYS))
+recovery = tables.comparison_table(summarise(pairs))
+shown = recovery[recovery["metric"].isin(["recovery", "r_precision"])]
+wide = tables.wide_table(shown, cells=pilot.WAYS)
+run.table(recovery, "fig1b_recovery", "Evidence found without and with reasoning", wide=wide)
 
 # %%
-compared = profile_methods(run, run.profile.pilot.methods, tokenizer)
-frames = {
-    mode: evaluate(compared, found.samples, model, store=store, metrics=("recovery", "r_precision"), steps=run.profile.steps)
-    for mode, found in pairs.items()
-}
-store.compact()
-both = mark_cells(pd.concat([frame.assign(cell=mode) for mode, frame in frames.items()]), pairs)
-
-# %%
-recovery = summarise(both)
-run.table(recovery, "fig1b_recovery", "Recovery of direct answers and of answers after reasoning")
-fig = plots.metric_bars(recovery, "recovery", title="Recovery of the evidence, without and with reasoning")
-run.figure(fig, "fig1b_recovery", "Recovery with and without reasoning", n=len(pairs["direct"].samples))
+title = "Recovery of the evidence, without and with reasoning"
+fig = plots.metric_bars(recovery, "recovery", cells=pilot.WAYS, title=title)
+run.figure(fig, "fig1b_recovery", title, stamp="SmolLM2-135M + adapter, own answers, all right")
 
 # %% [markdown]
-# The difference, problem by problem (thinking minus direct):
+# The difference, problem by problem (after reasoning minus direct):
 
 # %%
-change = pilot.change_with_reasoning(frames)
-run.table(change, "fig1b_change", "Recovery after reasoning minus recovery of the direct answer")
-change.round(3)
+change = pilot.change_with_reasoning(pairs)
+grid = tables.interval_grid(change, "method", "metric")
+run.table(change, "fig1b_change", "Evidence found after reasoning minus that of the direct answer", wide=grid)
+
+# %% [markdown]
+# The claim is of standard methods, IFR and AttnLRP here. FlashTrace and the string match stand beside them.
+
+# %%
+answers = ablations.whose(results)
+standard, main = change["method"].isin(["ifr", "attnlrp"]), change["metric"] == "recovery"
+beside = change["method"].isin(["flashtrace", "string_match"]) & main
+ablations.note(run, "reasoning_hurts", change[beside], answers, "beside", figure="fig1b_change")
+ablations.note(run, "reasoning_hurts", change[standard & ~main], answers, "check", figure="fig1b_change")
+ablations.note(run, "reasoning_hurts", change[standard & main], answers, figure="fig1b_change")
 
 # %% [markdown]
 # ## (c) What following the reasoning token by token costs
@@ -169,95 +203,44 @@ change.round(3)
 # like $|\mathbf T| \cdot N$ in a context of $N$ tokens. FlashTrace takes one pass per hop whatever the length. Two naive
 # ways are measured: AttnLRP with a backward pass for every token over one common forward pass, and IFR with one pass
 # over the stored activations for every token. Once a method takes longer than the limit, longer reasonings are
-# extrapolated along the power law through its last three sizes.
+# extrapolated along the power law through its last three lengths.
 
 # %%
-contenders = {
-    "attnlrp per token": AttnLRP(targets="token"),
-    "ifr per token": IFR(batch_size=1),
-    "flashtrace": FlashTrace(hops=1),
-}
-cost = pilot.cost_of_hops(run, model, contenders, naive=("attnlrp per token", "ifr per token"))
-run.table(cost, "fig1c_cost", "Seconds of one multi-hop attribution against the length of the reasoning")
-runs = run.profile.pilot.cost_runs
-fig = pilot_plots.extrapolated_cost(cost, runs=runs)
-run.figure(fig, "fig1c_cost", "Cost of multi-hop attribution", n=runs)
+cost = pilot.cost_table(results.part("cost"))
+grid = cost.pivot_table(index=["method", "measured"], columns="n_reasoning", values="seconds", sort=False)
+cost = run.table(cost, "fig1c_cost", "Seconds of one multi-hop attribution, by the length of T", wide=grid, digits=1)
+cost
+
+# %%
+fig = pilot_plots.extrapolated_cost(cost.frame)
+run.figure(fig, "fig1c_cost", "Cost of multi-hop attribution", stamp="SmolLM2-135M, two CPU cores")
 
 # %% [markdown]
-# ## At the paper's lengths
-#
-# Profile `evidence` follows chains of 4 to 96 assignments in prompts of 1,536 tokens, whose reasoning grows to two
-# thousand tokens (`python -m flashtrace_lib book 01 --profile evidence`; its tables and figures lie in `figures/evidence`).
-# A model of this size cannot write that much, so from 32 assignments on the reference reasoning is read (‡). Its samples:
+# How many times as slow as FlashTrace, at the shortest and at the longest reasoning that was measured:
 
 # %%
-brief(tables.stored("evidence", "pilot_samples"))
-
-# %% [markdown]
-# The share of $\mathbf T$ in the mass on $\mathbf I$ and $\mathbf T$, by the length of $\mathbf T$, tokens:
-
-# %%
-long_shares = tables.stored("evidence", "fig1a_shares")
-long_shares.assign(tokens=long_shares["n_reasoning"].round().astype(int)).pivot_table(
-    index=["method", "hop"], columns="tokens", values="share_of_both", sort=False
-).round(2)
-
-# %% [markdown]
-# Recovery after reasoning minus that of the direct answer, in prompts of 512 tokens; and the seconds of one multi-hop
-# attribution by the length of $\mathbf T$ (`measured` is False where the power law was followed; the runs shared two cores
-# with other work, the longest with more of it, so that only orders of magnitude count):
-
-# %%
-long_change = tables.stored("evidence", "fig1b_change")
-print(f"n = {long_change['n'].max()} problems answered both ways")
-tables.interval_grid(long_change[long_change["metric"] == "recovery"], "method", "metric")
-
-# %%
-long_cost = tables.stored("evidence", "fig1c_cost")
-long_cost.pivot_table(index=["method", "measured"], columns="n_reasoning", values="seconds", sort=False).round(1)
+factor = pilot.growth_of_factor(cost.frame)
+run.claim("naive_cost", factor, answers="", figure="fig1c_factor")
+run.table(factor, "fig1c_factor", "Factor over FlashTrace; `value` says how many times it grows", digits=1)
 
 # %% [markdown]
 # ## What the paper found, what we found, why they differ
 #
-# The paper reports that the share on $\mathbf T$ grows with its length, from about 80 % to over 90 %, that recovery falls when
-# the model reasons, from 26 % to under 10 %, and that naive multi-hop attribution takes hours. Computed here:
-
-# %%
-for row in trend.itertuples():
-    what = "of all mass" if row.share == "share" else "of the mass on I and T"
-    print(f"(a) {row.method}, hop {row.hop}: share on T, {what}, against |T|: Spearman {row.rho:+.2f} (n = {row.n})")
-for (method, hop), part in shares.groupby(["method", "hop"]):
-    short, long = part.iloc[0], part.iloc[-1]
-    print(f"(a) {method}, hop {hop}: of the mass on I and T, T has {short.share_of_both:.0%} at {short.n_reasoning:.0f} tokens "
-          f"and {long.share_of_both:.0%} at {long.n_reasoning:.0f}")
-for row in change[change["metric"] == "recovery"].itertuples():
-    verdict = "falls" if row.high < 0 else "rises" if row.low > 0 else "is not shown to change"
-    print(f"(b) {row.method}: recovery {verdict} with reasoning, {row.difference:+.3f} {interval_text(row.low, row.high)}, "
-          f"n = {row.n}")
-
-# %% [markdown]
-# All methods show the trend, none reaches the paper's level, and **length alone does not bring them there**. At two
-# thousand tokens, four for every three of the input, $\mathbf T$ holds 63 % (IFR), 54 % (AttnLRP) and 66 % (FlashTrace's
-# hop 0) of the mass on $\mathbf I$ and $\mathbf T$; IFR and AttnLRP hardly move beyond 350 tokens. Of the mass on the whole
-# context hop 0 leaves a fifth on $\mathbf T$ at every length: most of it lies on $\mathbf O$ itself. Hop 1, which explains
-# $\mathbf T$, reaches 81 %. These long reasonings are read, not written by the model, and quote the input line by line.
-# The paper does not say of which total its share is.
+# **(a)** The paper reports that the share on $\mathbf T$ grows with its length, from about 80 % to over 90 %. In what the
+# model wrote it grows for every method, but by little. With the assignments fixed, the growth is shown for every method of
+# the mass on $\mathbf I$ and $\mathbf T$; of all mass it is shown for FlashTrace alone. In the long reasonings that the model
+# read, $\mathbf O$ grows too and takes much of the mass: there IFR's and AttnLRP's share of all mass *falls*, and of
+# $\mathbf I$ and $\mathbf T$ it stays where it was in the shortest of them. Only FlashTrace's hop 1, whose target is
+# $\mathbf T$ itself, reaches the paper's level. The paper gives no lengths and does not say of which total its share is.
 #
-# In (b) every method recovers less after reasoning, as in the paper. FlashTrace loses least, but it recovers least of
-# the four where the model answers directly (`fig1b_recovery`): the smaller loss is partly a lower start. In prompts of
-# 512 tokens (profile `evidence`) IFR loses as little as FlashTrace in recovery, and more in R-precision; AttnLRP loses most.
+# **(b)** Every method recovers less after reasoning, as in the paper. By recovery IFR loses as little as FlashTrace; by every
+# other metric it loses more. Where the model answers directly, FlashTrace finds no more than IFR. The string match shows
+# what kind of problem this is: after reasoning, each piece of evidence stands in $\mathbf T$ word by word, and comparing
+# strings finds it all. No method does as well.
 #
-# Other differences from the paper: a model of 135 million parameters that was taught to quote the evidence line by line,
-# so that its reasoning is short and names every fact; prompts of a few hundred tokens; and perturbation at the level of
-# sentences, which in this task are the very units of evidence. The costs are those of two CPU cores: growth rates
-# transfer, absolute times do not.
-
-# %% [markdown]
-# ## Audit
+# **(c)** The factor over FlashTrace grows with the length for both naive ways. At thousands of tokens they would take hours
+# here too, by extrapolation. The times are of two CPU cores that did other work as well, so that only orders of magnitude
+# count. Section 3.2 names AttnLRP as the paper's method, appendix I perturbation for (b), which this pilot leaves out.
 #
-# Stored results, chosen at random, are computed again from scratch and must agree.
-
-# %% tags=["audit"]
-checked = audit(methods, samples, model, store, k=2, seed=run.profile.seed, steps=run.profile.steps)
-assert checked["agrees"].all(), checked[~checked["agrees"]]
-print("all agree:", bool(checked["agrees"].all()))
+# The model has 135 million parameters, was taught to quote the evidence line by line, and writes short reasonings that name
+# every fact. The paper shows one example of a model of 8 billion parameters.

@@ -58,38 +58,6 @@ def test_measure_pairs_every_run():
     assert result["ratio"] > 0 and result["n"] == 2 and result["peak_gib"] >= 0
 
 
-def test_measure_of_many_spans_is_paired_with_one():
-    sample = measure.bench_sample(20, 10, 97)
-    result = measure.measure(tiny_model(), FlashTrace(), sample, runs=2, spans=5)
-    assert result["over_one"] > 0 and set(result) - {"over_one"} == set(
-        measure.measure(tiny_model(), FlashTrace(), sample, runs=1)
-    )
-
-
-def test_equal_spans_tile_what_is_cut():
-    spans = measure.equal_spans((7, 30), 5)
-    assert spans[0][0] == 7 and spans[-1][1] == 30 and {b - a for a, b in spans} == {4, 5}
-    assert all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False))
-    with pytest.raises(ValueError, match="ask for 1 to 3"):
-        measure.equal_spans((0, 3), 4)
-
-
-@pytest.mark.parametrize("measured, code", [(0.9, 0), (99.0, 1), (None, 1)])
-def test_targets_are_judged_by_their_limits(measured, code, monkeypatch, capsys):
-    def measured_row(*args):
-        return {"error": "broken"} if measured is None else dict.fromkeys(("ratio", "peak_gib", "over_one"), measured)
-
-    monkeypatch.setattr(measure, "_measured", measured_row)
-    assert measure.main(["--targets"]) == code
-    assert ("broken" in capsys.readouterr().out) == (measured is None)
-
-
-def test_spans_are_refused_for_other_methods(capsys):
-    with pytest.raises(SystemExit):
-        measure.main(["--spans", "4", "--methods", "ifr"])
-    assert "--methods flashtrace" in capsys.readouterr().err
-
-
 def test_methods_are_timed_in_turn(monkeypatch):
     methods, model = {"a": FlashTrace(hops=0), "b": FlashTrace(hops=1)}, tiny_model()
     order = []

@@ -67,7 +67,8 @@ def test_mass_by_kind_is_a_partition():
     expected = {"first token": 0.2, "template": 0.2, "punctuation": 0.2, "connective": 0.1, "question": 0.1,
                 "other words": 0.0, "reasoning": 0.2, "output": 0.0}  # fmt: skip
     assert shares["mass"].to_dict() == pytest.approx(expected)
-    assert shares["tokens"].sum() == pytest.approx(1) and shares.loc["punctuation", "tokens"] == pytest.approx(3 / 17)
+    assert shares["expected"].sum() == pytest.approx(1)
+    assert shares.loc["punctuation", "expected"] == pytest.approx(3 / 17)
     other = made(name="b")[1]
     both = failures.mass_by_kind([made()[0], made(name="b")[0]], [made()[1], other])
     table = failures.structure_table(both).set_index("kind")
@@ -94,9 +95,9 @@ def test_samples_of_one_template_are_no_independent_evidence():
 def test_properties_by_hand():
     row = failures.sample_properties(*zip(made(), strict=True)).iloc[0]
     assert (row["sample"], row["cell"], row["gold_pieces"]) == ("a", "c", 1)
-    # |I| = 10, so one token is the top tenth: ". " with 3, which is no evidence; of the top 3 one is (a tie at 2: the
-    # earlier ones, positions 3 and 6 of I, of which the first is evidence).
-    assert row["recovery"] == 0 and row["r_precision"] == pytest.approx(1 / 3)
+    # |I| = 10, so one token is the top tenth: ". " with 3, which is no evidence; two of the top 3 are of a tie at 2,
+    # and of its three tokens one is evidence.
+    assert row["recovery"] == 0 and row["r_precision"] == pytest.approx(2 / 3 / 3)
     assert row["gold_share"] == pytest.approx(0.3) and row["gold_mass"] == pytest.approx(3 / 10)
     assert row["punctuation"] == pytest.approx(5 / 10) and row["question"] == pytest.approx(2 / 10)
     assert row["connective"] == 0 and row["quoted"] == pytest.approx(1 / 3)
@@ -136,9 +137,9 @@ def test_the_search_finds_the_worst_and_what_they_share():
 
 def test_places_in_the_top_tenth():
     frame = failures.top_places(*zip(made(), strict=True))
-    places, tokens = frame.set_index("kind")["places"], frame.set_index("kind")["tokens"]
+    places, expected = frame.set_index("kind")["places"], frame.set_index("kind")["expected"]
     assert places.to_dict() == {"evidence": 0, "punctuation": 1, "connective": 0, "question": 0, "other words": 0}
-    assert tokens.sum() == pytest.approx(1) and tokens["evidence"] == pytest.approx(0.3)
-    assert tokens["connective"] == pytest.approx(0.3)  # "The", "is", "it"; the "is" of the evidence is evidence
+    assert expected.sum() == pytest.approx(1) and expected["evidence"] == pytest.approx(0.3)
+    assert expected["connective"] == pytest.approx(0.3)  # "The", "is", "it"; the "is" of the evidence is evidence
     fig = ablation_plots.places_by_kind(frame.assign(group="worst"))
     assert [bar.get_height() for bar in fig.axes[0].patches] == pytest.approx([0, 1, 0, 0, 0])

@@ -13,7 +13,7 @@ from flashtrace_book.profile import load_profile
 from flashtrace_book.results import METRICS, Results, rebuilt_sample, write_rows
 from flashtrace_lib import FlashTrace, Sample, Segments
 from flashtrace_lib.evaluation import evaluate
-from flashtrace_lib.evaluation.draws import random_draws
+from flashtrace_lib.methods.random import random_draws
 from flashtrace_lib.fingerprints import sample_fingerprint
 from flashtrace_lib.methods import IFR, StringMatch
 from flashtrace_lib.store import Store

@@ -1,10 +1,10 @@
-"""Evaluation resumes, recomputes nothing, keeps raw data; the audit finds a tampered record."""
+"""Evaluation resumes, recomputes nothing, keeps raw data, in one arithmetic, here or by the workers of an executor."""
 
 import json
 import math
-import os
-import subprocess
-import sys
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 
 import numpy as np
 import pandas as pd
@@ -13,12 +13,13 @@ import torch
 
 from flashtrace_lib import metrics
 from flashtrace_lib.attribution import Attribution, Method
-from flashtrace_lib.evaluation import audit, auditing, evaluate, frame_from_records, summarise
+from flashtrace_lib.evaluation import evaluate, frame_from_records, summarise
+from flashtrace_lib.evaluation import METRICS as METRICS_OF_TABLES
+from flashtrace_lib.evaluation.recorder import Recorder
 from flashtrace_lib.evaluation.results_table import record_of
 from flashtrace_lib.metrics import mean_interval
 from flashtrace_lib.metrics.deletion import Scorer, deletion_curve
 from flashtrace_lib.store import Store
-from tests.environment import ROOT
 from tests.oracles.embedding import CALLS, METHODS, Embedding
 from tests.oracles.tiny import tiny_model, tiny_sample
 
@@ -135,13 +136,12 @@ def test_records_are_raw_and_definitions_can_change_without_the_model(model, sam
 def test_an_attribution_that_ranks_nothing_is_flagged_on_every_metric_of_a_ranking():
     curve = {"log_probs": [0.0, -1.0, -2.0], "cumulative": [0.0, 0.5, 1.0]}
     record = {"sample": "s", "method": "a", "gold": [True, False, False, False], "scores": [0.0] * 4, **curve}
-    names = ("recovery", "recovery_cap", "r_precision", "rise", "mas")
+    names = ("recovery", "r_precision", "rise", "mas")
     nothing, ranked = (
         frame_from_records([record | {"scores": scores}], names).set_index("metric")
         for scores in ([0.0] * 4, [1.0, 0.0, 0.0, 0.0])
     )
-    assert nothing["flagged"].to_dict() == {name: name != "recovery_cap" for name in names}
-    assert not ranked["flagged"].any()
+    assert nothing["flagged"].all() and not ranked["flagged"].any()
     assert nothing.loc["recovery", "value"] == 0.25 and ranked.loc["recovery", "value"] == 1
     assert summarise(nothing.reset_index().assign(cell="c")).set_index("metric").loc["recovery", "flagged"] == 1
 
@@ -164,7 +164,7 @@ def test_flagged_samples_are_marked_counted_and_can_be_left_out():
 def test_summary_groups_in_order_with_intervals(model, samples):
     summary = summarise(run({"z": Embedding(), "a": Embedding(-1.0)}, samples, model))
     assert summary["method"].drop_duplicates().tolist() == ["z", "a"]
-    assert list(summary.columns) == ["method", "cell", "metric", "mean", "low", "high", "n", "flagged"]
+    assert list(summary.columns) == ["method", "cell", "metric", "mean", "low", "high", "n", "n_effective", "flagged"]
     assert set(summary["n"]) == {1, 2} and summary[["low", "high"]].isna().all(axis=None)  # too few for an interval
     assert summarise(frame_from_records([])).empty
 
@@ -201,77 +201,129 @@ def test_samples_of_one_template_are_one_cluster():
     labels = [f"math/apples/{i % 6}" for i in range(10)]
     assert frame["cluster"].tolist() == labels
     assert (row["low"], row["high"]) == pytest.approx(mean_interval(values, clusters=labels)) and row["n"] == 10
+    assert row["n_effective"] == 6
     few = summarise(frame_from_records(records(5), ("recovery",)).assign(value=values)).iloc[0]
     assert math.isnan(few["low"]) and few["n"] == 10
 
 
-# --- the audit
+def test_averaged_draws_have_their_values_in_place_of_scores():
+    record = {"sample": "s", "method": "random", "values": json.dumps({"rise": 0.5, "recovery": 0.1}), "scores": None}
+    frame = frame_from_records([record], ("recovery", "lds", "rise"))
+    assert dict(zip(frame["metric"], frame["value"], strict=True)) == {"recovery": 0.1, "rise": 0.5}
+    assert not frame["flagged"].any()
 
 
-def test_audit_agrees_with_what_was_stored(model, samples, tmp_path):
-    store = Store(tmp_path / "x")
-    run(METHODS, samples, model, store=store)
-    report = audit(METHODS, samples, model, store, k=3, scorer=Scorer(model))
-    assert report["agrees"].all()
-    assert len(report[["sample", "method"]].drop_duplicates()) == 3
-    assert len(CALLS) == 6 + 3  # really recomputed
-    assert {"scores", "hop_scores", "log_probs", "rise", "mas", "recovery", "cell"} <= set(report["quantity"])
-    other = audit(METHODS, samples, model, store, k=3, seed=1, scorer=Scorer(model))
-    assert not other[["sample", "method"]].equals(report[["sample", "method"]])
+@pytest.mark.parametrize(
+    ("metadata", "answers", "right"),
+    [({}, "own", None), ({"score": 1.0}, "own", True), ({"score": 0.5, "response": "teacher-forced"}, "forced", False)],
+)
+def test_a_table_says_who_wrote_the_answer_and_whether_it_is_right(model, samples, metadata, answers, right):
+    samples[0].metadata |= metadata
+    row = run([Embedding()], samples[:1], model, metrics=("recovery",)).iloc[0]
+    assert row["answers"] == answers and (row["right"] is right or row["right"] == right) and row["model"]
 
 
-TAMPER = {
-    "log_probs": lambda v: v[:5] + [v[5] - 0.5] + v[6:],
-    "scores": lambda v: [v[0] + 1.0] + v[1:],
-    "hop_scores": lambda v: [v[0][::-1], v[1]],
-    "flow": lambda v: [0.5, 0.9],
-    "gold": lambda v: v[1:] + v[:1],
-    "cumulative": lambda v: [1 - x for x in v],
-    "n_masked": lambda v: v[:-1],
-    "cell": lambda v: "easier",
-}
+# --- metrics of a record
 
 
-@pytest.mark.parametrize("column", TAMPER)
-def test_audit_finds_a_tampered_record(model, samples, tmp_path, column):
-    store = Store(tmp_path / "x")
-    run(METHODS, samples[:2], model, store=store)
-    record = store.records().iloc[1].to_dict()
-    store.put(record["key"], record | {column: TAMPER[column](record[column])})
-    report = audit(METHODS, samples, model, store, k=10, scorer=Scorer(model))
-    wrong = report[~report["agrees"]]
-    assert column in set(wrong["quantity"])
-    assert set(wrong["sample"]) == {record["sample"]} and set(wrong["method"]) == {record["method"]}
+RECORD = {
+    "sample": "s", "task": "t", "cell": "c", "method": "m", "seconds": 1.0, "method_metadata": "{}",
+    "scores": [3.0, 0.0, 1.0, 1.0, 1.0, 5.0, 0.0, 0.0, 9.0, 9.0, 8.0, 7.0],
+    "gold": [False] * 2 + [True] + [False] * 4 + [True] + [False] * 4, "haystack": [0, 8],
+}  # fmt: skip
+ON_GOLD = ("recovery", "r_precision", "recovery_haystack", "r_precision_haystack", "auroc_haystack")
 
 
-def test_an_audit_of_curves_in_bfloat16_allows_little_more_than_their_rounding():
-    reduced, full = {"curve_dtype": "bfloat16", "model_dtype": "float32"}, {"curve_dtype": "float32"}
-    for name in ("rise", "mas"):
-        assert 0.015 < auditing._metric_tolerance(name, reduced, reduced) <= 0.03  # 0.015 is what was measured
-        assert auditing._metric_tolerance(name, full, full) <= 0.005
+def on_gold(record):
+    frame = frame_from_records([record], ON_GOLD)
+    return dict(zip(frame["metric"], frame["value"], strict=True))
 
 
-def test_audit_without_stored_results_says_so(model, samples, tmp_path):
-    with pytest.raises(ValueError, match="none of these 6 results is stored"):
-        audit(METHODS, samples, model, Store(tmp_path / "x"))
+def test_metrics_of_a_record_by_hand():
+    found, scores, gold = on_gold(RECORD), RECORD["scores"], RECORD["gold"]
+    assert found == {
+        "recovery": metrics.recovery_rate(scores, gold), "r_precision": metrics.r_precision(scores, gold),
+        "recovery_haystack": metrics.recovery_rate(scores[:8], gold[:8]),
+        "r_precision_haystack": metrics.r_precision(scores[:8], gold[:8]),
+        "auroc_haystack": metrics.auroc(scores[:8], gold[:8]),
+    }  # fmt: skip
+    assert set(metrics.HIGHER_IS_BETTER) == set(METRICS_OF_TABLES) == {*ON_GOLD, "lds", "rise", "mas"}
 
 
-# --- who runs the tasks
+def test_a_record_without_gold_or_haystack_has_no_such_metric():
+    assert on_gold(RECORD | {"gold": None}) == on_gold(RECORD | {"gold": [False] * 12}) == {}
+    assert set(on_gold(RECORD | {"haystack": None})) == {"recovery", "r_precision"}
+    mixed = frame_from_records(pd.DataFrame([RECORD, {k: v for k, v in RECORD.items() if k != "haystack"}]), ON_GOLD)
+    assert len(mixed) == 7
+    in_question = on_gold(RECORD | {"gold": [False] * 9 + [True] * 3})
+    assert set(in_question) == {"recovery", "r_precision"}
+    assert "auroc_haystack" not in on_gold(RECORD | {"gold": [True] * 8 + [False] * 4})  # nothing to compare with
 
 
-def test_a_callable_runs_the_tasks(model, samples):
-    def backwards(job, samples, bar):
-        return [job.run(sample, bar) for sample in reversed(samples)][::-1]
-
-    frame = run(METHODS, samples, model, executor=backwards)
-    assert [sample for _, sample in CALLS] == [f"tiny-{i}" for i in (2, 2, 1, 1, 0, 0)]
-    again = run(METHODS, samples, model)
-    pd.testing.assert_frame_equal(frame.drop(columns="seconds"), again.drop(columns="seconds"))
+def test_what_ranks_nothing_in_its_part_is_flagged_there():
+    record = RECORD | {"scores": [0.0] * 8 + [1.0, 2.0, 3.0, 4.0]}
+    flagged = frame_from_records([record], ON_GOLD).set_index("metric")["flagged"]
+    assert flagged[flagged].index.tolist() == [name for name in ON_GOLD if name.endswith("_haystack")]
+    assert on_gold(record)["auroc_haystack"] == 0.5 and on_gold(record)["r_precision_haystack"] == 2 / 8
 
 
-def test_evaluation_does_not_load_dask():
-    code = "import sys, flashtrace_lib.evaluation; sys.exit('distributed' in sys.modules or 'dask' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
+# --- arithmetic
+
+
+@pytest.fixture
+def bfloat16(monkeypatch):
+    """A CPU that computes in bfloat16, and samples that decide."""
+    monkeypatch.setattr("flashtrace_lib.metrics.deletion._native_bfloat16", lambda: True)
+    monkeypatch.setattr("flashtrace_lib.metrics.deletion.is_flagged", lambda curve: False)
+
+
+@pytest.mark.parametrize(("tolerance", "dtype"), [(-1.0, "float32"), (9.0, "bfloat16")])
+def test_one_arithmetic_for_an_evaluation_and_for_what_resumes_it(bfloat16, model, samples, tmp_path, tolerance, dtype):
+    store, options = Store(tmp_path / "x"), dict(progress=False)
+    scorer = Scorer(model, precision="auto", tolerance=tolerance)
+    evaluate([Embedding()], samples[:1], model, store=store, scorer=scorer, **options)
+    again = Scorer(model, precision="auto", tolerance=-tolerance)  # would choose otherwise
+    frame = evaluate([Embedding()], samples, model, store=store, scorer=again, **options)
+    assert set(frame["curve_dtype"]) == {dtype} and len(CALLS) == 3
+    (note,) = set(store.records()["curve_note"])
+    assert note.startswith(f"{dtype}: bfloat16 changes RISE by")
+
+
+def test_a_dtype_that_was_asked_for_is_part_of_the_key(model, samples):
+    keys = [Recorder(model, Scorer(model, dtype=dtype), 4).key(Embedding(), samples[0])
+            for dtype in (None, "float32", "bfloat16")]  # fmt: skip
+    assert keys[0] == keys[1] != keys[2]
+
+
+# --- executors
+
+
+def in_a_process():
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+
+
+@pytest.mark.parametrize(("pool", "recipe"), [(partial(ThreadPoolExecutor, 2), None),
+                                              (in_a_process, partial(tiny_model, "llama"))])  # fmt: skip
+def test_the_workers_of_an_executor_find_what_this_process_finds(model, samples, tmp_path, pool, recipe):
+    for sample in samples:
+        sample.sentences = [*((i, i + 5) for i in range(2, 42, 5)), (44, 50), (52, 58)]
+        sample.metadata["question_start"] = 32
+    how = {"metrics": ("recovery", "lds", "rise"), "masks": 8}
+    here, store = run(METHODS, samples, model, **how), Store(tmp_path / "x")
+    run(METHODS, samples[:1], model, store=store, metrics=("recovery",))  # known to the workers
+    with pool() as executor:
+        frame = run(METHODS, samples, model, store=store, executor=executor, recipe=recipe, **how)
+    left = ["seconds", "value"]
+    pd.testing.assert_frame_equal(frame.drop(columns=left), here.drop(columns=left))
+    assert frame["value"].tolist() == pytest.approx(here["value"].tolist(), abs=1e-4)
+    CALLS.clear()
+    again = run(METHODS, samples, model, store=store, **how)
+    assert not CALLS and len(store) == 6 and again["value"].tolist() == frame["value"].tolist()
+
+
+def test_a_worker_with_another_model_is_refused(model, samples):
+    with ThreadPoolExecutor(1) as executor, pytest.raises(ValueError, match="not the caller's"):
+        run([Embedding()], samples, model, executor=executor, recipe=partial(tiny_model, "llama", seed=1))
 
 
 # --- bad input

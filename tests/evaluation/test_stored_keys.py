@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flashtrace_lib import files
+from flashtrace_lib.evaluation.ablations import masks_key
 from flashtrace_lib.evaluation.recorder import record_key
 from flashtrace_lib.methods import METHODS
 
@@ -39,5 +40,23 @@ def test_every_stored_result_is_under_its_key(path):
 
 
 def test_another_option_is_another_key():
-    keys = {record_key("m", "s", METHODS["flashtrace"](**how), 20, "auto") for how in ({}, {"hops": 2}, {"smoothing": 3})}
+    methods = [METHODS["flashtrace"](**how) for how in ({}, {"hops": 2}, {"smoothing": 3})]
+    keys = {record_key("m", "s", method, 20, "auto") for method in methods}
     assert len(keys) == 3
+
+
+def test_every_stored_set_of_masks_is_under_its_key():
+    names, found = [*COLUMNS[:2], "key", "n_masks", "mask_sources"], 0
+    for path in FILES:
+        if "mask_sources" in pq.read_schema(path).names:
+            for row in pq.read_table(path, columns=["part", *names], filters=[("part", "=", "masks")]).to_pylist():
+                # the model is that of the methods that share the masks
+                models = {r["model_key"] for r in _naming(path, row["key"])}
+                keys = [masks_key(m, row["sample_key"], row["mask_sources"], row["n_masks"], "auto") for m in models]
+                assert keys == [row["key"]]
+                found += 1
+    assert found > 20
+
+
+def _naming(path, key):
+    return pq.read_table(path, columns=["model_key"], filters=[("masks_key", "=", key)]).to_pylist()

@@ -7,7 +7,6 @@ from flashtrace_lib.kernel import interception
 from flashtrace_lib.kernel.attention import attend
 from flashtrace_lib.kernel.interception import IMPLEMENTATION, answering
 from flashtrace_lib.methods.lrp_rules import lrp_rules
-from flashtrace_lib.recording import recording
 from tests.oracles.tiny import tiny_model, tiny_sample
 
 
@@ -41,8 +40,8 @@ def test_all_is_as_it_was_after_an_error():
 
 def test_two_cannot_answer_for_one_model():
     model = tiny_model()
-    with recording(model):
-        with pytest.raises(ValueError, match="a recording of this model is running"), lrp_rules(model):
+    with lrp_rules(model):
+        with pytest.raises(ValueError, match="another method is attributing in this model"), lrp_rules(model):
             pass
         assert len(interception._ANSWERS)  # the first one goes on
     assert not len(interception._ANSWERS) and model.config._attn_implementation == "sdpa"

@@ -32,13 +32,12 @@ def weights_file(tmp_path, model, weights, **more):
     return path
 
 
-@pytest.mark.parametrize("target", ["generation", "output"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_attention_by_head_is_that_of_the_eager_maps(family, target):
+def test_attention_by_head_is_that_of_the_eager_maps(family):
     # a token of the template stands between T and O: it lies between the targets and is none
     model, sample = tiny_model(family), tiny_sample(20, reasoning=(9, 12), output=(14, 18))
-    found = torch.stack(head_attention(model, sample, target))
-    torch.testing.assert_close(found, naive(eager_maps(model, sample), sample, target), atol=1e-6, rtol=1e-5)
+    found = torch.stack(head_attention(model, sample))
+    torch.testing.assert_close(found, naive(eager_maps(model, sample), sample, "generation"), atol=1e-6, rtol=1e-5)
 
 
 def test_without_reasoning_the_target_is_the_output():
@@ -89,7 +88,7 @@ def test_committed_weights_are_found_for_their_model_alone(tmp_path, monkeypatch
     for dtype in (torch.float32, torch.bfloat16):
         found = AT2().attribute(tiny_model(dtype=dtype), sample)
         torch.testing.assert_close(found.scores, AT2(path).attribute(model, sample).scores, atol=0.02, rtol=0)
-    with pytest.raises(ValueError, match="python -m flashtrace_book.reasoner.at2 --model NAME"):
+    with pytest.raises(ValueError, match="no weights under data/at2 were learned from this model"):
         AT2().attribute(other, sample)
     assert not is_of({"weights": [[1.0]]}, model)
 
@@ -102,9 +101,8 @@ def test_other_weights_have_another_key(tmp_path):
     assert first == again
     path = weights_file(tmp_path, model, ramp)
     assert AT2(path).options()["content"] != first["content"]
-    assert AT2(**AT2(path).options()) == AT2(path)
     with pytest.raises(ValueError, match="are not those of"):
-        AT2(**first)
+        AT2(path, content=first["content"])
 
 
 @pytest.mark.parametrize(
@@ -125,14 +123,10 @@ def test_a_file_without_weights_is_refused(tmp_path, text, message):
         AT2(path)
 
 
-def test_weights_of_another_shape_and_an_unknown_target_are_refused(tmp_path):
+def test_weights_of_another_shape_are_refused(tmp_path):
     model = tiny_model()
     with pytest.raises(ValueError, match="for 2 layers of 4 heads, the model has 3 of 4"):
         AT2(weights_file(tmp_path, model, torch.ones(2, 4).tolist())).attribute(model, tiny_sample())
-    with pytest.raises(ValueError, match="target must be one of generation, output"):
-        AT2(target="reasoning")
-    with pytest.raises(ValueError, match="target must be one of generation, output"):
-        head_attention(model, tiny_sample(), "reasoning")
 
 
 def test_installed_without_its_files_nothing_is_committed(monkeypatch):

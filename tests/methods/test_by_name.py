@@ -1,9 +1,7 @@
 """A method that is named: found, with its hops, or refused with the names there are."""
 
 import pytest
-
-from flashtrace_lib.methods import GIM, IFR, METHODS, FlashTrace
-from flashtrace_lib.methods.by_name import chosen_method, with_hops
+from flashtrace_lib.methods import GIM, IFR, METHODS, FlashTrace, chosen_method, with_hops
 
 
 def test_a_name_is_the_method_with_its_defaults():

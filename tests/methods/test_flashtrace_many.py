@@ -13,7 +13,9 @@ SPANS = [(9, 11), (11, 12), (12, 15), (10, 14), (9, 10), (13, 15)]  # in T, in O
 OPTIONS = [
     {"hops": 0},
     {"hops": 3},
-    {"heads": "sum", "target_state": "predictor"},
+    {"residual": "propagated"},
+    {"hop_scale": "raw", "hops": 2},
+    {"first_hop": "generation"},
     {"recursion": "generation", "hops": 2},
     {"granularity": "sentence"},
     {"aggregation": "mean"},

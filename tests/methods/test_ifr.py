@@ -22,14 +22,12 @@ def test_ifr_is_the_mean_of_single_token_rows(family):
     close(IFR().attribute(model, sample).scores, expected / expected.sum())
 
 
-@pytest.mark.parametrize("state", ["token", "predictor"])
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gemma2"])
-def test_ifr_all_is_the_mean_over_the_tokens_of_reasoning_and_output_alone(family, state):
+def test_ifr_all_is_the_mean_over_the_tokens_of_reasoning_and_output_alone(family):
     model, sample = tiny_model(family), tiny_sample(reasoning=(9, 11), output=(13, 15))  # 11 and 12 are template
-    shift = state == "predictor"
-    rows = torch.stack([naive_span(model, sample.input_ids, [i - shift], [1.0]) for i in (9, 10, 13, 14)])
+    rows = torch.stack([naive_span(model, sample.input_ids, [i], [1.0]) for i in (9, 10, 13, 14)])
     on_input = rows.mean(0)[slice(*sample.segments.prompt)]
-    for method in (IFRAll(target_state=state), IFRAll(target_state=state, batch_size=1)):
+    for method in (IFRAll(), IFRAll(batch_size=1)):
         att = method.attribute(model, sample)
         close(att.scores, on_input / on_input.sum())
         assert att.metadata["mass"][0]["prompt"] == pytest.approx(float(on_input.sum()), abs=1e-5)

@@ -22,7 +22,7 @@ from tests.oracles.tiny import tiny_model, tiny_sample
 from flashtrace_lib.methods import AttnLRP
 
 model, samples = tiny_model(), [tiny_sample(seed=seed) for seed in range(3)]
-ours = [AttnLRP(targets="span").attribute(model, sample).metadata for sample in samples]
+ours = [AttnLRP().attribute(model, sample).metadata for sample in samples]
 
 catalogue = types.ModuleType("lxt.efficient.models")
 catalogue.get_default_map = None

@@ -9,7 +9,7 @@ from flashtrace_lib.methods import METHODS
 from tests.oracles.planted import ANSWER, planted_model, planted_sample
 from tests.oracles.tiny import tiny_model, tiny_sample
 
-BLIND = ("random", "random_sentences", "position")  # controls that never ask the model
+BLIND = ("random", "random_sentences", "position", "string_match")  # controls that never ask the model
 NEEDED = {"at2": {"weights": "uniform"}}  # its own weights are learned from one model
 
 
@@ -59,7 +59,7 @@ def test_faithful_methods_rank_the_planted_evidence_first(planted, name, positio
 def test_blind_controls_do_not_find_it(planted, name):
     sample = planted_sample()
     scores = made(name).attribute(planted, sample).scores
-    assert scores[sample.gold_in_prompt].item() < scores.max().item()
+    assert scores[sample.gold_in_prompt].item() < scores.max().item() or not scores.any()  # nothing is copied
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from flashtrace_lib.methods import ReAGent
-from flashtrace_lib.methods.reagent_proposals import CausalProposals
+from flashtrace_lib import Sample, Segments
+from flashtrace_lib.methods import ReAGent, reagent
+from flashtrace_lib.methods.reagent import DRAWS, CausalProposals, _draw_others
 from flashtrace_lib.sample import seeded_generator
 from tests.oracles.naive_reagent import log_probs_of, naive_reagent
 from tests.oracles.planted import planted_model, planted_sample
@@ -20,17 +21,16 @@ def model():
 
 @pytest.mark.parametrize("distance", ["probability", "hellinger"])
 @pytest.mark.parametrize("units", ["token", "sentence"])
-@pytest.mark.parametrize("region", ["context", "input"])
-def test_equals_the_plain_loop(model, distance, units, region):
+def test_equals_the_plain_loop(model, distance, units, monkeypatch):
+    monkeypatch.setattr(reagent, "REPLACE_SHARE", 0.4)
+    monkeypatch.setattr(reagent, "KEEP_SHARE", 0.3)
     sample = tiny_sample()
     sample.sentences = list(SENTENCES)
     spans = [s for s in (SENTENCES if units == "sentence" else [(i, i + 1) for i in range(16)]) if 1 <= s[0] < 12]
-    spans = [s for s in spans if s != (8, 9) and (region == "context" or s[0] < 8)]
+    spans = [s for s in spans if s != (8, 9)]
     options = dict(distance=distance, runs=4, top_k=60)  # of 97: some runs stop, some do not
     expected, taken, stopped, passes = naive_reagent(model, sample, spans, steps=6, replace=0.4, keep=0.3, **options)
-    att = ReAGent(units=units, region=region, max_steps=6, replace_share=0.4, keep_share=0.3, **options).attribute(
-        model, sample
-    )
+    att = ReAGent(units=units, max_steps=6, **options).attribute(model, sample)
     signed = torch.zeros(16, dtype=torch.float64)
     for value, (start, stop) in zip(expected, spans, strict=True):
         signed[start:stop] = value
@@ -45,7 +45,7 @@ def test_stops_when_the_top_units_alone_keep_the_prediction():
     model, sample = planted_model(), planted_sample()
     att = ReAGent(runs=4).attribute(model, sample)
     assert all(att.metadata["stopped"]) and max(att.metadata["steps"]) < 50
-    endless = ReAGent(runs=4, top_k=1, keep_share=0.05, region="input", max_steps=3, seed=2).attribute(model, sample)
+    endless = ReAGent(runs=4, top_k=1, max_steps=3, seed=2).attribute(model, sample)
     assert max(endless.metadata["steps"]) <= 3
     assert att.metadata["proposals"] == "causal model"
 
@@ -74,9 +74,8 @@ def test_what_a_model_is_sure_of_is_replaced_all_the_same():
 
 def test_runs_do_not_depend_on_each_other(model):
     """Two runs are the mean of the first and a second one."""
-    sample = tiny_sample()
-    options = dict(max_steps=5, region="input")
-    one, two, three = (ReAGent(runs=runs, **options).attribute(model, sample) for runs in (1, 2, 3))
+    sample = tiny_sample(reasoning=(9, 9))
+    one, two, three = (ReAGent(runs=runs, max_steps=5).attribute(model, sample) for runs in (1, 2, 3))
     first, both, all_three = (torch.tensor(att.metadata["signed"]) for att in (one, two, three))
     second, third = 2 * both - first, 3 * all_three - 2 * both
     for part in (first, second, third):  # each is a distribution over the units
@@ -89,8 +88,6 @@ def test_same_seed_same_result(model):
     torch.rand(3)  # the global generator plays no part
     assert torch.equal(a.scores, ReAGent(max_steps=5).attribute(model, sample).scores)
     assert not torch.equal(a.scores, ReAGent(max_steps=5, seed=1).attribute(model, sample).scores)
-    small = ReAGent(max_steps=5, max_batch_bytes=1).attribute(model, sample)
-    torch.testing.assert_close(a.scores, small.scores, atol=1e-5, rtol=0)
 
 
 def test_more_runs_average(model):
@@ -107,6 +104,54 @@ def test_more_runs_average(model):
 # --- proposals
 
 
+def test_the_models_own_proposals(model):
+    sample = tiny_sample()
+    proposer = CausalProposals(model, sample, (1, 12), seeded_generator(0, sample))
+    chosen = torch.zeros(2, 16, dtype=torch.bool)
+    chosen[0, 3], chosen[1, [5, 11]] = True, True
+    out = proposer(chosen, [torch.Generator().manual_seed(row) for row in range(2)])
+    assert torch.equal(out[~chosen], sample.input_ids.repeat(2, 1)[~chosen])
+    assert (out[chosen] != sample.input_ids.repeat(2, 1)[chosen]).all()
+    for row in range(2):  # a row depends on its own generator alone
+        alone = proposer(chosen[row : row + 1], [torch.Generator().manual_seed(row)])
+        assert torch.equal(alone[0], out[row])
+    assert proposer.forward_passes == 1
+
+
+def test_proposals_are_drawn_as_the_model_predicts_them(model):
+    """Their shares are the probabilities without the original and the special tokens (chi-square, four deviations)."""
+    log_probs = log_probs_of(model, tiny_sample().input_ids)[4].repeat(400, 1)  # [400, V]
+    original, special = torch.full((400,), log_probs[0].argmax().item()), [0, 1, 2]
+    uniform = torch.rand(400, DRAWS, generator=torch.Generator().manual_seed(0)).double()
+    counts = torch.bincount(_draw_others(log_probs, original, special, uniform).flatten(), minlength=97).double()
+    probability = log_probs[0].exp()
+    probability[[*special, original[0].item()]] = 0
+    assert (counts[probability == 0] == 0).all()
+    expected = 400 * DRAWS * probability / probability.sum()
+    counts, expected = counts[probability > 0], expected[probability > 0]
+    free = len(counts) - 1
+    assert expected.min() > 5 and abs(((counts - expected) ** 2 / expected).sum() - free) < 4 * (2 * free) ** 0.5
+
+
+def test_the_models_own_proposals_piece_by_piece(model, monkeypatch):
+    sample = tiny_sample(n=220, prompt=(1, 200), reasoning=(200, 200), output=(210, 215))
+    chosen = torch.ones(1, 220, dtype=torch.bool)
+    whole = CausalProposals(model, sample, (1, 200), torch.Generator().manual_seed(0))
+    monkeypatch.setattr(reagent, "model_budget", lambda model: 1)
+    pieces = CausalProposals(model, sample, (1, 200), torch.Generator().manual_seed(0))
+    drawn = [proposer(chosen, [torch.Generator().manual_seed(1)]) for proposer in (whole, pieces)]
+    assert pieces.forward_passes == 4 and torch.equal(*drawn)
+
+
+def test_a_first_token_without_context_follows_a_mask_token(model):
+    sample = Sample(tiny_sample().input_ids, Segments((0, 8), (9, 12), (12, 15)), mask_token_id=0)
+    pool = CausalProposals(model, sample, (0, 8), torch.Generator().manual_seed(0))._pool
+    led = log_probs_of(model, torch.cat([torch.tensor([0]), sample.input_ids]))[:8]  # [8, V]
+    uniform = torch.rand(16, DRAWS, generator=torch.Generator().manual_seed(0)).double()[:8]
+    assert torch.equal(pool[:8], _draw_others(led, sample.input_ids[:8], [0, 1, 2], uniform))
+    assert torch.equal(pool[8:], sample.input_ids[8:, None].repeat(1, DRAWS))
+
+
 # --- bad input
 
 
@@ -114,9 +159,6 @@ def test_more_runs_average(model):
     "options, message",
     [
         ({"distance": "kl"}, "probability, hellinger"),
-        ({"region": "output"}, "context, input"),
-        ({"replace_share": 1.0}, "between 0 and 1"),
-        ({"keep_share": 0}, "between 0 and 1"),
         ({"runs": 0}, "at least 1"),
         ({"max_steps": 0}, "at least 1"),
     ],

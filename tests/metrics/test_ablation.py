@@ -1,4 +1,4 @@
-"""Sentence ablations against plain loops: masks, effects by full softmax, LDS by counting ranks, drops by hand."""
+"""Sentence ablations against plain loops: masks, effects by full softmax, LDS by counting ranks."""
 
 import itertools
 import math
@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from flashtrace_lib.metrics import Scorer, draw_masks, lds, sentence_effects, top_effects
+from flashtrace_lib.metrics import Scorer, draw_masks, lds, sentence_effects
 from flashtrace_lib.model import ablations
 from flashtrace_lib.model.batched_forward import log_odds_of
 from tests.oracles.tiny import FAMILIES, tiny_model, tiny_sample
@@ -174,43 +174,11 @@ def test_equal_scores_and_equal_effects_have_no_correlation():
     assert lds([0.0] * 4, masks, torch.arange(8.0)) == 0 == lds(torch.arange(4.0), masks, torch.zeros(8))
 
 
-# --- top-k drop and sufficiency
-
-
-def test_drops_equal_direct_passes(model):
-    sample = haystack_sample()
-    scores = [0.2, 0.9, 0.0, 0.9, 0.5]  # the earlier of two equal ones ranks first
-    found = top_effects(Scorer(model), sample, scores, (1, 2, 3, 9))
-    off = [[], [1], [1, 3], [1, 3, 4], [0, 1, 2, 3, 4]]
-    masks = torch.tensor([[u not in dropped for u in range(5)] for dropped in off])
-    for rows, effects in ((masks, found.drop), (~masks, found.keep)):
-        log_prob, _ = naive_effects(model, sample, rows, SENTENCES[:5], [(60, 75), (77, 88)])
-        torch.testing.assert_close(effects, log_prob.sum(1), atol=1e-3, rtol=1e-5)
-
-
-def test_a_scorer_meets_each_mask_once(model):
+def test_a_scorer_counts_the_masks_it_scores(model):
     sample, scorer = haystack_sample(), Scorer(model)
     masks = draw_masks(5, 20, generator=generator())
-    whole = scorer.effects(sample, masks)
+    torch.testing.assert_close(scorer.effects(sample, masks).log_odds, sentence_effects(model, sample, masks).log_odds)
     assert scorer.n_contexts == 20
-    again = scorer.effects(sample, masks.flip(0))
-    assert scorer.n_contexts == 20 and torch.equal(again.log_prob, whole.log_prob.flip(0))
-    torch.testing.assert_close(whole.log_odds, sentence_effects(model, sample, masks).log_odds)
-    top_effects(scorer, sample, torch.arange(5.0))
-    assert scorer.n_contexts <= 20 + 7  # 5 of 5 off is none kept
-    other = haystack_sample(seed=1)
-    torch.testing.assert_close(scorer.effects(other, masks).log_prob, sentence_effects(model, other, masks).log_prob)
-    sample = haystack_sample()
-    first = scorer.effects(sample, masks[:4])
-    sample.sentences = [(3, 5), (5, 9), (9, 14), (14, 30), (30, 41), (50, 57), (60, 75), (77, 88)]  # equal masks
-    second = scorer.effects(sample, masks[:4]).log_prob
-    torch.testing.assert_close(second, sentence_effects(model, sample, masks[:4]).log_prob)
-    assert not torch.allclose(first.log_prob, second, atol=1e-3)
-
-
-def test_equal_scores_are_taken_in_an_order_that_the_sample_fixes(model):
-    one, other = (top_effects(Scorer(model), haystack_sample(), [0.5] * 5) for _ in range(2))
-    assert torch.equal(one.drop, other.drop)
 
 
 # --- bad input
@@ -230,8 +198,6 @@ def test_bad_input_is_named(model):
         sentence_effects(model, sample, torch.ones(2, 5, dtype=torch.bool), spans=[(60, 60)])
     with pytest.raises(ValueError, match="one row for each effect"):
         lds([1.0, 2.0], torch.ones(3, 3), [1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match="5 sentences in its haystack but 4 scores"):
-        top_effects(Scorer(model), sample, [1.0] * 4)
     sample.mask_token_id = None
     with pytest.raises(ValueError, match="no mask_token_id"):
         sentence_effects(model, sample, torch.ones(2, 5, dtype=torch.bool))

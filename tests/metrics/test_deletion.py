@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from flashtrace_lib import metrics
-from flashtrace_lib.metrics import arithmetic, deletion
-from flashtrace_lib.metrics.deletion import Scorer, choose_dtype, deletion_curve
+from flashtrace_lib.metrics import deletion
+from flashtrace_lib.metrics.deletion import Scorer, deletion_curve
 from flashtrace_lib.model import batched_forward
 from flashtrace_lib.sample import seeded_generator
 from tests.oracles.tiny import FAMILIES, tiny_model, tiny_sample
@@ -46,7 +46,6 @@ def test_curve_equals_the_plain_loop(family):
     assert curve.log_probs.dtype == torch.float64 and curve.log_probs.shape == (21,)
     assert curve.dtype == "float32" and curve.mask_token_id == 0
     assert torch.allclose(curve.cumulative, metrics.cumulative(scores, 20))
-    assert torch.allclose(curve.density, metrics.density(scores, 20))
     assert curve.n_masked[[0, -1]].tolist() == [0, 54]
 
 
@@ -93,7 +92,8 @@ def test_memory_budget_sets_the_batch_not_the_result(model, monkeypatch):
     )
     whole = deletion_curve(model, sample, scores)
     assert sizes == [21]
-    single = deletion_curve(model, sample, scores, max_batch_bytes=1)
+    monkeypatch.setattr(batched_forward, "model_budget", lambda model: 1)
+    single = deletion_curve(model, sample, scores)
     assert sizes[1:] == [1] * 21
     assert torch.allclose(whole.log_probs, single.log_probs, atol=1e-4)
 
@@ -117,85 +117,61 @@ def test_methods_share_both_ends_of_the_curve(model):
     assert scorer.n_contexts == 21 + 19 + 21
 
 
-def test_model_is_left_as_it_was(model, monkeypatch):
-    monkeypatch.setattr(arithmetic, "_native_bfloat16", lambda: True)
-    sample = tiny_sample(**LONG)
-    model.train()
-    model.model.layers[0].eval()
-    flags = [module.training for module in model.modules()]
-    before = {name: p.clone() for name, p in model.named_parameters()}
-    choose_dtype(Scorer(model, precision="auto"), sample, random_scores(sample))
-    assert flags == [module.training for module in model.modules()]
-    assert all(torch.equal(before[name], p) and p.dtype == torch.float32 for name, p in model.named_parameters())
-    model.eval()
-
-
 # --- reduced precision
 
 
-def test_bfloat16_is_used_only_where_it_agrees(model, monkeypatch):
-    monkeypatch.setattr(arithmetic, "_native_bfloat16", lambda: True)
+@pytest.fixture
+def native(monkeypatch):
+    """A CPU that computes in bfloat16."""
+    monkeypatch.setattr(deletion, "_native_bfloat16", lambda: True)
+
+
+def test_bfloat16_is_used_only_where_it_agrees(model, native):
     samples = (tiny_sample(**LONG, seed=seed) for seed in range(20))
     sample = next(s for s in samples if not metrics.is_flagged(deletion_curve(model, s, random_scores(s)).log_probs))
-    scores = random_scores(sample)
+    scores, other = random_scores(sample), tiny_sample(**LONG, seed=30)
     exact = deletion_curve(model, sample, scores).log_probs
-    scorer = Scorer(model, precision="auto", tolerance=10.0)
-    accepted = choose_dtype(scorer, sample, scores)
-    curve = accepted.curve(sample, scores)
-    assert accepted.dtype == curve.dtype == "bfloat16" and "bfloat16" in curve.note
-    assert not torch.equal(curve.log_probs, exact)
-    assert torch.equal(scorer.curve(sample, scores).log_probs, exact)  # the one that was given is what it was
-    assert scorer.is_open and not accepted.is_open and accepted.precision == "auto"
-    refused = choose_dtype(Scorer(model, precision="auto", tolerance=0.0), sample, scores)
-    curve = refused.curve(sample, scores)
-    assert refused.dtype == curve.dtype == "float32"
-    assert "changes RISE by" in curve.note
-    assert torch.allclose(curve.log_probs, exact, atol=1e-4)
+    parameters = {name: p.clone() for name, p in model.named_parameters()}
+    for tolerance, dtype in ((10.0, "bfloat16"), (0.0, "float32")):
+        scorer = Scorer(model, precision="auto", tolerance=tolerance)
+        assert scorer.is_open and scorer.arithmetic == "float32"
+        curve = scorer.curve(sample, scores)
+        assert curve.dtype == scorer.dtype == dtype and curve.note.startswith(f"{dtype}: bfloat16 changes RISE by")
+        assert torch.allclose(curve.log_probs, exact, atol=1e-4) == (dtype == "float32")
+        assert scorer.curve(other, random_scores(other)).note == curve.note  # the first curve decides for all
+        again = Scorer(model, precision="auto", dtype=dtype)
+        assert torch.equal(again.curve(sample, scores).log_probs, curve.log_probs)  # whatever was computed before
+    assert all(torch.equal(parameters[name], p) for name, p in model.named_parameters())
 
 
-def test_default_tolerance_keeps_rise_within_one_percent(model, monkeypatch):
-    monkeypatch.setattr(arithmetic, "_native_bfloat16", lambda: True)
+def test_default_tolerance_keeps_rise_within_one_percent(model, native):
     for seed in range(4):
         sample = tiny_sample(**LONG, seed=seed)
         scores = random_scores(sample)
-        chosen = choose_dtype(Scorer(model, precision="auto"), sample, scores)
         exact, curve = (metrics.rise(metrics.normalise_response(c.log_probs)) for c in (
-            deletion_curve(model, sample, scores), chosen.curve(sample, scores)))  # fmt: skip
+            deletion_curve(model, sample, scores), Scorer(model, "auto").curve(sample, scores)))  # fmt: skip
         assert abs(exact - curve) <= 0.0101
 
 
-def test_a_sample_that_masking_does_not_hurt_decides_nothing(model, monkeypatch):
-    monkeypatch.setattr(arithmetic, "_native_bfloat16", lambda: True)
-    scorer = Scorer(model, precision="auto", tolerance=10.0)
-    flagged, plain = tiny_sample(**LONG), tiny_sample(**LONG, seed=1)
+def test_a_sample_that_masking_does_not_hurt_decides_nothing(model, native, monkeypatch):
+    scorer, sample = Scorer(model, precision="auto", tolerance=10.0), tiny_sample(**LONG)
     monkeypatch.setattr(deletion, "is_flagged", lambda curve: True)
-    undecided = choose_dtype(scorer, flagged, random_scores(flagged))
-    curve = undecided.curve(flagged, random_scores(flagged))
-    assert undecided.is_open and curve.dtype == "float32" and "not yet" in curve.note
+    curve = scorer.curve(sample, random_scores(sample))
+    assert scorer.is_open and curve.dtype == "float32" and "not yet" in curve.note
     monkeypatch.setattr(deletion, "is_flagged", lambda curve: False)
-    assert choose_dtype(undecided, plain, random_scores(plain)).curve(plain, random_scores(plain)).dtype == "bfloat16"
+    assert scorer.curve(sample, random_scores(sample)).dtype == "bfloat16"
 
 
-def test_the_result_of_a_curve_does_not_depend_on_the_curves_before_it(model, monkeypatch):
-    monkeypatch.setattr(arithmetic, "_native_bfloat16", lambda: True)
-    one, other = tiny_sample(**LONG), tiny_sample(**LONG, seed=1)
-    for dtype in (None, "bfloat16"):
-        first, second = (Scorer(model, "auto", tolerance=10.0, dtype=dtype) for _ in range(2))
-        first.curve(other, random_scores(other))
-        curves = [scorer.curve(one, random_scores(one)) for scorer in (first, second)]
-        assert torch.equal(curves[0].log_probs, curves[1].log_probs)
-        assert curves[0].dtype == curves[1].dtype == (dtype or "float32")
-
-
-def test_a_scorer_whose_arithmetic_is_fixed_is_not_compared(model, monkeypatch):
-    monkeypatch.setattr(arithmetic, "_native_bfloat16", lambda: True)
-    sample = tiny_sample(**LONG)
-    for scorer in (Scorer(model), Scorer(model, "auto", dtype="float32"), Scorer(model, "auto", dtype="bfloat16")):
-        assert choose_dtype(scorer, sample, random_scores(sample)) is scorer and scorer.n_contexts == 0
+def test_masks_of_sentences_settle_the_arithmetic_too(model, native, monkeypatch):
+    monkeypatch.setattr(deletion, "is_flagged", lambda curve: False)
+    scorer, sample = Scorer(model, precision="auto", tolerance=10.0), tiny_sample(**LONG)
+    sample.sentences = [(3, 20), (20, 57)]
+    scorer.effects(sample, torch.ones(1, 2, dtype=torch.bool))
+    assert scorer.arithmetic == "bfloat16"
 
 
 def test_no_bfloat16_without_the_hardware_or_a_float32_model(model, monkeypatch):
-    monkeypatch.setattr(arithmetic, "_native_bfloat16", lambda: False)
+    monkeypatch.setattr(deletion, "_native_bfloat16", lambda: False)
     sample = tiny_sample(**LONG)
     curve = Scorer(model, precision="auto", tolerance=10.0).curve(sample, random_scores(sample))
     assert curve.dtype == "float32" and "no bfloat16" in curve.note
@@ -207,7 +183,7 @@ def test_no_bfloat16_without_the_hardware_or_a_float32_model(model, monkeypatch)
 def test_reduced_copy_keeps_tied_weights_and_buffers():
     model = tiny_model("gemma2")
     assert model.lm_head.weight is model.model.embed_tokens.weight
-    reduced = arithmetic.bfloat16_copy(model)
+    reduced = deletion.bfloat16_copy(model)
     assert reduced.lm_head.weight is reduced.model.embed_tokens.weight
     assert all(b.dtype == dict(model.named_buffers())[name].dtype for name, b in reduced.named_buffers())
 
@@ -230,12 +206,6 @@ def test_bad_input_is_named(model):
         Scorer(model, precision="bfloat16")
     with pytest.raises(ValueError, match="dtype is .bfloat16. or that of the model"):
         Scorer(model, dtype="float16")
-    with pytest.raises(ValueError, match="positive"):
-        Scorer(model, max_batch_bytes=0)
-
-
-def test_reexported_from_metrics():
-    assert metrics.deletion_curve is deletion_curve
 
 
 @pytest.mark.parametrize("scores", [torch.zeros(54), torch.full((54,), 0.3)])

@@ -7,6 +7,7 @@ import torch
 
 from flashtrace_lib.methods import CLP, Perturbation
 from flashtrace_lib.methods.perturbation_base import masked_rows
+from flashtrace_lib.model import batched_forward
 from flashtrace_lib.model.batched_forward import (
     hellinger_from,
     jsd_from,
@@ -39,10 +40,12 @@ def test_batch_size_changes_nothing(model, method, options, monkeypatch):
     n = whole.metadata["forward_passes"] + shared
     assert sum(sizes) == n > len(sizes)
     sizes.clear()
-    single = method(**options, max_batch_bytes=1).attribute(model, sample)
+    monkeypatch.setattr(batched_forward, "model_budget", lambda _: 1)
+    single = method(**options).attribute(model, sample)
     assert sizes == [1] * n
     sizes.clear()
-    some = method(**options, max_batch_bytes=250_000).attribute(model, sample)
+    monkeypatch.setattr(batched_forward, "model_budget", lambda _: 250_000)
+    some = method(**options).attribute(model, sample)
     assert 1 < max(sizes) < n
     for other in (single, some):
         close(whole.metadata["signed"], other.metadata["signed"])

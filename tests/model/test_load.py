@@ -5,11 +5,11 @@ import re
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from flashtrace_book.cli import main
-from flashtrace_book.reasoner.adapter import add_adapter, save_adapter
 from flashtrace_lib import FlashTrace, files, load, load_model
+from flashtrace_lib.__main__ import main
 from flashtrace_lib.kernel.capture import capture
 from flashtrace_lib.kernel.decomposition import TOLERANCE, check_decomposition, decomposition_gaps
 from flashtrace_lib.kernel.proximity import aggregate, span_scores
@@ -65,10 +65,23 @@ def test_a_saved_folder_loads(tmp_path, embedded_tokenizer):
     torch.testing.assert_close(FlashTrace().attribute(loaded, tiny_sample()).scores, expected)
 
 
-def test_the_reasoner_without_its_adapter_says_how_to_train_one(tmp_path, monkeypatch):
+def test_the_reasoner_without_its_adapter_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("FLASHTRACE_ROOT", str(tmp_path))
-    with pytest.raises(ValueError, match="there is no adapter in .*flashtrace_book.reasoner.train long"):
+    with pytest.raises(ValueError, match="there is no adapter in .*or use 'embedded-base'"):
         load_model("embedded")
+
+
+def trained(base, folder, name):
+    """An adapter of random weights, saved as peft does, and the model that it wraps."""
+    wrapped = get_peft_model(copy.deepcopy(base), LoraConfig(r=2, lora_alpha=4, target_modules="all-linear"))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for key, parameter in wrapped.named_parameters():
+            if "lora_B" in key:
+                parameter.normal_(std=0.01)
+    wrapped.peft_config["default"].base_model_name_or_path = name
+    wrapped.save_pretrained(folder)
+    return wrapped.eval()
 
 
 @pytest.fixture
@@ -97,7 +110,7 @@ def test_an_installed_library_carries_its_data_unless_a_checkout_is_named(instal
     carried.mkdir(parents=True)
     assert load.adapter_folder() == carried
     monkeypatch.setenv("FLASHTRACE_ROOT", str(installed))
-    assert load.adapter_folder() == installed / "data" / "adapter"
+    assert files.data_folder("adapter") == installed / "data" / "adapter"
 
 
 def test_an_installed_library_converts_models_into_the_cache(installed, monkeypatch):
@@ -121,12 +134,7 @@ def test_a_missing_package_of_weights_is_named_with_its_command(monkeypatch, nam
 
 def test_the_reasoner_is_the_base_with_its_adapter_merged(tmp_path, monkeypatch, embedded):
     base, tokenizer = embedded
-    wrapped = add_adapter(copy.deepcopy(base), rank=2, alpha=4, seed=0)
-    with torch.no_grad():
-        for name, weight in wrapped.named_parameters():
-            if "lora_B" in name:
-                weight.normal_(std=0.01)
-    save_adapter(wrapped, tmp_path / "data" / "adapter", "embedded-base", dtype=torch.float32)
+    wrapped = trained(base, tmp_path / "data" / "adapter", "embedded-base")
     monkeypatch.setenv("FLASHTRACE_ROOT", str(tmp_path))
     model, reasoner_tokenizer = load_model("embedded")
     ids = torch.tensor([tokenizer("The cat sat on").input_ids])
@@ -148,12 +156,8 @@ def test_the_shallow_reasoner_is_the_first_layers_of_the_whole_one():
 
 def test_a_folder_with_an_adapter_is_its_model_with_the_adapter_merged(tmp_path, embedded):
     base, tokenizer = embedded
-    wrapped = add_adapter(copy.deepcopy(base), rank=2, alpha=4, seed=0)
-    with torch.no_grad():
-        for name, parameter in wrapped.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_(std=0.02)
-    folder = save_adapter(wrapped, tmp_path / "mine", load.HUB_ID, dtype=torch.float32)
+    folder = tmp_path / "mine"
+    wrapped = trained(base, folder, load.HUB_ID)
     model, reasoner_tokenizer = load_model(str(folder))
     ids = torch.tensor([tokenizer("The cat sat on").input_ids])
     with torch.no_grad():

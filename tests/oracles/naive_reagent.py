@@ -2,7 +2,7 @@
 
 import torch
 
-from flashtrace_lib.methods.reagent_proposals import DRAWS, CausalProposals
+from flashtrace_lib.methods.reagent import DRAWS, CausalProposals
 from flashtrace_lib.sample import seeded_generator
 
 

@@ -9,7 +9,7 @@ import torch
 from tokenizers import pre_tokenizers
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from flashtrace_lib.model.wheels import Part
+from flashtrace_lib.model.qwen import Part
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -83,7 +83,7 @@ def cut(data, n=6, package="flashtrace-test-part"):
     for k, piece in enumerate(pieces, start=1):
         name = f"{package}{k}"
         member = f"{name.replace('-', '_')}/data/part0{k}.bin"
-        parts.append(Part(name, "0.9.0", member, len(piece), hashlib.sha256(piece).hexdigest()))
+        parts.append(Part(name, "0.9.0", member, hashlib.sha256(piece).hexdigest()))
     return list(zip(parts, pieces, strict=True))
 
 

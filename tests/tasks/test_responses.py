@@ -1,4 +1,4 @@
-"""Responses: filtered with counts, teacher-forced as a whole cell, resumed from the store, sealed."""
+"""Responses: filtered with counts, teacher-forced as a whole cell, resumed from the store."""
 
 from dataclasses import replace
 
@@ -94,20 +94,6 @@ def test_a_models_own_responses_right_or_wrong(answering, embedded):
     assert wrong.counts["tried"] == 4 and len(wrong.samples) == 3  # hopeless, and enough to look at
     with pytest.raises(ValueError, match="fallback must be one of teacher-forced, unfiltered, none, got 'both'"):
         collect(EXAMPLES, *embedded, 3, fallback="both")
-
-
-def test_grounded_keeps_what_quotes_the_evidence_and_no_wording_too_often(answering, embedded):
-    def said(i, reasoning):
-        return f"<think>\n{reasoning}\n</think>\n\nThe code is 4127.<|im_end|>"
-
-    quoting = {i: said(i, f"The code of box {i} is 4127.") for i in (0, 1, 3, 4, 5)}
-    answering(quoting | {2: said(2, "I know it.")})
-    boxes = [replace(e, metadata={**e.metadata, "template": "a" if i < 4 else "b"}) for i, e in enumerate(EXAMPLES)]
-    found = collect(boxes, *embedded, 4, grounded=True, batch_size=6, progress=False)
-    assert [s.id for s in found.samples] == ["box-0", "box-4"]  # a quarter of four is one
-    assert found.counts == {"tried": 6, "correct": 6, "incorrect": 0, "unfinished": 0, "ungrounded": 1}
-    assert found.kind == GENERATED
-    assert len(collect(boxes, *embedded, 4, batch_size=6, progress=False).samples) == 4
 
 
 def test_without_a_filter_the_first_finished_responses_are_kept(answering, embedded):
@@ -227,28 +213,16 @@ def test_no_true_answer_is_an_error(answering, embedded):
         collect([bare], *embedded, 1, progress=False)
 
 
-def test_a_stored_response_is_kept_where_others_of_its_block_are_missing(answering, embedded, tmp_path):
+def test_a_stored_response_is_kept_where_others_of_its_block_are_missing(answering, embedded):
+    class Kept(dict):
+        put = dict.__setitem__
+
     model, tokenizer = embedded
-    store = Store(tmp_path / "responses")
+    store = Kept()
     answering({i: f"first {i}<|im_end|>" for i in range(3)})
     first = responses.respond(EXAMPLES[:3], model, tokenizer, 8, store)
-    gone = sorted(store.parts.glob("*.parquet"))[0]
-    lost = [Store(store.path).get(gone.stem)["ids"] == ids for ids in first].index(True)
-    gone.unlink()
+    lost = next(key for key, record in store.items() if record["ids"] == first[1])
+    del store[lost]
     answering({i: f"second {i}<|im_end|>" for i in range(3)})
     again = responses.respond(EXAMPLES[:3], model, tokenizer, 8, store)
-    assert [a == b for a, b in zip(first, again, strict=True)] == [i != lost for i in range(3)]
-
-
-def test_a_sealed_response_is_stored_without_its_words_and_read_without_the_model(answering, embedded, tmp_path):
-    model, tokenizer = embedded
-    store = Store(tmp_path / "responses")
-    answering({i: f"quoted {i}<|im_end|>" for i in range(3)})
-    first = responses.respond(EXAMPLES[:3], model, tokenizer, 8, store, sealed=True)
-    assert "quoted" in tokenizer.decode(first[0])
-    stored = [store.get(path.stem) for path in store.parts.glob("*.parquet")]
-    assert len(stored) == 3 and not any("text" in record for record in stored)
-    assert all(set(record["ids"]).isdisjoint(ids) for record in stored for ids in first)
-    answering({})
-    for sealed in (True, False):  # however they are asked for
-        assert responses.respond(EXAMPLES[:3], model, tokenizer, 8, store, sealed=sealed) == first
+    assert [a == b for a, b in zip(first, again, strict=True)] == [True, False, True]

@@ -1,7 +1,9 @@
 """RULER: exact lengths, gold tokens that read as the needles, problems that an independent solver can solve."""
 
+import hashlib
 import importlib.util
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,11 @@ from flashtrace_lib.tasks import TASKS, haystack, is_correct, ruler, score
 from flashtrace_lib.tasks.haystack import NOISE
 from flashtrace_lib.tasks.ruler import CELLS, ruler_examples
 from flashtrace_lib.tasks.ruler_problems import RulerCell
+from flashtrace_lib.tasks.splits import in_split
 from flashtrace_lib.text.offsets import char_spans_to_token_mask
 
+# Of the prompts, answers and true chains of every cell: stored responses are found by the prompt's text.
+PROMPTS = "0efb7198b5ff1b8e"
 HAYSTACKS = ("essay", "essay-prefix", "noise")
 
 
@@ -142,6 +147,26 @@ def test_the_ten_cells_of_the_paper():
     assert list(CELLS) == "mq_q2 mq_q4 mq_q8 mv_v2 mv_v4 mv_v8 h2_c3 h4_c1 h6_c1 h10_c1".split()
     assert RulerCell("niah", queries=2, values=3).name == "mqv_q2_v3"
     assert tasks.ruler_examples is ruler_examples and "ruler" not in TASKS  # cells of a length, no records
+
+
+def test_prompts_are_those_that_were_always_drawn():
+    digest = hashlib.sha256()
+    for cell in CELLS:
+        for kind in ("essay", "noise"):
+            for e in ruler_examples(cell, 400, WORDS, 3, seed=2, haystack=kind):
+                digest.update(repr((e.id, e.prompt, e.answers, e.evidence, e.reasoning, e.output)).encode())
+    assert digest.hexdigest()[:16] == PROMPTS
+
+
+def test_a_held_out_split_shares_no_name_and_no_number_with_the_other():
+    drawn = {}
+    for split in ("train", "eval"):
+        found = ruler_examples("h2_c3", 300, WORDS, 4, keep=partial(in_split, split=split))
+        drawn[split] = {word for e in found for word in re.findall(r"[A-Z]{5}|\b\d{5}\b", e.prompt)}
+        assert all(in_split(word, split) for word in drawn[split])
+    assert not drawn["train"] & drawn["eval"]
+    with pytest.raises(ValueError, match="split must be 'train' or 'eval'"):
+        in_split("ABCDE", "test")
 
 
 difficulties = st.one_of(

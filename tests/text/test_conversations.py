@@ -6,7 +6,7 @@ import torch
 from flashtrace_lib import FlashTrace, Trace, trace
 from flashtrace_lib.methods import Perturbation
 from flashtrace_lib.text.build_sample import build_sample
-from flashtrace_lib.text.chat_template import render_prompt, split_transcript
+from flashtrace_lib.text.chat_template import conversation_and_response, render_prompt
 from flashtrace_lib.text.offsets import tokenise
 from flashtrace_lib.text.sentences import response_sentences
 from flashtrace_lib.viewer.message_shares import cautions, importance, parts, shares
@@ -41,7 +41,7 @@ def words(rendered):
 
 @pytest.mark.parametrize("template", [True, False])
 def test_every_message_is_located(tok, template):
-    conversation, answer = split_transcript(AGENT)
+    conversation, answer = conversation_and_response(AGENT, None)
     rendered = render_prompt(tok, conversation, template=template, whole=True)
     call = "[call hours {'what': 'breakfast'}]" if template else ""
     assert answer == "At 7:00. Bye."
@@ -185,11 +185,7 @@ def test_sentences_are_explained_as_by_themselves(model, tok):
     for target in result.targets:
         alone = FlashTrace(hops=2).attribute(model, result.sample.with_output(target.span))
         torch.testing.assert_close(target.attribution.scores, alone.scores, atol=1e-6, rtol=1e-5)
-    assert trace(model, tok, PROMPT, RESPONSE, sentences=False).targets == []
-    other = Perturbation()
-    assert trace(model, tok, PROMPT, "7.", method=other).targets == []
-    one_by_one = trace(model, tok, PROMPT, "Yes. It is.", method=other, sentences=True)
-    assert len(one_by_one.targets) == 2
+    assert trace(model, tok, PROMPT, "7.", method=Perturbation()).targets == []  # a pass for each would be needed
 
 
 def test_cautions_name_what_stands_out(model, tok):
@@ -240,7 +236,7 @@ def test_an_answer_is_generated_within_the_context_only(tok, monkeypatch):
         result = trace(small, tok, PROMPT)
         assert small.generate.max_new_tokens == 20 and len(result.sample) == n_prompt + length
     monkeypatch.setattr(small, "generate", Writes(tok, 21))
-    with pytest.raises(ValueError, match=f"the prompt has {n_prompt} tokens, .* reads {n_prompt + 20} .* the 20 left"):
+    with pytest.raises(ValueError, match=f"the prompt has {n_prompt} tokens, 20 are left"):
         trace(small, tok, PROMPT)
     assert small.generate.max_new_tokens == 20  # no token was generated for nothing
     assert len(trace(small, tok, PROMPT, max_new_tokens=20).sample) == n_prompt + 20  # as the message advises

@@ -1,18 +1,18 @@
 """Where a prompt asks: what each task says of itself, and what is found where only the words tell."""
 
+from pathlib import Path
+
 import pytest
 
-from flashtrace_book.experiments.reasoning_tasks import question_start
-from flashtrace_book.paths import data_dir
 from flashtrace_lib.sample import Sample
-from flashtrace_lib.tasks.datasets import folder_records, task_examples
+from flashtrace_lib.tasks.datasets import task_examples
 from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.ruler import ruler_examples
 from flashtrace_lib.text import build_sample
 from flashtrace_lib.text.sentences import asking_from
-from tests.oracles.tiny import tiny_sample
 from tests.oracles.tiny_reasoner import load_tokenizer
 
+RECORDS = Path(__file__).parents[1] / "records"
 BEGINS = {  # the first words of the question, by the benchmark's template
     "mq_q2": "What are all the special magic numbers for ",
     "mv_v2": "What are all the special magic numbers for ",
@@ -25,12 +25,12 @@ BEGINS = {  # the first words of the question, by the benchmark's template
 
 def question_of(sample: Sample) -> str:
     """What the sample's own tokens read from its question to the end of its input."""
-    return "".join(sample.tokens[question_start(sample) : sample.segments.prompt[1]]).strip()
+    return "".join(sample.tokens[sample.metadata["question_start"] : sample.segments.prompt[1]]).strip()
 
 
 def built(example: Example) -> Sample:
     response = f"<think>\n{example.reasoning}\n</think>\n\n{example.output}"
-    return build_sample(load_tokenizer(), example.prompt, response, question=example.question)
+    return build_sample(load_tokenizer(), example.prompt, response, places={"question": example.question})
 
 
 def check_marked(example: Example) -> None:
@@ -48,44 +48,17 @@ def test_ruler_marks_its_question(cell):
 
 
 @pytest.mark.parametrize("kind", ["morehopqa", "hotpotqa", "exercism"])
-def test_synthetic_tasks_mark_their_question(kind):
-    for example in task_examples(kind, 12):
+def test_records_mark_their_question(kind):
+    for example in task_examples(kind, None, folder=RECORDS):
         check_marked(example)
 
 
-def test_a_question_of_two_sentences_is_whole():
-    examples = [e for e in task_examples("morehopqa", 40) if e.prompt.endswith("Which are they?")]
-    assert examples
-    for example in examples:
-        assert question_of(built(example)).startswith("Question: Write the name of ")
-
-
-@pytest.mark.parametrize("kind", ["morehopqa", "hotpotqa", "exercism"])
-def test_real_records_mark_their_question(kind):
-    if data_dir() is None:
-        pytest.skip("no real records")
-    _, records = folder_records(kind, data_dir())
-    questions = [record.get("question") for record in records]
-    for example in task_examples(kind, None, source="folder", folder=data_dir(), seed=None):
-        text = example.prompt[example.question :]
-        assert text.startswith(BEGINS[kind])
-        assert kind == "exercism" or text.removeprefix("Question: ") in questions
-
-
 @pytest.mark.parametrize("kind", ["gsm8k", "math500"])
-def test_real_problems_ask_where_their_words_do(kind):
-    if data_dir() is None:
-        pytest.skip("no real records")
-    for example in task_examples(kind, None, source="folder", folder=data_dir(), seed=None):
-        sample = built(example)
-        question = question_of(sample)
-        words = question.lower().split("[asy]")[0]
-        asking = ("find", "compute", "what", "how", "determine", "simplify", "evaluate", "express", "solve",
-                  "calculate", "convert", "enter", "which", "is ", "write", "if ", "factor", "rationalize")  # fmt: skip
-        assert "?" in words or any(word in words for word in asking), question
-        before = "".join(sample.tokens[sample.segments.prompt[0] : question_start(sample)])
-        if "?" in before:  # quoted, or asked in passing: the question itself follows
-            assert "?" in words or any(word in words for word in asking[:4]), question
+def test_a_problem_asks_where_its_words_do(kind):
+    for example in task_examples(kind, None, folder=RECORDS):
+        question = question_of(built(example))
+        assert question.endswith(("?", "$")) and example.prompt.rstrip().endswith(question)
+        assert question.startswith(("How", "What", "In the final", "If the", "Convert", "Enter")), question
 
 
 @pytest.mark.parametrize(
@@ -113,11 +86,5 @@ def test_no_sentence_asks_nothing():
 
 
 def test_a_question_outside_the_prompt_is_refused():
-    with pytest.raises(ValueError, match="the question begins at 9, outside the prompt of 4 characters"):
+    with pytest.raises(ValueError, match=r"question range \(9, 4\) does not lie in the prompt of 4 characters"):
         Example("x", "t", "c", "Why?", ("so",), question=9)
-    sample = tiny_sample()  # I is [1, 8)
-    sample.metadata = {"id": "s", "question_start": 8}
-    with pytest.raises(ValueError, match=r"sample s: question_start 8 lies outside its prompt \(1, 8\)"):
-        question_start(sample)
-    sample.metadata["question_start"] = 6
-    assert question_start(sample) == 6

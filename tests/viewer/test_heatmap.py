@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 from flashtrace_lib import Sample, Segments
 from flashtrace_lib.attribution import Attribution, Hop
 from flashtrace_lib.viewer.colours import DIVERGING, DIVERGING_RANGE, INK, SEQUENTIAL, SEQUENTIAL_RANGE, colour_of
-from flashtrace_lib.viewer.figure import comparison_figure, heatmap_figure, hops_figure
+from flashtrace_lib.viewer.figure import heatmap_figure, hops_figure
 from flashtrace_lib.viewer.html import hops_heatmap, token_heatmap
 from flashtrace_lib.viewer.tokens import make_panel, shown_tokens, top_ranks, visible
 
@@ -272,22 +272,3 @@ def test_hops_figure_has_a_panel_a_hop_and_the_difference():
     assert len(hops_figure(sample, attribution).axes) == 3
     with pytest.raises(ValueError, match="make the figure wider"):
         hops_figure(sample, attribution, width=3)
-
-
-def test_a_comparison_shows_the_same_tokens_under_each_attribution(monkeypatch):
-    drawn = []
-    monkeypatch.setattr("flashtrace_lib.viewer.figure._draw", lambda panels, *_: drawn.extend(panels))
-    n = 300
-    first, second = np.full(n, 1e-4), np.full(n, 1.0)
-    first[40], second[200] = 1, 99  # on scales of their own
-    labels = ["evidence" if 38 <= i < 44 else "prompt" for i in range(n)]
-    comparison_figure([f" w{i}" for i in range(n)], {"a": first, "b": second}, labels=labels, budget=60)
-    one, other = drawn
-    assert (one.title, other.title) == ("a", "b")
-    assert [(box.start, box.stop, box.folded) for box in one.boxes] == [
-        (b.start, b.stop, b.folded) for b in other.boxes
-    ]
-    shown = {i for box in one.boxes if not box.folded for i in range(box.start, box.stop)}
-    assert {40, 200} <= shown and len(shown) < 100
-    with pytest.raises(ValueError, match="no scores to compare"):
-        comparison_figure(["a"], {})

@@ -31,7 +31,7 @@ def model(tok):
 def made(model, tok):
     return {
         "thinking": trace(model, tok, PROMPT, RESPONSE, hops=2),
-        "direct": trace(model, tok, PROMPT, "It is 7261.", reasoning=None, sentences=False),
+        "direct": trace(model, tok, PROMPT, "It is 7261.", reasoning=None),
         "talk": trace(model, tok, TALK, "Yes. 7261 <script>.", system="Be brief."),
         "no hops": trace(model, tok, PROMPT, RESPONSE, method=Position()),
     }
@@ -125,4 +125,4 @@ def test_all_files_that_the_library_reads_are_package_data():
     needed = [p for p in package.rglob("*") if p.suffix in (".js", ".css", ".html", ".json", ".yaml")]
     globs = tomllib.loads((package.parent / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     shipped = {path for pattern in globs["flashtrace_lib"] for path in package.glob(pattern)}
-    assert len(needed) >= 11 and set(needed) <= shipped
+    assert len(needed) >= 10 and set(needed) <= shipped

@@ -1,12 +1,14 @@
 """Published tools beside the library's methods, at equal lengths: an adapter each, skipped where the package is absent.
 
 An adapter is a `Method` like any other, so that `worker` measures it in the same way, against the same forward pass and
-under the same limits. Only time and memory are compared: on random tokens the scores say nothing.
+under the same limits. Only time and memory are compared: on random tokens the scores say nothing. The authors' package
+may lie in a folder of its own, ``build/tools``, since its command is called ``flashtrace`` as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -14,15 +16,15 @@ from typing import Any, ClassVar
 import torch
 
 from flashtrace_lib.attribution import Attribution, Method
+from flashtrace_lib.files import build_root
 from flashtrace_lib.kernel.interception import attention_implementation
 from flashtrace_lib.methods import METHODS
 from flashtrace_lib.methods.gradient_base import log_probs, target_of
 from flashtrace_lib.methods.perturbation_base import renormalise, unit_spans
 from flashtrace_lib.sample import Sample
 
-from ..methods import build_method
-
 _WORD = " the"  # one token in the vocabularies of the models here; its meaning does not matter
+sys.path.append(str(build_root() / "tools"))
 
 
 @dataclass
@@ -113,34 +115,22 @@ class InseqGradient(Method):
         return Attribution(scores.float().cpu(), self.name, metadata={"forward_passes": n_generated})
 
 
-@dataclass(frozen=True)
-class Adapter:
-    """A tool's package, the method that runs it, its options, and the library's nearest method."""
-
-    package: str
-    method: type[Method]
-    nearest: str
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-ADAPTERS = {
-    "captum_ablation": Adapter("captum", CaptumAblation, "perturbation"),
-    "inseq_gradient": Adapter("inseq", InseqGradient, "attnlrp"),
-    "published_flashtrace": Adapter("flashtrace", PublishedFlashTrace, "flashtrace"),
-    "published_flashtrace_recompute": Adapter("flashtrace", PublishedFlashTrace, "flashtrace", {"recompute": True}),
+ADAPTERS = {  # tool -> its package, the method that runs it, and its options
+    "captum_ablation": ("captum", CaptumAblation, {}),
+    "inseq_gradient": ("inseq", InseqGradient, {}),
+    "published_flashtrace": ("flashtrace", PublishedFlashTrace, {}),
+    "published_flashtrace_recompute": ("flashtrace", PublishedFlashTrace, {"recompute": True}),
 }
 
 
-def available() -> tuple[list[str], list[str]]:
-    """Names of the adapters whose package is installed, and a note for each package that is not."""
-    names = [name for name, adapter in ADAPTERS.items() if find_spec(adapter.package)]
-    absent = sorted({adapter.package for name, adapter in ADAPTERS.items() if name not in names})
-    return names, [f"{package} is not installed: left out" for package in absent]
+def available(names: Iterable[str]) -> list[str]:
+    """Those of some tools whose package is installed."""
+    return [name for name in names if find_spec(ADAPTERS[name][0])]
 
 
 def build(name: str, options: Mapping[str, Any], tokenizer: Any) -> Method:
     """A method of the library, or a tool's adapter, by its name."""
-    if name in METHODS:
-        return build_method(name, options, tokenizer)
-    kind = ADAPTERS[name].method
-    return kind(**options, **({"tokenizer": tokenizer} if "tokenizer" in kind.excluded_from_key else {}))
+    if name not in ADAPTERS:
+        return METHODS[name](**options)
+    _, kind, own = ADAPTERS[name]
+    return kind(**own, **options, **({"tokenizer": tokenizer} if "tokenizer" in kind.excluded_from_key else {}))

@@ -1,132 +1,135 @@
-"""The process that measures one method, at one size after another, and prints what it measured.
+"""The process that measures one method, at one size after another, and prints a JSON object for each.
 
-`benchmark_runner` starts it under limits, as a process of its own: a size that exceeds a limit ends this process and
-not the benchmark. Messages are JSON objects, one a line: ``{"ready": true}``; then for each size ``{"start": size}``,
-``{"step": true}`` after every attribution and forward pass, and ``{"done": size}`` with the results.
+``python -m flashtrace_book.efficiency.worker '{"load": "embedded-base", "method": "flashtrace", "sizes": [[64, 16]]}'``
+measures FlashTrace with 64 tokens of input and 16 generated ones. A size that reaches a limit ends the process.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from flashtrace_lib.attribution import Attribution, Method
+from flashtrace_lib.attribution import Method
 from flashtrace_lib.bench import measure
 from flashtrace_lib.load import load_model
 from flashtrace_lib.sample import Sample
 
 from ..paths import model_path
-from .other_tools import ADAPTERS, build
+from ..profile import read
+from . import NEAREST
+from .limits import limit_memory, limit_time
+from .other_tools import build
 
-# They explain O and follow the mass through T
+# They explain O and follow the mass through T.
 THROUGH_REASONING = ("flashtrace", "flashtrace_best", "last_token", "mean_pooling", "positional", "rollout", "cage")
 COUNTS = ("forward_passes", "backward_passes", "hop_passes")
+START = 600  # longest time until the model is loaded, s
+LONG_RUN = 0.25  # a first run that takes a larger share of the limit of time than this is not repeated
 
 
-def sweep_sample(name: str, n_input: int, n_generated: int, vocabulary: int) -> Sample:
-    """Sample on which a method has to explain ``n_generated`` tokens.
+@dataclass(frozen=True)
+class Job:
+    """What a worker measures.
+
+    Parameters
+    ----------
+    load, dtype, device_map : str
+        The model, as ``load_model`` takes it.
+    method : str
+        Key of ``METHODS`` or of `other_tools.ADAPTERS`.
+    options : dict
+        Of the method.
+    sizes : list of (int, int)
+        |I| and |T| + |O|, tokens.
+    runs : int
+        Runs of each size for its time, and as many for its peak of memory.
+    time_limit : float
+        Longest run, s.
+    memory_limit : float
+        Most memory over the loaded model, GiB.
+    """
+
+    load: str
+    method: str
+    sizes: tuple[tuple[int, int], ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    dtype: str = "float32"
+    device_map: str | None = None
+    runs: int = 3
+    time_limit: float = 20
+    memory_limit: float = 6
+
+
+def sweep_sample(method: str, n_input: int, n_generated: int, vocabulary: int) -> Sample:
+    """Random tokens of which a method has to explain ``n_generated``.
 
     A method that follows the reasoning gets T and a short O. One that does not gets all of T and O as its target, else
     the length of the generation would cost it nothing.
-
-    Parameters
-    ----------
-    name : str
-        Key of ``METHODS`` or of ``ADAPTERS``.
-    n_input, n_generated : int
-        |I| and |T| + |O|, tokens.
-    vocabulary : int
-        Ids are drawn below it.
     """
-    if (ADAPTERS[name].nearest if name in ADAPTERS else name) in THROUGH_REASONING:
+    n_output = n_generated
+    if NEAREST.get(method, method) in THROUGH_REASONING:
         n_output = min(measure.OUTPUT_TOKENS, max(1, n_generated // 2))  # leaves a T, however short the generation
-        return measure.random_sample(n_input, n_generated - n_output, n_output, vocabulary)
-    return measure.random_sample(n_input, 0, n_generated, vocabulary)
+    return measure.random_sample(n_input, n_generated - n_output, n_output, vocabulary)
 
 
-def measure_attribution(
-    model: torch.nn.Module, method: Method, sample: Sample, runs: int, long_run: float, on_step: Callable[[], None]
-) -> dict[str, Any]:
+def measure_size(model: torch.nn.Module, method: Method, sample: Sample, job: Job) -> dict[str, Any]:
     """Time and memory of one attribution, each run paired with a forward pass of the same tokens.
-
-    Parameters
-    ----------
-    runs : int
-        Pairs of runs for the times, and as many for the peaks: handing memory back before a run slows it.
-    long_run : float
-        If the first attribution takes longer than this, s, no other follows.
-    on_step : callable
-        Called after every attribution and forward pass.
 
     Returns
     -------
     dict
         ``forward_s, seconds, ratio, n`` (`measure.medians`), ``runs_s, forward_runs_s`` (each run, s),
         ``peak_gib, forward_peak_gib`` (medians, over the loaded model), ``n_peak`` (runs behind them),
-        ``peak_runs_gib`` (each run), ``forward_passes, backward_passes, hop_passes``.
+        ``forward_passes, backward_passes, hop_passes``.
     """
-    attributions: list[Attribution] = []
-    first_seconds: list[float] = []
+    metadata: dict[str, Any] = {}
+    first: list[float] = []
 
     def attribute() -> None:
-        attributions[:] = [method.attribute(model, sample)]
-        on_step()
+        limit_time(job.time_limit)
+        metadata.update(method.attribute(model, sample).metadata)
 
     def forward() -> None:
+        limit_time(job.time_limit)
         measure.forward_pass(model, sample)
-        on_step()
 
     calls = (attribute, forward)
     # The attribution first: nothing is in the allocator yet that could hide what it takes.
-    peaks = [[measure.peak_gib(model, lambda call=call: first_seconds.append(measure.timed(call))) for call in calls]]
-    seconds, forward_seconds = first_seconds
-    if seconds > long_run:
-        times = [[forward_seconds, seconds]]
-    else:
-        peaks += [[measure.peak_gib(model, call) for call in calls] for _ in range(runs - 1)]  # [runs][calls]
-        times = measure.alternate([forward, attribute], runs)
-    metadata = attributions[0].metadata
+    peaks = [[measure.peak_gib(model, lambda call=call: first.append(measure.timed(call))) for call in calls]]
+    times = [first[::-1]]
+    if first[0] <= LONG_RUN * job.time_limit:  # apart from the peaks: handing memory back before a run slows it
+        peaks += [[measure.peak_gib(model, call) for call in calls] for _ in range(job.runs - 1)]  # [runs][calls]
+        times = measure.alternate([forward, attribute], job.runs)
+    limit_time(0)
     return {
         **measure.medians(times),
-        "runs_s": [t[1] for t in times],
-        "forward_runs_s": [t[0] for t in times],
-        "peak_gib": statistics.median(peak for peak, _ in peaks),
-        "forward_peak_gib": statistics.median(peak for _, peak in peaks),
+        "runs_s": [run[1] for run in times],
+        "forward_runs_s": [run[0] for run in times],
+        "peak_gib": statistics.median(run[0] for run in peaks),
+        "forward_peak_gib": statistics.median(run[1] for run in peaks),
         "n_peak": len(peaks),
-        "peak_runs_gib": [peak for peak, _ in peaks],
         **{name: int(metadata.get(name, 0)) for name in COUNTS},
     }
 
 
-def send(**message: Any) -> None:
-    """Print one message for `supervised_process.supervise`."""
-    print(json.dumps(message), flush=True)
-
-
 def main(argv: list[str]) -> int:
-    """Measure the sizes of a job, JSON in the first argument (`BenchmarkRunner` writes it)."""
-    job = json.loads(argv[0])
-    model, tokenizer = load_model(model_path(job["model"]), dtype=job["dtype"], device_map=job["device_map"])
-    method = build(job["name"], job["options"], tokenizer)
+    """Measure the sizes of a `Job`, JSON in the first argument."""
+    job = read(Job, json.loads(argv[0]), "the job")
+    limit_time(START)
+    model, tokenizer = load_model(model_path(job.load), dtype=job.dtype, device_map=job.device_map)
+    method = build(job.method, job.options, tokenizer)
     measure.warm_up(model, method)
-    send(ready=True)
+    limit_memory(job.memory_limit)
     vocabulary = model.get_input_embeddings().num_embeddings
-    for size in job["sizes"]:
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        send(start=size)
-        sample = sweep_sample(job["name"], *size, vocabulary)
-        result = measure_attribution(
-            model, method, sample, job["runs"], job["long_run"], on_step=lambda: send(step=True)
-        )
-        send(done=size, **result)
+    for size in job.sizes:
+        sample = sweep_sample(job.method, *size, vocabulary)
+        print(json.dumps({"size": size, **measure_size(model, method, sample, job)}), flush=True)
     return 0
 
 

@@ -106,7 +106,7 @@ def rows_of(samples: Sequence[Sample], found: Iterable[Mapping[str, list]], mode
 def by_layer(part: pd.DataFrame) -> pd.DataFrame:
     """The part with a row for each layer, counted from 0: ``sample, cluster, cell, hop, layer, kept, …``."""
     layers = part.assign(layer=[list(range(len(kept))) for kept in part["kept"]])
-    return layers.explode(["layer", "kept"], ignore_index=True).astype({"layer": int, "kept": float})
+    return layers.explode(["layer", "kept"], ignore_index=True).astype({"hop": int, "layer": int, "kept": float})
 
 
 def by_sample(layers: pd.DataFrame) -> pd.DataFrame:

@@ -1,9 +1,9 @@
 """Failure analysis by search (appendix N): the samples of the lowest recovery, and the tokens that take their mass.
 
 The paper names two ways to fail: evidence that is diffuse, and structural tokens that take more mass than they mean.
-Both are measured here on every attribution, so that failures are found and not picked. Kinds of token need the text of a
-sample, which is not stored where it quotes essays: so `make` measures while the text is at hand, and the chapter reads
-the parts ``kinds``, ``places`` and ``properties``.
+Both are measured here on every attribution, so that failures are found and not picked. Kinds of token need the text of
+a sample, which is not stored where it quotes essays: so `make` measures while the text is at hand, and the chapter
+reads the parts ``kinds``, ``places`` and ``properties``.
 """
 
 from __future__ import annotations
@@ -119,9 +119,10 @@ def mass_by_kind(samples: Iterable[Sample], attributions: Iterable[Attribution])
 
 def structure_table(frame: pd.DataFrame, kinds: Iterable[str] = STRUCTURE) -> pd.DataFrame:
     """Means of `mass_by_kind`: ``hop, kind, mean`` (of the mass) with its interval and n, and ``expected``."""
-    groups = frame[frame["kind"].isin(list(kinds))].groupby(["hop", "kind"], sort=False)
+    groups = frame[frame["kind"].isin(list(kinds))].astype({"hop": int}).groupby(["hop", "kind"], sort=False)
     rows = [
-        {"hop": hop, "kind": kind, "expected": part["expected"].mean()} | mean_row(part["mass"], clusters=clusters(part))
+        {"hop": hop, "kind": kind, **mean_row(part["mass"], clusters=clusters(part))}
+        | {"expected": part["expected"].mean()}
         for (hop, kind), part in groups
     ]
     return pd.DataFrame(rows)
@@ -143,7 +144,8 @@ def sample_properties(samples: Iterable[Sample], attributions: Iterable[Attribut
     cluster_of = clusters_of(samples)
     for sample, attribution in zip(samples, attributions, strict=True):
         if sample.gold is not None and sample.gold_in_prompt.any():
-            about = {"sample": sample.id, "cluster": cluster_of[sample.id], "cell": str(sample.metadata.get("cell", ""))}
+            cell = str(sample.metadata.get("cell", ""))
+            about = {"sample": sample.id, "cluster": cluster_of[sample.id], "cell": cell}
             rows.append(about | _properties(sample, attribution))
     return pd.DataFrame(rows)
 
@@ -221,8 +223,8 @@ def top_places(samples: Iterable[Sample], attributions: Iterable[Attribution]) -
     Returns
     -------
     pandas.DataFrame
-        ``sample, cluster, cell, kind, places`` (share of the top tenth) and ``expected`` (share of I, which is the value
-        of a random ranking); the kinds are ``evidence`` and, outside it, those of ``ON_INPUT``; both shares sum to 1.
+        ``sample, cluster, cell, kind, places`` (share of the top tenth) and ``expected`` (share of I, the value of
+        a random ranking); the kinds are ``evidence`` and, outside it, those of ``ON_INPUT``; both shares sum to 1.
     """
     samples, rows = list(samples), []
     cluster_of = clusters_of(samples)

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from flashtrace_lib.attribution import Method
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.evaluation.ablations import masks_beside
-from flashtrace_lib.evaluation.draws import random_draws
+from flashtrace_lib.methods.random import random_draws
 from flashtrace_lib.methods import METHODS
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.sample import Sample
@@ -41,6 +41,7 @@ KEEP = {  # which answers are kept -> options of `responses.collect`
     "right or forced": {"fallback": FORCED},
     "finished": {"fallback": UNFILTERED, "filtered": False},
 }
+_PUNCTUATION = re.compile(r"[,.\s]+")
 _CHAIN = re.compile(r"h(\d+)_c(\d+)$")
 
 
@@ -159,10 +160,10 @@ def rows_of_group(
     profile: Profile, group: Group, plans: Iterable[Plan], collections: Mapping[str, Collection], store: Store
 ) -> list[dict[str, Any]]:
     """Measure the plans of a group on its samples, and return all rows."""
-    model, _ = model_of(profile, group.model)
+    model, tokenizer = model_of(profile, group.model)
     rows, samples = [], [sample for collection in collections.values() for sample in collection.samples]
     for plan in plans:
-        measure(profile, plan, samples, model, store)
+        measure(profile, plan, samples, model, tokenizer, store)
     store.compact()
     masks = masks_beside(store)
     for cell, collection in collections.items():
@@ -173,9 +174,12 @@ def rows_of_group(
     return rows + (method_rows(records, masks.records() if len(masks) else pd.DataFrame(), samples) if len(records) else [])
 
 
-def measure(profile: Profile, plan: Plan, samples: Sequence[Sample], model: torch.nn.Module, store: Store) -> None:
+def measure(
+    profile: Profile, plan: Plan, samples: Sequence[Sample], model: torch.nn.Module, tokenizer: Any, store: Store
+) -> None:
     """Rankings, LDS and deletion curves of a plan's methods; what is stored is not computed again."""
-    labelled = {label: method_named(profile, label) for label in plan.methods if not label.startswith("random")}
+    named = [label for label in plan.methods if not label.startswith("random")]
+    labelled = {label: method_named(profile, label, tokenizer) for label in named}
     random = [label for label in plan.methods if label.startswith("random")]
     one, drawn = ({} | _draws(random, n) for n in (1, plan.draws))
     how = {"store": store, "steps": profile.steps, "masks": plan.n_masks, "scorer": Scorer(model, precision="auto")}
@@ -195,9 +199,14 @@ def _draws(names: Iterable[str], n: int) -> dict[str, Method]:
     return found
 
 
-def method_named(profile: Profile, label: str) -> Method:
-    """A method by its label; one on a part of generated code has ``code``: the part."""
+def method_named(profile: Profile, label: str, tokenizer: Any = None) -> Method:
+    """A method by its label; one on a part of generated code has ``code``: the part.
+
+    ``skip_tokens: punctuation`` stands for those of the tokenizer that are commas, full stops or white space.
+    """
     options = dict(profile.methods.get(label, {"method": label}))
+    if options.get("skip_tokens") == "punctuation":
+        options["skip_tokens"] = () if tokenizer is None else punctuation_tokens(tokenizer)
     name, part = options.pop("method"), options.pop("code", None)
     if name not in METHODS:
         raise ValueError(f"profile {profile.name}: no method {name!r}; known are {', '.join(METHODS)}")
@@ -206,6 +215,13 @@ def method_named(profile: Profile, label: str) -> Method:
     except TypeError as error:
         raise ValueError(f"profile {profile.name}, method {label}: {error}") from None
     return method if part is None else OnCode(method, part)
+
+
+def punctuation_tokens(tokenizer: Any) -> tuple[int, ...]:
+    """Ids of the tokens that hold nothing but commas, full stops and white space, ascending."""
+    special = set(tokenizer.all_special_ids)
+    texts = tokenizer.batch_decode([[i] for i in range(len(tokenizer))])
+    return tuple(i for i, text in enumerate(texts) if i not in special and _PUNCTUATION.fullmatch(text))
 
 
 def first_of_cells(samples: Iterable[Sample], n: int) -> list[Sample]:

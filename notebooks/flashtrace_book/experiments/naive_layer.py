@@ -1,4 +1,4 @@
-"""The slow, literal version of one layer's scores, for readers and for live checks in the notebooks.
+"""The slow, literal version of one layer's scores, and a short example to run it on: for chapter 02.
 
 Every loop of the paper's definition is written out: over source tokens, heads and target tokens. It reads the same
 captured queries, keys and values as the fast kernel; the tests have an independent oracle, from eager attention maps
@@ -8,6 +8,7 @@ in float64.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -16,21 +17,29 @@ from flashtrace_lib.kernel.activations import LayerActivations
 from flashtrace_lib.kernel.attention import attention_rows
 from flashtrace_lib.kernel.proximity import aggregate, head_proximity
 from flashtrace_lib.sample import Sample, Span
+from flashtrace_lib.tasks.responses import can_think, collect
+
+from ..profile import Profile
+from .groups import RULER, Group, group_examples
+
+
+def example_sample(profile: Profile, model: torch.nn.Module, tokenizer: Any) -> Sample:
+    """A short needle problem of two keys, answered without reasoning; by the reference, where the model is wrong.
+
+    Its haystack is noise and not essays: it is printed and drawn, and the essays are their author's.
+    """
+    group = Group("reasoner", RULER, (), cells=("mq_q2",), length=256, haystack="noise", seed=1, tries=1)
+    examples = group_examples(profile, group, tokenizer)["mq_q2"]
+    mode = "direct" if can_think(tokenizer) else None
+    return collect(examples, model, tokenizer, 1, max_new_tokens=64, mode=mode, progress=False).samples[0]
 
 
 def captured_maps(layer: LayerActivations, target: Span, first_row: int) -> torch.Tensor:
     """Attention rows α_hij of the target, all at once, shape [H, m, N]."""
     rows = slice(target[0] - first_row, target[1] - first_row)
     mask = None if layer.mask is None else layer.mask[rows]
-    return attention_rows(
-        layer.q[:, rows],
-        layer.k,
-        target[0],
-        mask=mask,
-        scaling=layer.scaling,
-        softcap=layer.softcap,
-        sinks=layer.sinks,
-    )
+    how = {"mask": mask, "scaling": layer.scaling, "softcap": layer.softcap, "sinks": layer.sinks}
+    return attention_rows(layer.q[:, rows], layer.k, target[0], **how)
 
 
 @torch.inference_mode()

@@ -4,238 +4,307 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 import torch
 from tqdm import tqdm
 
-from flashtrace_lib.attribution import Method
+from flashtrace_lib import FlashTrace
+from flashtrace_lib.attribution import Attribution
 from flashtrace_lib.bench.measure import attribution_seconds, random_sample
-from flashtrace_lib.fingerprints import fingerprint, model_fingerprint, sample_fingerprint
+from flashtrace_lib.evaluation import evaluate
+from flashtrace_lib.fingerprints import fingerprint, model_fingerprint
+from flashtrace_lib.methods import IFR, AttnLRP
+from flashtrace_lib.methods.attnlrp import target_logits
+from flashtrace_lib.methods.gradient_base import differentiable, embed, target_of
+from flashtrace_lib.methods.lrp_rules import ATTNLRP, lrp_rules
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
-from flashtrace_lib.tasks.example import Example
-from flashtrace_lib.tasks.responses import STEPS, Collection, can_think, collect, teacher_forced
-from flashtrace_lib.tasks.ruler import ruler_examples
-from flashtrace_lib.tasks.ruler_problems import RulerCell
+from flashtrace_lib.tasks.responses import STEPS, Collection, can_think, teacher_forced
 
-from ..efficiency.timing import timed_method
-from ..run import Run
-from ..samples import all_samples, held_out
-from ..statistics import mean_row, power_law, rank_correlation
+from .. import paths
+from ..figures.style import method_style
+from ..profile import Profile, read
+from ..results import Results
+from ..statistics import mean_row, power_law, spearman
+from .groups import RULER, Group, Plan, group_collections, group_examples, method_named, model_of, rows_of_group
 
+SHARES = ("share", "share_of_both")
+WAYS = ("direct", "thinking")
+FLASHTRACE = "flashtrace"
+FOLLOWED = FlashTrace(hops=2)  # where the reasoning grows: one hop more than the paper's, to see where its mass goes
 N_OUTPUT = 16  # tokens of O in the cost measurement
 _FITTED = 3  # sizes that an extrapolation is fitted to: measured whatever they take
+_SEED = 1  # on top of the profile's: other problems than chapter 05's
 
 
-def _problems(run: Run, tokenizer: Any, hops: int, n: int, length: int) -> list[Example]:
-    """Problems with one chain of ``hops`` assignments, in prompts of ``length`` tokens."""
-    cell = RulerCell("vt", hops=hops, chains=1)
-    return ruler_examples(cell, length, tokenizer, n, seed=run.profile.seed + 1, one_shot=False, keep=held_out(run))
+class AttnLRPByToken(AttnLRP):
+    """AttnLRP with a vector for every token of O: a backward pass for each, over one common forward pass."""
+
+    def _attribute(self, model: torch.nn.Module, sample: Sample) -> Attribution:
+        target = target_of(model, sample)
+        with differentiable(model), lrp_rules(model, ATTNLRP):
+            embeddings = embed(model, target.context).requires_grad_()  # [1, n, d]
+            logits = target_logits(model, embeddings, target)
+            gradients = [torch.autograd.grad(logit, embeddings, retain_graph=True)[0][0] for logit in logits]
+        relevance = [(gradient * embeddings[0].detach()).float().sum(-1) for gradient in gradients]
+        return self._attribution(torch.stack(relevance).mean(0).cpu(), sample)
 
 
-def growing_reasoning(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
-    """Samples whose reasoning grows with the number of assignments, by cell; answered by the model itself.
+# A naive multi-hop attribution needs a vector for every token of T and of O, which are then the output of a sample.
+NAIVE = {"attnlrp per token": AttnLRPByToken(), "ifr per token": IFR(batch_size=1)}
 
-    A model whose template has no switch to thinking has its reasoning drawn out (`responses.prompt_settings`). A cell
-    that the model cannot answer is teacher-forced and marked, as in `responses.collect`; one of ``forced_from``
-    assignments and more is so without an attempt.
+
+@dataclass(frozen=True)
+class Pilot:
+    """Settings of the pilot study.
+
+    Parameters
+    ----------
+    model : str
+        Of the profile's ``models``.
+    hops : tuple of int
+        Assignments of the chains whose reasoning grows.
+    samples, length : int
+        Chains of each, and tokens of their prompts.
+    compare_hops, compare_samples, compare_length : int
+        Of the problems that are answered both ways.
+    methods, controls : tuple of str
+        Labels; the controls rank the problems answered both ways alone.
+    max_new_tokens : int
+        The longest answer.
+    cost_input : int
+        |I| of the cost measurement, tokens.
+    cost_reasoning : tuple of int
+        Its lengths of T, ascending.
+    cost_limit : float
+        Seconds after which a method is not measured at longer ones.
+    cost_runs : int
+        Runs, of which the median is kept.
+    forced_from : int, optional
+        Chains of so many assignments and more get the reference reasoning without an attempt.
     """
-    settings = run.profile.pilot
-    store, mode = Store(run.store("pilot_responses")), None if can_think(tokenizer) else STEPS
-    collections = {}
-    for hops in tqdm(settings.hops, desc="pilot cells"):
-        examples = _problems(run, tokenizer, hops, 3 * settings.samples, settings.length)
-        if settings.forced_from is not None and hops >= settings.forced_from:
-            collections[examples[0].cell] = teacher_forced(examples[: settings.samples], tokenizer, mode)
-            continue
-        collections[examples[0].cell] = collect(
-            examples, model, tokenizer, settings.samples, store=store, max_new_tokens=settings.max_new_tokens, mode=mode
-        )
-    store.compact()
-    return collections
+
+    model: str
+    hops: tuple[int, ...]
+    samples: int
+    length: int
+    compare_hops: int
+    compare_samples: int
+    compare_length: int
+    methods: tuple[str, ...]
+    controls: tuple[str, ...]
+    max_new_tokens: int
+    cost_input: int
+    cost_reasoning: tuple[int, ...]
+    cost_limit: float
+    cost_runs: int
+    forced_from: int | None = None
+
+    def group(self, **settings: Any) -> Group:
+        """Chains for the study's model."""
+        about = {"model": self.model, "task": RULER, "seed": _SEED, "max_new_tokens": self.max_new_tokens, "plans": ()}
+        return Group(**about, **settings)
 
 
-def answered_both_ways(run: Run, model: torch.nn.Module, tokenizer: Any) -> dict[str, Collection]:
-    """The same problems answered directly and after reasoning; only those that are right in both ways.
+def make(profile: Profile, name: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of the study: chains whose reasoning grows, problems answered both ways, and times."""
+    pilot = read(Pilot, settings, f"results.{name}.pilot")
+    model, _ = model_of(profile, pilot.model)
+    store = Store(paths.working_store(profile.name, name))
+    growing, ways = growing_reasoning(profile, pilot), answered_both_ways(profile, pilot)
+    chains = [sample for collection in growing.values() for sample in collection.samples]
+    methods = {label: FOLLOWED if label == FLASHTRACE else method_named(profile, label) for label in pilot.methods}
+    evaluate(methods, chains, model, store=store, metrics=("recovery",), steps=profile.steps)
+    group = pilot.group(cells=tuple(growing))
+    rows = rows_of_group(profile, group, [], growing, store)
+    rows += rows_of_group(profile, group, [Plan((*pilot.methods, *pilot.controls))], ways, store)
+    times = Store(paths.working_store(profile.name, f"{name}_cost"))
+    return rows + [{"part": "cost", **row} for row in measured_cost(pilot, model, times)]
+
+
+def growing_reasoning(profile: Profile, pilot: Pilot) -> dict[str, Collection]:
+    """Samples whose reasoning grows with the number of assignments, by cell.
+
+    The model answers by itself. A model whose template has no switch to thinking has its reasoning drawn out
+    (`responses.prompt_settings`). A cell that it cannot answer is teacher-forced, as in `responses.collect`.
+    """
+    _, tokenizer = model_of(profile, pilot.model)
+    mode = None if can_think(tokenizer) else STEPS
+    n, found = pilot.samples, {}
+    for hops in pilot.hops:
+        group = pilot.group(cells=(f"h{hops}_c1",), length=pilot.length, samples=n, tries=3 * n, mode=mode)
+        if pilot.forced_from is None or hops < pilot.forced_from:
+            found |= group_collections(profile, group)
+        else:
+            problems = group_examples(profile, group, tokenizer)
+            found |= {cell: teacher_forced(examples[:n], tokenizer, mode) for cell, examples in problems.items()}
+    return found
+
+
+def answered_both_ways(profile: Profile, pilot: Pilot) -> dict[str, Collection]:
+    """The same problems answered ``direct`` and ``thinking``, pairwise; only those that are right in both ways.
 
     A model whose template has no switch to thinking answers as it comes, and with its reasoning drawn out. Where no
     problem is right in both ways, the first ones are teacher-forced in both.
-
-    Returns
-    -------
-    dict of way to Collection
-        ``direct`` and ``thinking``, pairwise the same problems.
     """
-    settings = run.profile.pilot
-    examples = _problems(run, tokenizer, settings.compare_hops, 2 * settings.compare_samples, settings.compare_length)
-    store = Store(run.store("pilot_responses"))
-    modes = ("direct", "thinking") if can_think(tokenizer) else (None, STEPS)
-    asked = dict(zip(("direct", "thinking"), modes, strict=True))
-    found, right = {}, {}
-    for way, mode in asked.items():
-        found[way] = collect(
-            examples,
-            model,
-            tokenizer,
-            len(examples),
-            store=store,
-            max_new_tokens=settings.max_new_tokens,
-            mode=mode,
-            fallback="none",
-        )
-        right[way] = {sample.id: sample for sample in found[way].samples}
-    store.compact()
-    ids = [e.id for e in examples if e.id in right["direct"] and e.id in right["thinking"]][: settings.compare_samples]
+    _, tokenizer = model_of(profile, pilot.model)
+    n, found = pilot.compare_samples, {}
+    modes = WAYS if can_think(tokenizer) else (None, STEPS)
+    about = {"cells": (f"h{pilot.compare_hops}_c1",), "length": pilot.compare_length, "tries": 2 * n, "samples": 2 * n}
+    groups = {w: pilot.group(**about, name=w, mode=mode, keep="right") for w, mode in zip(WAYS, modes, strict=True)}
+    for group in groups.values():
+        found |= group_collections(profile, group)
+    right = {way: {sample.id: sample for sample in found[way].samples} for way in WAYS}
+    ids = [key for key in right["direct"] if key in right["thinking"]][:n]
     if ids:
-        return {way: replace(found[way], samples=[right[way][key] for key in ids]) for way in found}
-    chains = examples[: settings.compare_samples]
-    chosen = {"direct": [replace(example, reasoning="") for example in chains], "thinking": chains}
-    forced = {way: teacher_forced(chosen[way], tokenizer, mode) for way, mode in asked.items()}
-    return {way: replace(forced[way], counts=found[way].counts) for way in found}
+        return {way: replace(found[way], samples=[right[way][key] for key in ids]) for way in WAYS}
+    for way, group in groups.items():
+        (chains,) = group_examples(profile, group, tokenizer).values()
+        chains = [replace(e, cell=way, **{"reasoning": ""} if way == "direct" else {}) for e in chains[:n]]
+        found[way] = replace(teacher_forced(chains, tokenizer, group.mode), counts=found[way].counts)
+    return found
 
 
-def pilot_samples(run: Run, model: torch.nn.Module, tokenizer: Any) -> list[Sample]:
-    """All samples of the pilot study: growing reasoning, and problems answered both ways."""
-    growing = all_samples(growing_reasoning(run, model, tokenizer))
-    return [*growing, *all_samples(answered_both_ways(run, model, tokenizer))]
+def measured_cost(pilot: Pilot, model: torch.nn.Module, store: Store) -> list[dict[str, Any]]:
+    """Seconds of each method against |T|, the median of the runs, up to the limit: ``method, n_reasoning, seconds``."""
+    rows = []
+    for label, method in (NAIVE | {FLASHTRACE: FlashTrace()}).items():
+        for count, n in enumerate(tqdm(pilot.cost_reasoning, desc=f"cost of {label}"), 1):
+            shape = (pilot.cost_input, 0, n + N_OUTPUT) if label in NAIVE else (pilot.cost_input, n, N_OUTPUT)
+            timed = {"shape": shape, "runs": pilot.cost_runs, "method": [method.name, method.options()]}
+            key = fingerprint({"model": model_fingerprint(model), **timed})
+            if key not in store:
+                sample = random_sample(*shape, model.get_input_embeddings().num_embeddings)
+                times = attribution_seconds(model, {label: method}, sample, pilot.cost_runs)[label]
+                store.put(key, {"method": label, "n_reasoning": n, "seconds": statistics.median(times)})
+            rows.append(dict(store.get(key)))
+            if rows[-1]["seconds"] > pilot.cost_limit and count >= _FITTED:
+                break
+    return rows
 
 
-def mass_on_reasoning(
-    store: Store, samples: Iterable[Sample], model: torch.nn.Module, methods: Iterable[str]
-) -> pd.DataFrame:
-    """Share of the attribution mass on T, from stored records.
+def mass_on_reasoning(results: Results, methods: Sequence[str], **where: Any) -> pd.DataFrame:
+    """Share of the attribution mass on T, by sample, method and hop.
 
     Gradient methods have signed scores: the negative ones count as 0, as in their ranking (appendix D.1).
 
     Parameters
     ----------
-    store : Store
-        Filled by `evaluation.evaluate`.
-    samples : iterable of Sample
-    model : transformers.PreTrainedModel
-        Records of another model are left out.
-    methods : iterable of str
-        Labels wanted, as `evaluation.evaluate` got them.
+    results : Results
+    methods : sequence of str
+        Labels, in the order of the rows.
+    **where
+        Samples, as in `Results.samples`.
 
     Returns
     -------
     pandas.DataFrame
-        ``sample, cell, method, hop, n_reasoning, share, share_of_both``; methods without hops have only hop 0.
-        ``share`` is of the mass on the whole context, ``share_of_both`` of the mass on I and T.
+        ``cell, sample, answers, cluster, n_reasoning, method, hop, label, share, share_of_both``; methods without hops
+        have only hop 0. ``share`` is of the mass on the whole context, ``share_of_both`` of the mass on I and T.
     """
-    records = store.records()
-    of_samples = records["sample_key"].isin({sample_fingerprint(sample) for sample in samples})
-    of_methods = records["method"].isin(list(methods))
-    of_model = records["model_key"] == model_fingerprint(model)
+    kept = ["cell", "sample", "answers", "cluster", "n_reasoning"]
+    explained = results.part("method")[["sample_key", "method", "method_metadata"]]
+    explained = explained.merge(results.samples(**where)[["sample_key", *kept]], on="sample_key")
     rows = []
-    for record in records[of_samples & of_methods & of_model].to_dict("records"):
-        about = (record["sample"], record["cell"], record["method"])
-        for hop, mass in enumerate(json.loads(record["method_metadata"]).get("mass", [])):
-            on_reasoning = mass["reasoning"]
-            of_both = on_reasoning / max(on_reasoning + mass["prompt"], 1e-30)
-            rows.append((*about, hop, int(record["n_reasoning"]), on_reasoning, of_both))
-    columns = ["sample", "cell", "method", "hop", "n_reasoning", "share", "share_of_both"]
-    frame = pd.DataFrame(rows, columns=columns)
-    frame = frame.drop_duplicates(["sample", "method", "hop"])  # the same hops of a run with more of them
-    return frame.sort_values(["method", "hop", "n_reasoning", "sample"], ignore_index=True)
+    for method in methods:
+        for record in explained[explained["method"] == method].to_dict("records"):
+            hops = json.loads(record["method_metadata"])["mass"]
+            for hop, mass in enumerate(hops):
+                label = method_style(method).label + (f" hop {hop}" if len(hops) > 1 else "")
+                about = {name: record[name] for name in kept} | {"method": method, "hop": hop, "label": label}
+                share = mass.get("reasoning", 0.0)
+                rows.append({**about, "share": share, "share_of_both": share / max(share + mass["prompt"], 1e-30)})
+    return pd.DataFrame(rows, columns=[*kept, "method", "hop", "label", *SHARES])
 
 
-def mean_shares(frame: pd.DataFrame) -> pd.DataFrame:
-    """Mean shares of `mass_on_reasoning` by method, hop and cell: ``…, n_reasoning, share, share_of_both, n``."""
-    groups = frame.groupby(["method", "hop", "cell"], sort=False)
-    means = groups[["n_reasoning", "share", "share_of_both"]].mean()
-    return means.assign(n=groups.size()).reset_index().sort_values(["method", "hop", "n_reasoning"], ignore_index=True)
+def mean_shares(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Mean shares of `mass_on_reasoning` by groups, by length: ``…, n_reasoning, share, share_of_both, n``."""
+    groups = frame.groupby(list(by), sort=False)
+    means = groups[["n_reasoning", *SHARES]].mean().assign(n=groups.size()).reset_index()
+    return means.sort_values("n_reasoning", kind="stable", ignore_index=True)
 
 
-def rank_correlations(frame: pd.DataFrame, share: str = "share") -> pd.DataFrame:
-    """Spearman correlation of a share on T with |T|, per method and hop; columns ``method, hop, rho, n``."""
-    rows = [
-        {"method": method, "hop": hop, "rho": rank_correlation(part["n_reasoning"], part[share]), "n": len(part)}
-        for (method, hop), part in frame.groupby(["method", "hop"], sort=False)
-    ]
+def trends(frame: pd.DataFrame, *, within: bool = False) -> pd.DataFrame:
+    """Spearman's correlation of the shares on T with |T| (`statistics.spearman`), by method and hop.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        From `mass_on_reasoning`, samples that are independent.
+    within : bool
+        Of the deviations from the mean of the cell: what length does where the number of assignments is the same.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``label, hop, share, rho, low, high, n``.
+    """
+    rows = []
+    for (label, hop), part in frame.groupby(["label", "hop"], sort=False):
+        values = part[["n_reasoning", *SHARES]]
+        if within:
+            values = values - part.groupby("cell")[["n_reasoning", *SHARES]].transform("mean")
+        found = ((share, spearman(values["n_reasoning"], values[share])) for share in SHARES)
+        rows += [{"label": label, "hop": hop, "share": share, **row} for share, row in found]
     return pd.DataFrame(rows)
 
 
-def change_with_reasoning(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+def change_with_reasoning(frame: pd.DataFrame) -> pd.DataFrame:
     """Metric after reasoning minus metric of the direct answer to the same problem, with its 95 % interval.
 
     Parameters
     ----------
-    frames : mapping
-        ``"direct"`` and ``"thinking"``, each from `evaluation.evaluate`, on the same problems.
+    frame : pandas.DataFrame
+        From `Results.frame`, cells ``direct`` and ``thinking``.
 
     Returns
     -------
     pandas.DataFrame
-        ``method, metric, difference, low, high, n``.
+        ``method, metric, difference, low, high, n, n_effective``.
     """
-    index = ["method", "metric", "sample"]
-    direct, thinking = (frames[mode].set_index(index)["value"] for mode in ("direct", "thinking"))
-    differences = (thinking - direct).dropna()
-    rows = []
-    for (method, metric), group in differences.groupby(level=["method", "metric"], sort=False):
-        rows.append({"method": method, "metric": metric, **mean_row(group, "difference")})
-    return pd.DataFrame(rows)
+    wide = frame.pivot_table(index=["method", "metric", "sample"], columns="cell", values="value", sort=False)
+    differences = (wide["thinking"] - wide["direct"]).dropna()
+    groups = differences.groupby(level=["method", "metric"], sort=False)
+    return pd.DataFrame([{"method": m, "metric": name, **mean_row(part, "difference")} for (m, name), part in groups])
 
 
-def cost_of_hops(run: Run, model: torch.nn.Module, methods: Mapping[str, Method], naive: Iterable[str]) -> pd.DataFrame:
-    """Seconds of each method against |T|: measured up to the profile's limit, then extrapolated.
-
-    FlashTrace explains O and recurses through T. A naive multi-hop attribution needs a vector for every token of T and
-    of O: its method gets a sample whose output is all of them.
-
-    Parameters
-    ----------
-    methods : mapping of label to Method
-    naive : iterable of str
-        Labels that explain every generated token.
+def cost_table(measured: pd.DataFrame) -> pd.DataFrame:
+    """Seconds of part ``cost``, extrapolated to lengths that another method alone was measured at.
 
     Returns
     -------
     pandas.DataFrame
-        ``method, n_reasoning, seconds, measured``, the seconds of the median run. Where ``measured`` is False the
-        seconds follow the power law fitted, by least squares on the logarithms, to the last three sizes that were
-        measured.
+        ``method, n_reasoning, seconds, measured``. Where ``measured`` is False the seconds follow the power law fitted,
+        by least squares on the logarithms, to the last three lengths that were measured.
     """
-    settings, naive = run.profile.pilot, set(naive)
-    store = Store(run.store("pilot_cost"))
-    rows = []
-    for label, method in methods.items():
-        seconds = []
-        for n_reasoning in tqdm(settings.cost_reasoning, desc=f"cost of {label}"):
-            generated = (0, n_reasoning + N_OUTPUT) if label in naive else (n_reasoning, N_OUTPUT)
-            shape = (settings.cost_input, *generated)
-            seconds.append(_measured(store, model, label, method, shape, n_reasoning, settings.cost_runs))
-            rows.append((label, n_reasoning, seconds[-1], True))
-            if seconds[-1] > settings.cost_limit and len(seconds) >= _FITTED:
-                break
-        skipped = settings.cost_reasoning[len(seconds) :]
-        if skipped:
-            generated = [n + N_OUTPUT for n in settings.cost_reasoning[: len(seconds)]]
-            factor, exponent = power_law(generated[-_FITTED:], seconds[-_FITTED:])
-            rows += [(label, n, factor * (n + N_OUTPUT) ** exponent, False) for n in skipped]
-    store.compact()
+    sizes, rows = sorted(measured["n_reasoning"].astype(int).unique()), []
+    for method in (*NAIVE, FLASHTRACE):
+        seconds = measured[measured["method"] == method].set_index("n_reasoning")["seconds"].sort_index()
+        last = seconds.iloc[-_FITTED:]
+        factor, exponent = power_law(last.index + N_OUTPUT, last)  # what grows is T and O
+        for n in sizes:
+            known = n in seconds.index
+            rows.append((method, n, float(seconds[n]) if known else factor * (n + N_OUTPUT) ** exponent, known))
     return pd.DataFrame(rows, columns=["method", "n_reasoning", "seconds", "measured"])
 
 
-def _measured(
-    store: Store,
-    model: torch.nn.Module,
-    label: str,
-    method: Method,
-    shape: tuple[int, int, int],
-    n_reasoning: int,
-    runs: int,
-) -> float:
-    """Seconds of the median attribution, from the store where it was measured before; ``shape`` is |I|, |T|, |O|."""
-    repeated = {"runs": runs} if runs > 1 else {}
-    key = fingerprint({"model": model_fingerprint(model), "shape": shape, **repeated, **timed_method(method)})
-    if key not in store:
-        sample = random_sample(*shape, model.get_input_embeddings().num_embeddings)
-        seconds = attribution_seconds(model, {label: method}, sample, runs)[label]
-        store.put(key, {"method": label, "n_reasoning": n_reasoning, "seconds": statistics.median(seconds)})
-    return float(store.get(key)["seconds"])
+def growth_of_factor(cost: pd.DataFrame) -> pd.DataFrame:
+    """How many times as slow as FlashTrace a naive method is, at its shortest and its longest measured reasoning.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``method, shortest, longest`` (tokens of T), ``factor_shortest, factor_longest`` and ``value``, their ratio.
+    """
+    known = cost[cost["measured"]].pivot(index="n_reasoning", columns="method", values="seconds")
+    rows = []
+    for method in NAIVE:
+        factor = (known[method] / known[FLASHTRACE]).dropna()
+        ends = {"shortest": factor.index[0], "longest": factor.index[-1]}
+        first, last = factor.iloc[0], factor.iloc[-1]
+        rows.append({"method": method, **ends, "factor_shortest": first, "factor_longest": last, "value": last / first})
+    return pd.DataFrame(rows)

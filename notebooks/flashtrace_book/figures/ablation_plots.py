@@ -1,79 +1,84 @@
-"""Figures of the ablations: cancellation in the sum over a span, and properties of samples beside faithfulness."""
+"""Figures of the ablations: differences with their intervals, and who takes the places of the evidence."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
+
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .axes import (
-    BANDS,
-    FEW,
-    INTERVAL,
-    label_ends,
-    legend_below,
-    legend_beside,
-    n_range,
-    name_groups,
-    name_rows,
-    new_axes,
-    note,
-)
-from .checks import require
-from .marks import grouped_bars, line_with_band, means_of, side_by_side, whiskers
-from .palette import DARK, GREY, HATCHES, PALETTE, series_style
-from .style import styled
+from flashtrace_lib.metrics import HIGHER_IS_BETTER
+from flashtrace_lib.viewer.colours import INK, WIDTH
+
+from .axes import FEW, INTERVAL, legend_below, n_range, name_groups, name_rows, new_axes, new_panels, note
+from .checks import require, require_metrics
+from .marks import grouped_bars, means_of, side_by_side, whiskers
+from .palette import DARK, GREY, HATCHES, MARKERS, PALETTE
+from .style import CONTROLS, metric_name, styled
+
+_LABEL = 0.058  # inches of a character of a row's name
+_STEP = 0.24  # rows between the marks of two series
 
 
 @styled
-def kept_by_layer(frame: pd.DataFrame, *, title: str = "What the sum over a span keeps of its states") -> Figure:
-    """‖Σ w y‖₁ / Σ w ‖y‖₁ against the layer, a line for each hop, beside the share that independent directions keep.
+def forest(table: pd.DataFrame, metrics: Sequence[str], *, reference: str, series: str = "", title: str = "") -> Figure:
+    """Differences with their intervals, sorted by the first metric's, best on top.
 
     Parameters
     ----------
-    frame : DataFrame
-        ``sample, hop, layer, kept, independent`` (`cancellation.cancellation`).
+    table : DataFrame
+        ``method, label, metric, difference, low, high, n`` and, where there is one, the column ``series``.
+    metrics : sequence of str
+        Values of the column ``metric``, a panel each.
+    reference : str
+        What the differences are to, for the axes.
+    series : str
+        Column whose values stand side by side on a row, in colours of their own. Default: there is one series.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        A filled mark's interval leaves out zero. What was not measured has no mark. In a single series controls are
+        grey.
     """
-    require(frame, "sample", "hop", "layer", "kept", "independent")
-    figure, axes = new_axes(title, "layer", "kept share of the L1 norm (fraction)", height=3.0)
-    for i, (hop, part) in enumerate(frame.groupby("hop")):
-        style = series_style(i)
-        line_with_band(axes, part, "layer", "kept", ms=3, label=f"hop {hop}: sum over {'T' if hop else 'O'}", **style)
-        expected = part.drop_duplicates("sample")["independent"].mean()
-        axes.axhline(expected, color=style["color"], lw=0.9, ls=":", label=f"hop {hop}, independent directions")
-    axes.set_ylim(0, 1)
-    note(axes, f"n = {frame['sample'].nunique()} samples; {BANDS}")
-    label_ends(axes)
+    require(table, "method", "label", "metric", "difference", "low", "high", "n", *[series] * bool(series))
+    require_metrics(table, metrics)
+    groups = dict(iter(table.groupby(series, sort=False))) if series else {"": table}
+    sign = -1 if HIGHER_IS_BETTER[metrics[0]] else 1
+    first = table[table["metric"] == metrics[0]].assign(order=lambda t: sign * t["difference"])
+    best = first.groupby("label", sort=False)["order"].mean().sort_values(kind="stable")
+    rows = list(dict.fromkeys([*best.index, *table["label"]]))
+    height = (0.16 + 0.1 * len(groups)) * len(rows) + 1.2
+    figure, panels = new_panels(title, 1, len(metrics), height=height, sharey=True)
+    for axes, metric in zip(panels[0], metrics, strict=True):
+        for i, (name, group) in enumerate(groups.items()):
+            part = group[group["metric"] == metric].set_index("label")
+            style = {"color": PALETTE[i % len(PALETTE)], "marker": MARKERS[i % len(MARKERS)]}
+            _draw_series(axes, part, rows, side_by_side(i, len(groups), _STEP), style, str(name))
+        axes.axvline(0, color=INK, lw=0.8, zorder=1)
+        name_rows(axes, rows)
+        axes.grid(axis="y", visible=False)
+        arrow = "→" if HIGHER_IS_BETTER[metric] else "←"
+        axes.set_xlabel(f"{metric_name(metric).replace(' (fraction)', '')},\nminus {reference}; {arrow} better")
+        panel = (WIDTH - _LABEL * max(map(len, rows))) / len(metrics) - 0.2  # inches
+        n = table.loc[table["metric"] == metric, "n"]
+        note(axes, f"n = {n_range(n)}; 95 % interval, {FEW}", beside=WIDTH - panel)
+        axes.locator_params(axis="x", nbins=4)
+    if series:
+        figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(groups))
     return figure
 
 
-@styled
-def correlation_points(frame: pd.DataFrame, *, title: str, label: str = "outcome") -> Figure:
-    """Rank correlations with their intervals, a row for each property, a colour for each group.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        ``property, rho, low, high, n`` and the column ``label`` (`statistics.correlations`).
-    label : str
-        Column of the groups.
-    """
-    require(frame, "property", "rho", "low", "high", "n", label)
-    names, groups = list(dict.fromkeys(frame["property"])), list(dict.fromkeys(frame[label]))
-    height = 0.9 + 0.11 * len(names) * (len(groups) + 1)
-    figure, axes = new_axes(title, "Spearman's rank correlation", "", height=height)
-    for i, group in enumerate(groups):
-        part = frame[frame[label] == group].set_index("property").reindex(names)
-        y = np.arange(len(names)) + side_by_side(i, len(groups), 0.8 / len(groups))
-        spread = whiskers(part["rho"], part["low"], part["high"])
-        style = {"ls": "", "ms": 4, "capsize": 2, "elinewidth": 0.9, **series_style(i)}
-        axes.errorbar(part["rho"], y, xerr=spread, label=str(group).replace("_", " "), **style)
-    axes.axvline(0, color=GREY, lw=0.8)
-    name_rows(axes, [name.replace("_", " ") for name in names])
-    axes.set_xlim(-1, 1)
-    legend_beside(axes)
-    note(axes, f"n = {n_range(frame['n'])} samples; whiskers: 95 % interval, {FEW}")
-    return figure
+def _draw_series(axes: Axes, part: pd.DataFrame, rows: Sequence[str], shift: float, style: dict, name: str) -> None:
+    """The differences of one series, each on its row, and the series' entry in the legend."""
+    for label, row in part.iterrows():
+        colour = GREY if not name and row["method"] in CONTROLS else style["color"]
+        fill = colour if row["low"] > 0 or row["high"] < 0 else "white"
+        spread = whiskers(row["difference"], row["low"], row["high"])
+        mark = {"ls": "", "capsize": 2, "ms": 4.5, "elinewidth": 0.9, **style, "color": colour, "markerfacecolor": fill}
+        axes.errorbar(row["difference"], rows.index(label) + shift, xerr=spread, **mark)
+    axes.plot([], [], ls="", ms=4.5, label=name, **style)
 
 
 @styled
@@ -85,9 +90,9 @@ def places_by_kind(frame: pd.DataFrame, *, title: str = "Who takes the top tenth
     Parameters
     ----------
     frame : DataFrame
-        ``group, sample, kind, places, tokens`` (`failures.top_places`, with a column of groups).
+        ``group, sample, kind, places, expected`` (`failures.top_places`, with a column of groups).
     """
-    require(frame, "group", "sample", "kind", "places", "tokens")
+    require(frame, "group", "sample", "kind", "places", "expected")
     kinds, groups = list(dict.fromkeys(frame["kind"])), list(dict.fromkeys(frame["group"]))
     figure, axes = new_axes(title, "", "share of the places (fraction)", height=2.9)
     for i, group in enumerate(groups):
@@ -97,7 +102,7 @@ def places_by_kind(frame: pd.DataFrame, *, title: str = "Who takes the top tenth
         style = {"color": PALETTE[i % len(PALETTE)], "alpha": 0.8, "hatch": HATCHES[i % len(HATCHES)]}
         label = f"{group} (n = {part['sample'].nunique()})"
         x = grouped_bars(axes, mean, spread, series=i, n_series=len(groups), label=label, **style)
-        expected = [rows["tokens"].mean() for rows in of_kind]
+        expected = [rows["expected"].mean() for rows in of_kind]
         label = "expected by chance" if i == len(groups) - 1 else None  # once in the legend
         axes.plot(x, expected, ls="", marker="D", ms=4, mfc="none", mec=DARK, label=label)
     name_groups(axes, kinds)

@@ -1,29 +1,29 @@
-"""Figures of time and memory (Fig. 4): cost against a length, limits drawn as such, and cost against faithfulness."""
+"""Figures of time and memory (Fig. 4): cost against a length, with the budgets drawn, and cost against faithfulness."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from flashtrace_lib.viewer.colours import INK
 
-from ..efficiency.supervised_process import OK, OUT_OF_MEMORY, TIME_OUT
-from .axes import INTERVAL, dense_ticks, legend_beside, n_range, new_axes, new_panels, note
+from ..efficiency import OK, OUT_OF_MEMORY, TIME_OUT
+from .axes import INTERVAL, dense_ticks, legend_beside, n_range, new_axes, new_panels, note, plain_numbers
 from .checks import require
 from .marks import whiskers
-from .palette import DASHED, LIGHT
+from .palette import DASHED, GREY, LIGHT
 from .style import method_order, method_style, metric_name, styled
 
-_LENGTHS = {"input": "length of the input I (tokens)", "generation": "length of the generation T and O (tokens)"}
+_LENGTHS = {"input": "input I (tokens)", "generation": "generation T and O (tokens)"}
 _COSTS = {"seconds": "time of one attribution (s)", "peak_gib": "peak memory over the loaded model (GiB)"}
 _FORWARD = {"seconds": "forward_s", "peak_gib": "forward_peak_gib"}
-# marker, column of the limit, its unit; markers that no swept method has
-_LIMITS = {TIME_OUT: ("x", "time_limit", "s"), OUT_OF_MEMORY: ("$\\otimes$", "memory_limit", "GiB")}
-_OWN_LIMIT = {"seconds": TIME_OUT, "peak_gib": OUT_OF_MEMORY}  # the limit that has a place on the axis of a cost
+# cost -> the budget on its axis: the outcome that it ends in, its column and its unit
+_BUDGET = {"seconds": (TIME_OUT, "time_limit", "s"), "peak_gib": (OUT_OF_MEMORY, "memory_limit", "GiB")}
+_CROSS = {TIME_OUT: "x", OUT_OF_MEMORY: "$\\otimes$"}  # markers that no swept method has
 _LEAST = {"seconds": 0, "peak_gib": 1e-3}  # less resident memory cannot be distinguished from none
 
 
@@ -31,13 +31,13 @@ _LEAST = {"seconds": 0, "peak_gib": 1e-3}  # less resident memory cannot be dist
 def cost_by_length(frame: pd.DataFrame, *, title: str = "") -> Figure:
     """Time and memory of every method against both lengths, on logarithmic axes: Fig. 4 a to d in one.
 
-    Where a method reached a limit, a dashed line leads to a cross: at the limit, if it is the one of this cost, else at
-    the height of the last size that ran. A plain forward pass of the same tokens is drawn in grey.
+    Where a budget ended a line, a cross stands on it: on the line of the budget where that is on this axis, else on the
+    last size that ran. A plain forward pass of the same tokens is grey.
 
     Parameters
     ----------
     frame : DataFrame
-        From `sweep.sweep`, of one machine.
+        From `efficiency_tables.by_axis`, of one machine.
 
     Raises
     ------
@@ -46,97 +46,76 @@ def cost_by_length(frame: pd.DataFrame, *, title: str = "") -> Figure:
     """
     require(frame, "axis", "method", "length", "outcome", *_COSTS, *_FORWARD.values(), "n", "n_peak", "hardware")
     ran = frame[frame["outcome"] == OK]
-    if ran.empty:
-        raise ValueError(f"nothing ran: the outcomes are {sorted(set(frame['outcome']))}")
+    require(ran, "outcome")
     lengths = [axis for axis in _LENGTHS if axis in set(ran["axis"])]
     figure, grid = new_panels(title, len(_COSTS), len(lengths), height=6.4)
-    for place, (axes, (cost, axis)) in enumerate(zip(grid.flat, product(_COSTS, lengths), strict=True)):
-        _draw_panel(axes, frame[frame["axis"] == axis], axis, cost)
-        axes.set_title(f"({'abcd'[place]})", loc="left", fontsize=8)
+    for letter, axes, (cost, axis) in zip("abcd", grid.flat, product(_COSTS, lengths), strict=False):
+        _draw_panel(axes, frame[frame["axis"] == axis], cost)
+        axes.set(xlabel=_LENGTHS[axis], ylabel=_COSTS[cost])
+        axes.set_title(f"({letter})", loc="left", fontsize=8)
     entries = {}
     for axes in grid.flat:
-        handles, labels = axes.get_legend_handles_labels()
-        entries |= dict(zip(labels, handles, strict=True))
+        entries |= dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True))
     times, peaks = (n_range(ran[column], to=" to ") for column in ("n", "n_peak"))
-    runs = f"medians of {times} runs a point (memory: {peaks})"
-    note(grid[0, 0], runs, beside=4.6)
+    note(grid[0, 0], f"medians of {times} runs a point (memory: {peaks})", beside=4.6)
     note(grid[0, -1], ", ".join(sorted(set(frame["hardware"]))), beside=4.6)
     figure.legend(entries.values(), entries.keys(), loc="outside center right")
     return figure
 
 
-def _draw_panel(axes: Axes, part: pd.DataFrame, axis: str, cost: str) -> None:
-    """One cost against one length."""
-    ran = part[part["outcome"] == OK]
-    axes.set(xscale="log", yscale="log", xlabel=_LENGTHS[axis], ylabel=_COSTS[cost])
-    forward = ran.groupby("length")[_FORWARD[cost]].median().clip(lower=_LEAST[cost])
-    axes.plot(forward.index, forward, color=LIGHT, lw=3, alpha=0.7, label="forward pass", zorder=1)
+def _draw_panel(axes: Axes, part: pd.DataFrame, cost: str) -> None:
+    """One cost against one length: a line for each method, with a cross where a budget ended it."""
+    outcome, column, unit = _BUDGET[cost]
+    axes.set(xscale="log", yscale="log")
     for method in method_order(list(part["method"])):
-        _draw_method(axes, part[part["method"] == method].sort_values("length"), method, cost)
-    _name_limits(axes, part)
-    _set_ticks(axes, sorted(part["length"].unique()))
-
-
-def _draw_method(axes: Axes, part: pd.DataFrame, method: str, cost: str) -> None:
-    """One method: a line over the sizes that ran, and a cross where it stopped."""
-    style = method_style(method)
-    ran, stopped = part[part["outcome"] == OK], part[part["outcome"].isin(list(_LIMITS))]
-    costs = ran[cost].clip(lower=_LEAST[cost])
-    label = style.label if len(ran) else f"{style.label}: nothing ran"
-    axes.plot(ran["length"], costs, label=label, **style.plot_options)
-    if stopped.empty:
-        return
-    end = stopped.iloc[0]
-    marker, column, _ = _LIMITS[end["outcome"]]
-    on_this_axis = end["outcome"] == _OWN_LIMIT[cost]
-    if not on_this_axis and ran.empty:
-        return  # no height to draw the cross at; the label says that nothing ran
-    height = end[column] if on_this_axis else costs.iloc[-1]
-    if len(ran):
-        lengths = [ran["length"].iloc[-1], end["length"]]
-        axes.plot(lengths, [costs.iloc[-1], height], color=style.colour, ls=DASHED, lw=0.9)
-    axes.plot(end["length"], height, ls="", marker=marker, ms=7, color=style.colour)
-
-
-def _name_limits(axes: Axes, part: pd.DataFrame) -> None:
-    """Legend entries of the limits that were reached."""
-    for outcome, (marker, column, unit) in _LIMITS.items():
-        reached = sorted(set(part.loc[part["outcome"] == outcome, column]))
-        if reached:
-            label = f"{outcome} ({', '.join(f'{limit:g}' for limit in reached)} {unit})"
-            axes.plot([], [], ls=DASHED, lw=0.9, marker=marker, ms=7, color=INK, label=label)
-
-
-def _set_ticks(axes: Axes, lengths: Sequence[int]) -> None:
-    """The measured lengths, and plain numbers for the costs."""
-    axes.set_xticks(lengths, [f"{length / 1000:g}k" if length >= 10000 else f"{length}" for length in lengths])
+        rows = part[part["method"] == method]
+        ran, stopped = rows[rows["outcome"] == OK], rows[rows["outcome"].isin(list(_CROSS))].head(1)
+        if ran.empty:
+            continue
+        style, costs = method_style(method), ran[cost].clip(lower=_LEAST[cost])
+        look = {"lw": 2, "zorder": 4} if method == "flashtrace" else {"lw": 1.1}
+        axes.plot(ran["length"], costs, label=style.label, **style.plot_options, **look)
+        last = (ran["length"].iloc[-1], costs.iloc[-1])
+        for end in stopped.itertuples():
+            cross = (end.length, getattr(end, column)) if end.outcome == outcome else last
+            axes.plot(*zip(last, cross, strict=True), color=style.colour, ls=DASHED, lw=0.9)
+            axes.plot(*cross, ls="", marker=_CROSS[end.outcome], ms=8, color=style.colour, zorder=5)
+    ran = part[part["outcome"] == OK]
+    forward = ran.groupby("length")[_FORWARD[cost]].median().clip(lower=_LEAST[cost])
+    axes.plot(forward.index, forward, color=LIGHT, lw=3, alpha=0.7, zorder=1, label="forward pass,\nwith all logits")
+    for budget in sorted(set(part.loc[part["outcome"] == outcome, column])):
+        axes.axhline(budget, color=GREY, lw=0.8, ls=":", zorder=1)
+        axes.annotate(f"budget: {budget:g} {unit}", (0.02, budget), (0, 2), axes.get_yaxis_transform(),
+                      "offset points", fontsize=6.5, color=GREY)  # fmt: skip
+    for ended in [name for name in _CROSS if (part["outcome"] == name).any()]:
+        axes.plot([], [], ls="", marker=_CROSS[ended], ms=8, color=INK, label=f"ended here:\n{ended}")
+    axes.set_xticks(*[sorted(part["length"].unique())] * 2)
     dense_ticks(axes.yaxis, at_most=12)
 
 
 @styled
-def pareto(table: pd.DataFrame, left_out: Sequence[str] = (), *, title: str = "Cost against faithfulness") -> Figure:
-    """MAS of each method against the forward passes that it costs; lower is better in both (Fig. 4e).
+def pareto(table: pd.DataFrame, *, title: str = "Cost against faithfulness") -> Figure:
+    """A metric that is better when lower against the forward passes that each method costs (Fig. 4e).
 
     Parameters
     ----------
     table : DataFrame
-        ``method, ratio, mas, low, high, n, front`` (`efficiency_tables.cost_and_mas`).
-    left_out : sequence of str
-        Methods that cannot be drawn; named under the title.
+        From `efficiency_tables.cost_and_faithfulness`.
     """
-    require(table, "method", "ratio", "mas", "low", "high", "n", "front")
-    figure, axes = new_axes(title, "time of one attribution (forward passes of the same tokens)", metric_name("mas"))
+    require(table, "method", "ratio", "metric", "mean", "low", "high", "n", "front")
+    cost = "time of one attribution (forward passes of the same tokens)"
+    figure, axes = new_axes(title, cost, metric_name(table["metric"].iloc[0]))
     axes.set_xscale("log")
-    for row in table.itertuples():
+    for row in table.sort_values("method", key=lambda names: names.map(method_order(list(names)).index)).itertuples():
         style = method_style(row.method)
-        spread = whiskers(row.mas, row.low, row.high)
-        point = style.plot_options | {"ls": "", "ms": 6, "capsize": 2}
-        axes.errorbar(row.ratio, row.mas, yerr=spread, label=style.label, **point)
+        point = style.plot_options | {"ls": "", "ms": 9 if row.method == "flashtrace" else 6, "capsize": 2}
+        axes.errorbar(row.ratio, row.mean, yerr=whiskers(row.mean, row.low, row.high), label=style.label, **point)
     front = table[table["front"]]
-    axes.plot(front["ratio"], front["mas"], color=INK, lw=0.8, ls=":", zorder=1, label="nothing cheaper is better")
-    dense_ticks(axes.xaxis)
+    axes.plot(front["ratio"], front["mean"], color=INK, lw=0.8, ls=":", zorder=1, label="nothing as cheap is better")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 8)))
+    plain_numbers(axes.xaxis)
+    axes.minorticks_off()
     axes.set_ylim(bottom=0)
     legend_beside(axes)
-    not_drawn = f"; not drawn: {', '.join(left_out)}" if left_out else ""
-    note(axes, f"n = {n_range(table['n'], to=' to ')} samples; {INTERVAL}{not_drawn}")
+    note(axes, f"n = {n_range(table['n'], to=' to ')} samples; {INTERVAL}")
     return figure

@@ -66,37 +66,6 @@ def mass_frame(samples: Iterable[Sample], attributions: Iterable[Attribution]) -
     return frame.rename(columns={"label": "segment"})[["sample", "cluster", "hop", "segment", "mass"]]
 
 
-def position_frame(samples: Iterable[Sample], attributions: Iterable[Attribution], bins: int = 10) -> pd.DataFrame:
-    """Distribution of each hop's mass within T from its beginning (0) to its end (1).
-
-    Parameters
-    ----------
-    samples, attributions
-        See `mass_by_label`; samples without reasoning are left out.
-    bins : int
-        Parts of equal length that T is cut into.
-
-    Returns
-    -------
-    pandas.DataFrame
-        ``sample, cluster, hop, position, mass``; position is the middle of a part, the masses of a hop sum to 1.
-    """
-    samples, rows = list(samples), []
-    cluster_of = clusters_of(samples)
-    for sample, attribution in zip(samples, attributions, strict=True):
-        start, stop = sample.segments.reasoning
-        if start == stop:
-            continue
-        middles = (np.arange(stop - start) + 0.5) / (stop - start)
-        for k, hop in enumerate(_hops(attribution)):
-            inside = hop.scores[start:stop].double().numpy()
-            parts, _ = np.histogram(middles, bins=bins, range=(0, 1), weights=inside)
-            total = parts.sum() or 1.0
-            about = (sample.id, cluster_of[sample.id], k)
-            rows += [(*about, (b + 0.5) / bins, part / total) for b, part in enumerate(parts)]
-    return pd.DataFrame(rows, columns=["sample", "cluster", "hop", "position", "mass"])
-
-
 def _hops(attribution: Attribution) -> list[Hop]:
     if not attribution.hops:
         raise ValueError(f"{attribution.method} has no hops: its mass cannot be followed")

@@ -19,51 +19,36 @@ from flashtrace_lib.viewer.tokens import visible
 from .palette import BLUE, GREY, VERMILION
 
 _LABELLED_ROWS = 24  # a longer span gets no label for each token
+_NAMED = 6  # tokens named in each of the two lower panels
 
 
 def span_overview(
-    attention: Any,
-    aggregated: Any,
-    proximity: Any,
-    tokens: Sequence[str],
-    segments: Segments,
-    *,
-    target: tuple[int, int] | None = None,
-    weights: Any = None,
-    top: int = 6,
-    title: str = "Span-wise aggregation of one layer and head",
+    attention: Any, aggregated: Any, proximity: Any, tokens: Sequence[str], segments: Segments, *, title: str
 ) -> Figure:
-    """Attention rows of the target span, the pre-aggregated row and the proximity, from top to bottom (Fig. 2).
+    """Attention rows of the output O, the row of their sum and the proximity, from top to bottom (Fig. 2).
 
     Parameters
     ----------
     attention : array, shape [M, N]
-        α_ij, rows i of the target span, columns j of the context; one layer, one head.
+        α_ij, rows i of O, columns j of the context; one layer, one head.
     aggregated : array, shape [N]
-        a_j = Σ_i w_i α_ij (eq. 8).
+        a_j = Σ_i w_i α_ij (eq. 8), with w_i = 1.
     proximity : array, shape [N]
         e_j, the proximity of a_j f_j to the aggregated target (eq. 7).
     tokens : sequence of str, length N
     segments : Segments
-    target : (int, int), optional
-        Positions of the span. Default: the output O.
-    weights : array, shape [M], optional
-        w_i. Default: 1 each.
-    top : int
-        Highest tokens named in the two lower panels.
     title : str
         Names the sample, layer and head.
 
     Raises
     ------
     ValueError
-        If shapes do not fit each other, or ``aggregated`` is not the weighted sum of ``attention``.
+        If shapes do not fit each other, or ``aggregated`` is not the sum of ``attention``.
     """
-    start, stop = segments.output if target is None else target
+    start, stop = segments.output
     n, m = len(tokens), stop - start
     rows, total, near = _array(attention), _array(aggregated), _array(proximity)
-    w = np.ones(m) if weights is None else _array(weights)
-    _check(rows, total, near, w, n, m)
+    _check(rows, total, near, n, m)
     with mpl.rc_context(rc_params() | {"axes.grid": False}):
         figure = Figure(figsize=(WIDTH, 5.2), layout="none")
         grid = figure.add_gridspec(
@@ -76,9 +61,9 @@ def span_overview(
         near_axes = figure.add_subplot(grid[2, 0], sharex=matrix)
         figure.suptitle(title, x=0.02, y=0.985, ha="left", fontsize=9.5, weight="bold")
         _draw_matrix(matrix, rows, tokens[start:stop], n)
-        _draw_weights(side, w)
-        _draw_row(summed, total, tokens, BLUE, "$a_j$ (attention)", top)
-        _draw_row(near_axes, near, tokens, VERMILION, "$e_j$ (L1 norm)", top)
+        _draw_weights(side, np.ones(m))
+        _draw_row(summed, total, tokens, BLUE, "$a_j$ (attention)")
+        _draw_row(near_axes, near, tokens, VERMILION, "$e_j$ (L1 norm)")
         near_axes.set_xlabel(f"context token $j$ (0 … {n - 1})", labelpad=2)
         for axes in (matrix, summed, near_axes):
             _shade(axes, segments, n, named=axes is matrix)
@@ -89,17 +74,15 @@ def span_overview(
     return figure
 
 
-def _check(rows: np.ndarray, total: np.ndarray, near: np.ndarray, w: np.ndarray, n: int, m: int) -> None:
-    """Raise ValueError where shapes do not fit, or ``total`` is not the weighted sum of ``rows``."""
-    if rows.shape != (m, n) or total.shape != (n,) or near.shape != (n,) or w.shape != (m,):
+def _check(rows: np.ndarray, total: np.ndarray, near: np.ndarray, n: int, m: int) -> None:
+    """Raise ValueError where shapes do not fit, or ``total`` is not the sum of ``rows``."""
+    if rows.shape != (m, n) or total.shape != (n,) or near.shape != (n,):
         raise ValueError(
             f"for a span of {m} tokens in a context of {n}, attention must be [{m}, {n}], aggregated and proximity "
-            f"[{n}], weights [{m}]; got {rows.shape}, {total.shape}, {near.shape}, {w.shape}"
+            f"[{n}]; got {rows.shape}, {total.shape}, {near.shape}"
         )
-    if not np.allclose(w @ rows, total, rtol=1e-3, atol=1e-5 * max(1.0, np.abs(total).max())):
-        raise ValueError(
-            "aggregated is not Σ_i w_i α_ij of the given attention and weights: they are of different heads"
-        )
+    if not np.allclose(rows.sum(0), total, rtol=1e-3, atol=1e-5 * max(1.0, np.abs(total).max())):
+        raise ValueError("aggregated is not Σ_i α_ij of the given attention: they are of different heads")
 
 
 def _draw_matrix(axes: Axes, rows: np.ndarray, names: Sequence[str], n: int) -> None:
@@ -124,8 +107,8 @@ def _draw_weights(axes: Axes, weights: np.ndarray) -> None:
     axes.set_xticks([0, weights.max()], ["0", f"{weights.max():.2g}"], fontsize=6)
 
 
-def _draw_row(axes: Axes, values: np.ndarray, tokens: Sequence[str], colour: str, label: str, top: int) -> None:
-    """One value for each context token, the ``top`` highest named where their names do not overlap."""
+def _draw_row(axes: Axes, values: np.ndarray, tokens: Sequence[str], colour: str, label: str) -> None:
+    """One value for each context token, the highest named where their names do not overlap."""
     axes.bar(np.arange(len(values)), values, width=1.0, color=colour, lw=0)
     axes.set_ylabel(label)
     axes.set_ylim(0, max(values.max(), 1e-12) * 1.42)
@@ -133,7 +116,7 @@ def _draw_row(axes: Axes, values: np.ndarray, tokens: Sequence[str], colour: str
     axes.yaxis.get_offset_text().set_fontsize(6)
     named: list[int] = []
     for j in np.argsort(-values, kind="stable"):
-        if len(named) == top or values[j] <= 0:
+        if len(named) == _NAMED or values[j] <= 0:
             break
         if any(abs(j - other) < len(values) * 0.06 for other in named):
             continue

@@ -6,75 +6,65 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from .axes import INTERVAL, label_ends, new_axes, note, plain_numbers
+from .axes import label_ends, new_axes, new_panels, note, plain_numbers
 from .checks import require
 from .marks import means_of
 from .palette import DASHED
-from .style import MethodStyle, method_order, method_style, styled
+from .style import MethodStyle, method_style, styled
 
 # The colour tells the methods apart, marker and line the hops.
-_HOP_MARKERS = ("o", "D", "v", "P")
-_HOP_LINES = ("-", "--", ":", "-.")
+_HOP_MARKERS, _HOP_LINES = ("o", "D", "v", "P"), ("-", "--", ":", "-.")
 
 
 @styled
-def mass_against_length(
-    frame: pd.DataFrame,
-    share: str = "share",
-    *,
-    title: str = "Share of the attribution that stays on the reasoning",
-    ylabel: str = "share of the mass on T (fraction)",
-) -> Figure:
-    """Share of the mass on T against the length of T, per method and hop (Fig. 1a).
+def mass_against_length(frame: pd.DataFrame, share: str, *, title: str, ylabel: str) -> Figure:
+    """A share of the mass on T against the length of T, per method and hop (Fig. 1a).
 
     Parameters
     ----------
     frame : DataFrame
-        ``sample, cell, method, hop, n_reasoning`` and the column ``share`` (`pilot.mass_on_reasoning`).
-    share : str
-        Column of the share.
+        ``panel, sample, cell, method, hop, label, n_reasoning`` and the column ``share``
+        (`pilot.mass_on_reasoning`, with a column of panels).
 
     Returns
     -------
     matplotlib.figure.Figure
-        A dot for each sample; lines join the means of the cells.
+        A panel for each kind of sample, whose lengths may differ by far. A dot for each sample; lines join the means of
+        the cells.
     """
-    require(frame, "sample", "cell", "method", "hop", "n_reasoning", share)
-    figure, axes = new_axes(title, "length of the reasoning T (tokens)", ylabel, height=3.2)
-    for method in method_order(list(frame["method"])):
-        hops = sorted(frame.loc[frame["method"] == method, "hop"].unique())
-        for hop in hops:
-            part = frame[(frame["method"] == method) & (frame["hop"] == hop)]
-            style = method_style(method) if len(hops) == 1 else _hop_style(method, hop)
+    require(frame, "panel", "sample", "cell", "method", "hop", "label", "n_reasoning", share)
+    groups = dict(iter(frame.groupby("panel", sort=False)))
+    figure, panels = new_panels(title, 1, len(groups), height=3.2, sharey=True)
+    for axes, (panel, of_panel) in zip(panels[0], groups.items(), strict=True):
+        for label, part in of_panel.groupby("label", sort=False):
+            style = _style(part["method"].iloc[0], part["hop"].iloc[0], label)
             cells = sorted((rows for _, rows in part.groupby("cell")), key=lambda rows: rows["n_reasoning"].mean())
             lengths = [rows["n_reasoning"].mean() for rows in cells]
             mean, spread = means_of(cells, share)
             axes.scatter(part["n_reasoning"], part[share], s=5, color=style.colour, alpha=0.3, lw=0)
             axes.errorbar(lengths, mean, yerr=spread, capsize=2, label=style.label, **style.plot_options)
-    axes.set_ylim(0, 1)
-    axes.set_xlim(left=0)
-    note(axes, f"n = {frame['sample'].nunique()} samples (dots); lines: means of the cells; {INTERVAL}")
-    label_ends(axes)
+        axes.set(xlim=(0, None), ylim=(0, 1), xlabel="length of T (tokens)")
+        axes.set_title(panel)
+        note(axes, f"n = {of_panel['sample'].nunique()} (dots); lines: means")
+    panels[0][0].set_ylabel(ylabel)
+    label_ends(panels[0][-1])
     return figure
 
 
-def _hop_style(method: str, hop: int) -> MethodStyle:
-    """The method's colour, with the marker and line of the hop."""
+def _style(method: str, hop: int, label: str) -> MethodStyle:
+    """The method's own, or, where the label names a hop, its colour with the marker and line of the hop."""
     style = method_style(method)
-    marker, line = _HOP_MARKERS[hop % len(_HOP_MARKERS)], _HOP_LINES[hop % len(_HOP_LINES)]
-    return MethodStyle(f"{style.label}, hop {hop}", style.colour, marker, line)
+    return style if label == style.label else MethodStyle(label, style.colour, _HOP_MARKERS[hop], _HOP_LINES[hop])
 
 
 @styled
-def extrapolated_cost(frame: pd.DataFrame, *, runs: int = 1, title: str = "Cost of multi-hop attribution") -> Figure:
+def extrapolated_cost(frame: pd.DataFrame, *, title: str = "Cost of multi-hop attribution") -> Figure:
     """Seconds against the length of T; measured points are filled, extrapolated ones hollow (Fig. 1c).
 
     Parameters
     ----------
     frame : DataFrame
-        ``method, n_reasoning, seconds, measured`` (`pilot.cost_of_hops`).
-    runs : int
-        Runs behind each measured point.
+        ``method, n_reasoning, seconds, measured`` (`pilot.cost_table`).
     """
     require(frame, "method", "n_reasoning", "seconds", "measured")
     figure, axes = new_axes(title, "length of the reasoning T (tokens)", "time for one sample (s)", height=3.2)
@@ -94,7 +84,6 @@ def extrapolated_cost(frame: pd.DataFrame, *, runs: int = 1, title: str = "Cost 
     axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
     plain_numbers(axes.yaxis)
     axes.minorticks_off()
-    counted = "n = 1 run a point" if runs == 1 else f"median of n = {runs} runs a point"
-    note(axes, f"{counted}; hollow: power law through the last three measured sizes")
+    note(axes, "median of the runs of a point; hollow: power law through the last three measured lengths")
     label_ends(axes)
     return figure

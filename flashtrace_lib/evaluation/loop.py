@@ -1,0 +1,231 @@
+"""The evaluation: every method on every sample, in this process or by the workers of an executor.
+
+from concurrent.futures import ProcessPoolExecutor
+evaluate(methods, samples, model, store=store, executor=ProcessPoolExecutor(2), recipe=partial(load_model, NAME))
+evaluate(methods, samples, model, store=store, executor=dask_client.get_executor(), recipe=...)
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import pandas as pd
+import torch
+from tqdm import tqdm
+
+from ..attribution import Method
+from ..methods import chosen_method
+from ..metrics import Scorer
+from ..sample import Sample
+from ..store import Store
+from .ablations import MASK_COLUMNS, Memory, Record, masks_beside
+from .recorder import Recorder, facts, labelled, labels
+from .results_table import DEFAULT_METRICS, ON_CURVE, check_metrics, frame_from_records, has_curve
+
+Loader = Callable[[], Any]
+
+
+def evaluate(
+    methods: Iterable[Method | str] | Mapping[str, Method],
+    samples: Iterable[Sample],
+    model: torch.nn.Module,
+    *,
+    store: Store | str | os.PathLike[str] | None = None,
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    steps: int = 20,
+    masks: int = 64,
+    scorer: Scorer | None = None,
+    progress: bool = True,
+    executor: Executor | None = None,
+    recipe: Loader | None = None,
+) -> pd.DataFrame:
+    """Attribute every sample with every method and score the result.
+
+    Each finished record is stored at once, so that an interrupted run goes on where it stopped. What is stored is
+    raw (scores, hops, log-probabilities); the metrics in the frame are computed from it.
+
+    Parameters
+    ----------
+    methods : list of Method or str, or dict label -> Method
+        Labels name the rows; a list takes each method's ``name``. A str is a name of `methods.METHODS`.
+    samples : iterable of Sample
+        Task, cell and id come from their metadata.
+    model : transformers.PreTrainedModel
+    store : Store or path, optional
+        Where to resume from and write to.
+    metrics : sequence of str
+        Keys of ``METRICS``. Deletion curves and sentence ablations are computed only where one of them needs them, and
+        are added later to a record that lacks them, without attributing again.
+    steps : int
+        Groups of the deletion curve.
+    masks : int
+        Random masks over the sentences of a sample, for ``lds``: so many forward passes, and two, serve all methods,
+        and are stored once in ``<name>_masks`` beside the store ``<name>``.
+    scorer : Scorer, optional
+        Default: ``Scorer(model, precision="auto")``. Its arithmetic, where it is open, is that of the first stored
+        curve that is met, else what the first missing curve decides (`Scorer.settle`); each record notes it.
+    progress : bool
+        Show a progress bar.
+    executor : concurrent.futures.Executor, optional
+        Runs one task a sample, all methods in it: a pool of processes, or what Dask's client gives as its executor.
+    recipe : callable, optional
+        Makes the model in a process of the executor, once; returns it, or what `load_model` returns. Default: the model
+        itself is handed over with every task, which threads and small models allow.
+
+    Returns
+    -------
+    pandas.DataFrame
+        See `frame_from_records`.
+    """
+    check_metrics(metrics)
+    if masks < 2:
+        raise ValueError(f"masks is the number of random masks over a sample's sentences, at least 2, got {masks}")
+    if store is not None and not isinstance(store, Store):
+        store = Store(store)
+    if not isinstance(methods, Mapping):
+        methods = [chosen_method(method) for method in methods]
+    store = Memory() if store is None else store
+    curve = any(name in ON_CURVE for name in metrics)
+    n_masks = masks if "lds" in metrics else 0
+    job = _Job(Recorder(model, scorer, steps), labelled(methods), store, masks_beside(store), curve, n_masks)
+    samples = list(samples)
+    with tqdm(total=len(samples), desc="evaluate", unit="sample", **({} if progress else {"disable": True})) as bar:
+        run = _run_here if executor is None else _run_on
+        records = run(job, samples, bar, executor, recipe)
+    return frame_from_records([record for of_sample in records for record in of_sample], metrics)
+
+
+@dataclass
+class _Job:
+    """What the tasks of one evaluation share; a task is one sample with all methods."""
+
+    recorder: Recorder
+    methods: dict[str, Method]
+    store: Store | Memory
+    masks: Store | Memory
+    curve: bool  # whether records need a deletion curve
+    n_masks: int  # masks of a sample; 0 for none
+
+    def run(self, sample: Sample) -> list[Record]:
+        """Records of all methods on ``sample``, with the columns of its masks, which are stored apart."""
+        shared = {}
+        if self.n_masks:
+            with _naming("sentence ablations", sample):
+                key = self.recorder.masks_key(sample, self.n_masks)
+                found = self.masks.get(key)
+                if found is None:
+                    found = self.recorder.masks(sample, self.n_masks)
+                    self.masks.put(key, found)
+                shared = {name: found[name] for name in MASK_COLUMNS}
+                shared["masks_key"] = key
+        return [self._record(label, method, sample, shared) for label, method in self.methods.items()]
+
+    def _record(self, label: str, method: Method, sample: Sample, shared: Record) -> Record:
+        """The stored record, a new one, or the stored one with what it lacked; what is new is stored in one write."""
+        key, scorer = self.recorder.key(method, sample), self.recorder.scorer
+        stored = record = self.store.get(key) or {}
+        with _naming(label, sample):
+            if not record:
+                record = self.recorder.attribution(method, sample)
+            if not has_curve(record):
+                record = record | (self.recorder.curve(sample, record["scores"]) if self.curve else {})
+            elif scorer.is_open and "changes RISE by" in record["curve_note"]:
+                scorer.use(record["curve_dtype"], record["curve_note"])  # a resumed run goes on in its arithmetic
+        # The key knows nothing of names: a renamed method or cell finds its record and shows under the new name.
+        record = record | shared | labels(sample) | facts(sample) | {"method": label, "key": key}
+        if _parts(stored) != _parts(record):
+            self.store.put(key, {name: value for name, value in record.items() if name not in MASK_COLUMNS})
+        return record
+
+    def known(self, sample: Sample) -> tuple[Memory, Memory]:
+        """What is stored of ``sample`` and of its masks."""
+        keys = [self.recorder.key(method, sample) for method in self.methods.values()]
+        found = {key: record for key in keys if (record := self.store.get(key)) is not None}
+        key = self.recorder.masks_key(sample, self.n_masks) if self.n_masks else ""
+        return Memory(found), Memory({key: self.masks.get(key)} if key in self.masks else {})
+
+
+def _parts(record: Record) -> tuple:
+    """What tells a record from one of the same key that holds more."""
+    return bool(record), has_curve(record), record.get("masks_key")
+
+
+def _run_here(job: _Job, samples: Sequence[Sample], bar: tqdm, *_) -> list[list[Record]]:
+    """One task after the other in this process."""
+    records = []
+    for sample in samples:
+        records.append(job.run(sample))
+        bar.update()
+    return records
+
+
+def _run_on(
+    job: _Job, samples: Sequence[Sample], bar: tqdm, executor: Executor, recipe: Loader | None
+) -> list[list[Record]]:
+    """Tasks by the workers of an executor; what they find is stored by this process."""
+    scorer, records = job.recorder.scorer, {}
+    for sample in samples if job.curve or job.n_masks else ():
+        scorer.settle(sample)  # one arithmetic for all workers
+    how = {name: getattr(scorer, name) for name in ("precision", "tolerance", "dtype", "note")}
+    made_by = job.recorder.model if recipe is None else pickle.dumps(recipe)
+    made = (made_by, job.recorder.model_key, how, job.recorder.steps)
+    bare = replace(job, recorder=None, store=None, masks=None)
+    futures = {executor.submit(_task, made, bare, s, *job.known(s)): i for i, s in enumerate(samples)}
+    for future in as_completed(futures):
+        records[futures[future]], *new = future.result()
+        for store, found in zip((job.store, job.masks), new, strict=True):
+            for key, record in found.items():
+                store.put(key, record)
+        bar.update()
+    return [records[i] for i in range(len(samples))]
+
+
+_ONE_AT_A_TIME = threading.Lock()  # attribution listens to the model's forward passes
+
+
+def _task(made: tuple, job: _Job, sample: Sample, known: Memory, known_masks: Memory):
+    """In a worker: records of one sample, and what is new for the store and for that of the masks."""
+    made_by, model_key, how, steps = made
+    with _ONE_AT_A_TIME:
+        model = _loaded(made_by) if isinstance(made_by, bytes) else made_by
+        recorder = Recorder(model, Scorer(model, **how), steps)
+        job = replace(job, recorder=recorder, store=_New(known), masks=_New(known_masks))
+        if recorder.model_key != model_key:
+            raise ValueError("the worker's model is not the caller's: recipe= must make the same weights")
+        return job.run(sample), job.store.new, job.masks.new
+
+
+class _New(Memory):
+    """Known records, and those that were put."""
+
+    def __init__(self, known: Memory):
+        super().__init__(known)
+        self.new: dict[str, Record] = {}
+
+    def put(self, key: str, record: Record) -> None:
+        self.new[key] = record
+
+
+@lru_cache(maxsize=1)
+def _loaded(recipe: bytes) -> torch.nn.Module:
+    """The model of a pickled recipe; one at a time fits a device."""
+    made = pickle.loads(recipe)()
+    return made[0] if isinstance(made, tuple) else made
+
+
+@contextmanager
+def _naming(label: str, sample: Sample) -> Iterator[None]:
+    """Name method and sample in a note on any error."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"while evaluating {label} on sample {sample.id}")
+        raise
