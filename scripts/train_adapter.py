@@ -1,7 +1,7 @@
 """Train a LoRA adapter that makes a small model reason: ``python -m scripts.train_adapter OUT --steps 300``.
 
-One file on purpose: peft's adapter, a plain loop, and the library's task generators as data. A run that is killed goes on
-from its last checkpoint. Other tasks: pass your own ``draw`` to `train`.
+One file on purpose: peft's adapter, a plain loop, and the library's task generators as data. A run that is killed goes
+on from its last checkpoint. Other tasks: pass your own ``draw`` to `train`.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ def train(out: Path, settings: Settings, draw: Draw = ruler_problem) -> Path:
     base, tokenizer = load_model(settings.model)
     use_reasoner_template(tokenizer)
     torch.manual_seed(settings.seed)
-    lora = LoraConfig(r=settings.rank, lora_alpha=2 * settings.rank, target_modules=list(PROJECTIONS), task_type="CAUSAL_LM")
+    lora = LoraConfig(
+        r=settings.rank, lora_alpha=2 * settings.rank, target_modules=list(PROJECTIONS), task_type="CAUSAL_LM"
+    )
     model = get_peft_model(base, lora).train()
     weights = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.AdamW(weights, lr=settings.learning_rate, weight_decay=0.0)
@@ -154,12 +156,20 @@ def schedule(step: int, steps: int) -> float:
 def write_card(out: Path, settings: Settings, log: list[list[float]], draw: Draw) -> None:
     """What was trained, how, how long, by which commit, and the hash of the weights."""
     digest = hashlib.sha256((out / "adapter_model.safetensors").read_bytes()).hexdigest()
-    commit = subprocess.run(["git", "-C", str(root()), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    commit = subprocess.run(
+        ["git", "-C", str(root()), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
     rows = {"data": f"{draw.__module__}.{draw.__qualname__}", **asdict(settings),
             "tokens": int(sum(tokens for _, tokens, _ in log)), "seconds": round(sum(s for *_, s in log)),
             "loss of the last ten steps": round(sum(loss for loss, *_ in log[-10:]) / len(log[-10:]), 4),
             "commit": commit.stdout.strip(), "SHA-256 of the weights": digest}  # fmt: skip
-    lines = ["# A LoRA adapter trained by this book", "", "| | |", "|---|---|", *(f"| {k} | {v} |" for k, v in rows.items())]
+    lines = [
+        "# A LoRA adapter trained by this book",
+        "",
+        "| | |",
+        "|---|---|",
+        *(f"| {k} | {v} |" for k, v in rows.items()),
+    ]
     write_text(out / "README.md", "\n".join(lines) + "\n")
 
 

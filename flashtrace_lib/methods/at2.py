@@ -160,11 +160,8 @@ def read_weights(path: Path | str) -> dict[str, Any]:
         raise ValueError(f"at2: there is no file {path}: give one of weights by layer and head")
     found = read_json(path)
     rows = found.get("weights")
-    try:
-        whole = bool(rows) and all(len(torch.tensor(row, dtype=torch.float64)) for row in rows)
-    except (TypeError, ValueError):
-        whole = False
-    if not whole:
+    numbers = [x for row in rows if isinstance(row, list) for x in row or [None]] if isinstance(rows, list) else []
+    if not numbers or not all(isinstance(x, (int, float)) for x in numbers):
         raise ValueError(f"at2: {path} holds no weights by layer and head: learn them again")
     return found
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from ..attribution import Attribution, Method
-from ..model.batched_forward import jsd_from, kl_from, log_prob_of, score_rows, whole_distribution
+from ..model.batched_forward import log_prob_of, score_rows
 from ..model.context import mask_token
 from ..sample import Sample, Span
 
-METRICS = ("nll", "kl", "jsd")
 TOKEN_LIMIT = 200  # |I| from which units="auto" changes a sentence at a time: a pass a token is still affordable below
 
 
@@ -57,17 +56,16 @@ class UnitMethod(Method):
     units : {"auto", "token", "sentence"}
         What is changed at a time. ``"auto"``: a token where |I| is below 200, else a sentence, the coarser unit that
         appendix D.2 takes for long contexts (it prints no limit). ``metadata["units"]`` says which it was.
-    spread : {"copy", "share"}
-        Each token of a sentence gets all of its score ("assigned uniformly to all its constituent tokens",
-        appendix D.2), or an equal share of it, which ranks short sentences higher.
+
+    Each token of a sentence gets all of its score ("assigned uniformly to all its constituent tokens", appendix D.2).
     """
 
     units: str = "auto"
-    spread: str = "copy"
+
+    removed: ClassVar[Mapping[str, Any]] = {"spread": "copy"}
 
     def __post_init__(self) -> None:
         check_choice("units", self.units, ("auto", "token", "sentence"))
-        check_choice("spread", self.spread, ("copy", "share"))
 
     def options(self) -> dict[str, Any]:
         """The fields that shape the result, as in every method."""
@@ -84,45 +82,32 @@ class UnitMethod(Method):
         """Units of I, in the order of the text."""
         return unit_spans(sample, sample.segments.prompt, self._units(sample))
 
-    def _divergences(
-        self, model, sample: Sample, rows: Iterator[torch.Tensor], total: int, metric: str, in_place: bool = True
+    def _losses(
+        self, model, sample: Sample, rows: Iterator[torch.Tensor], total: int, in_place: bool = True
     ) -> torch.Tensor:
-        """How badly each of the contexts predicts O, mean over its tokens, float64 [number of rows].
+        """How badly each context predicts O: -log p(o_t | context), mean over its tokens, nats; float64 [total].
 
         Parameters
         ----------
         rows : iterator of torch.LongTensor
-            Contexts up to the last token of O, exclusive; the first is the intact one.
+            Contexts up to the last token of O, exclusive.
         total : int
             How many.
-        metric : {"nll", "kl", "jsd"}
-            -log p(o_t | context), D_KL(p(· | intact) ‖ p(· | context)), or the Jensen-Shannon divergence of the two,
-            ln 2 at most; nats per target token.
         in_place : bool
             Contexts differ from the intact one from some position on, so that what stands before is computed once.
         """
         start, stop = sample.segments.output
         how = {"progress": f"{self.name} {sample.id}", "resembling": sample.input_ids[: stop - 1] if in_place else None}
-        if metric == "nll":
-            measure = log_prob_of(sample.input_ids[start:stop])
-            return -score_rows(model, rows, stop - start, measure, total=total, **how).double().mean(1)
-        intact = score_rows(model, [next(rows)], stop - start, whole_distribution)[0]  # [R, V]
-        distance = {"kl": kl_from, "jsd": jsd_from}[metric](intact)
-        changed = score_rows(model, rows, stop - start, distance, total=total - 1, **how)  # [B - 1, R]
-        return torch.cat([torch.zeros(1, dtype=torch.float64), changed.double().mean(1)])
+        measure = log_prob_of(sample.input_ids[start:stop])
+        return -score_rows(model, rows, stop - start, measure, total=total, **how).double().mean(1)
 
     def _attribution(self, sample: Sample, values: torch.Tensor, forward_passes: int, **metadata) -> Attribution:
         """Attribution from the score of each unit of I, float [U]."""
-        signed = self._per_token(sample, values)
+        lengths = torch.tensor([stop - start for start, stop in self._spans(sample)])
+        signed = values.repeat_interleave(lengths)  # [|I|]
         counts = {"forward_passes": forward_passes, "backward_passes": 0, "n_units": len(values)}
         metadata = counts | {"units": self._units(sample)} | metadata | {"signed": signed.tolist()}
         return Attribution(renormalise(signed), self.name, metadata=metadata)
-
-    def _per_token(self, sample: Sample, values: torch.Tensor) -> torch.Tensor:
-        """Scores of units [U] to scores of the tokens of I, [|I|] (appendix D.2)."""
-        lengths = torch.tensor([stop - start for start, stop in self._spans(sample)])
-        values = values / lengths if self.spread == "share" else values
-        return values.repeat_interleave(lengths)
 
 
 def masked_rows(sample: Sample, spans: list[Span]) -> Iterator[torch.Tensor]:

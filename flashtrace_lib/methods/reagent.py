@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,10 +10,10 @@ import torch
 from tqdm import tqdm
 
 from ..attribution import Attribution
-from ..model.batched_forward import hellinger_from, log_prob_of, score_rows, whole_distribution
+from ..model.batched_forward import log_prob_of, score_rows
 from ..model.state import model_budget
 from ..sample import Sample, Span, seeded_generator
-from .perturbation_base import UnitMethod, check_choice, unit_spans
+from .perturbation_base import UnitMethod, unit_spans
 
 REPLACE_SHARE = 0.3  # of the units, at a step
 KEEP_SHARE = 0.1  # of the units, which alone must keep the prediction; else the first lucky draw would end the run
@@ -49,9 +49,6 @@ class ReAGent(UnitMethod):
         Most steps of a run.
     seed : int
         Fixes every draw, together with the sample.
-    distance : {"probability", "hellinger"}
-        Δ = p(o_t | context) − p(o_t | replaced) in [−1, 1], or the Hellinger distance of the two predicted
-        distributions in [0, 1] (the words of appendix D).
 
     The other parameters: see `UnitMethod`.
 
@@ -64,17 +61,16 @@ class ReAGent(UnitMethod):
     runs: int = 3
     max_steps: int = 50
     seed: int = 0
-    distance: str = "probability"
 
     name: ClassVar[str] = "reagent"
     removed: ClassVar[Mapping[str, Any]] = {
-        "proposals": "model", "replace_share": REPLACE_SHARE, "keep_share": KEEP_SHARE, "region": "context",
+        "spread": "copy", "proposals": "model", "region": "context", "distance": "probability",
+        "replace_share": REPLACE_SHARE, "keep_share": KEEP_SHARE,
     }  # fmt: skip
     revision: ClassVar[int] = 2  # 1 let a token be its own replacement
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("distance", self.distance, ("probability", "hellinger"))
         for option in ("top_k", "runs", "max_steps"):
             if getattr(self, option) < 1:
                 raise ValueError(f"{option} must be at least 1, got {getattr(self, option)!r}")
@@ -128,7 +124,7 @@ class _Search:
         # One generator for each run: its draws do not depend on how many runs there are, or on when others stop.
         self.random = [seeded_generator(f"{options.seed}:{run}", sample) for run in range(options.runs)]
         self.forward_passes, self.steps, self.stopped = 0, [0] * options.runs, [False] * options.runs
-        self._change = self._change_measure()
+        self._before = self._probabilities(sample.input_ids.cpu()[None])  # [1, R]
 
     def run(self) -> torch.Tensor:
         """Importance of every unit, mean over runs, float64 [U]."""
@@ -141,7 +137,8 @@ class _Search:
                 break
             random = [self.random[run] for run in active]
             chosen = self._draw(random)  # [B, U]
-            change = self._change(self._replace(chosen, random)).clamp(-_LARGEST_CHANGE, _LARGEST_CHANGE)  # [B, R]
+            change = self._before - self._probabilities(self._replace(chosen, random))  # [B, R]: Δ
+            change = change.clamp(-_LARGEST_CHANGE, _LARGEST_CHANGE)
             sign = chosen.double() * 2 - 1  # [B, U]
             logits[active] += torch.logit((1 + change) / 2)[:, :, None] * sign[:, None]
             decided = self._top_units_decide(_importance(logits[active]), random)
@@ -187,15 +184,9 @@ class _Search:
         """Contexts [B, N] with the tokens of the chosen units [B, U] replaced."""
         return self.proposer(self._tokens_of(units), random)
 
-    def _change_measure(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Δ of each token of O for replaced contexts [B, N] -> float64 [B, R]."""
-        intact = self.sample.input_ids.cpu()[None]
-        if self.options.distance == "hellinger":
-            reference = self._score(intact, whole_distribution)[0]  # [R, V]
-            return lambda contexts: self._score(contexts, hellinger_from(reference)).double()
-        measure = log_prob_of(self.targets)
-        before = self._score(intact, measure).double().exp()  # [1, R]
-        return lambda contexts: before - self._score(contexts, measure).double().exp()
+    def _probabilities(self, contexts: torch.Tensor) -> torch.Tensor:
+        """p(o_t) of each token of O in each of the contexts [B, N], float64 [B, R]."""
+        return self._score(contexts, log_prob_of(self.targets)).double().exp()
 
     def _score(self, contexts: torch.Tensor, measure) -> torch.Tensor:
         """Measure of the predictions of O in each of the contexts [B, N]."""

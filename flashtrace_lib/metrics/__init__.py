@@ -27,7 +27,6 @@ from .curve import (
     DEFINITIONS,
     DENOMINATORS,
     cumulative,
-    density,
     is_flagged,
     mas,
     masked_counts,
@@ -49,7 +48,7 @@ HIGHER_IS_BETTER = {
 
 __all__ = [
     "DEFINITIONS", "DENOMINATORS", "HIGHER_IS_BETTER", "DeletionCurve", "Effects", "Scorer", "auroc", "cumulative",
-    "deletion_curve", "density", "draw_masks", "is_flagged", "lds", "mas", "masked_counts", "mean_interval",
+    "deletion_curve", "draw_masks", "is_flagged", "lds", "mas", "masked_counts", "mean_interval",
     "normalise_response", "r_precision", "ranking", "ranks_nothing", "recovery_cap", "recovery_rate", "rise",
     "sentence_effects", "sharpen", "top_count",
 ]  # fmt: skip

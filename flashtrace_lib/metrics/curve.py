@@ -80,11 +80,6 @@ def cumulative(scores, steps: int = 20) -> torch.Tensor:
     return running[masked_counts(len(scores), steps)] / running[-1]
 
 
-def density(scores, steps: int = 20) -> torch.Tensor:
-    """Share of the attribution mass not yet masked, d_k = 1 - cumulative share; float64 [steps + 1], 1 to 0."""
-    return 1 - cumulative(scores, steps)
-
-
 def is_flagged(log_probs) -> bool:
     """Whether masking everything does not lower the likelihood, s_0 <= s_K: no drop that a method could explain.
 

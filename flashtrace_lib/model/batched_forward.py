@@ -6,7 +6,6 @@ of each prediction is a *measure*: the target's log-probability, or the distance
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import Any
@@ -107,27 +106,6 @@ def _kl(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """D_KL(p ‖ q), nats, [r], of log-probabilities [r, V]."""
     gap = torch.where(p.isneginf(), 0.0, p - q)  # x log x = 0 at x = 0, where the two infinities would make NaN
     return (p.exp() * gap).sum(-1)
-
-
-def jsd_from(reference: torch.Tensor) -> Measure:
-    """Measure: JSD, ½ D_KL(p ‖ m) + ½ D_KL(q ‖ m) with m = (p + q)/2, in [0, ln 2] nats; reference [R, V]."""
-
-    def measure(log_probs: torch.Tensor, part: slice) -> torch.Tensor:
-        expected = reference[part].to(log_probs.device)  # [r, V]
-        middle = torch.logaddexp(expected, log_probs) - math.log(2)  # [r, V]
-        return (_kl(expected, middle) + _kl(log_probs, middle)) / 2
-
-    return measure
-
-
-def hellinger_from(reference: torch.Tensor) -> Measure:
-    """Measure: Hellinger distance sqrt(½ Σ (√p − √q)²) in [0, 1]; reference log-probabilities [R, V]."""
-
-    def measure(log_probs: torch.Tensor, part: slice) -> torch.Tensor:
-        expected = reference[part].to(log_probs.device)  # [r, V]
-        return ((expected / 2).exp() - (log_probs / 2).exp()).square().sum(-1).div(2).sqrt()
-
-    return measure
 
 
 @torch.inference_mode()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import matplotlib as mpl
 import numpy as np
 from matplotlib.colors import to_hex
@@ -11,10 +13,8 @@ SEGMENTS = ("prompt", "reasoning", "output", "context")
 SEGMENT_NAMES = {"prompt": "Input I", "reasoning": "Reasoning T", "output": "Output O", "context": "Context"}
 SEGMENT_COLOURS = {"prompt": "#0072B2", "reasoning": "#E69F00", "output": "#009E73", "context": "#8C8C8C"}
 WIDTH = 7.0  # inches; text width of a two-column page
-SEQUENTIAL, DIVERGING = (
-    "Oranges",
-    "BrBG",
-)  # BrBG: brown loses, teal gains, distinguishable with every kind of colour vision
+# BrBG: brown loses, teal gains, distinguishable with every kind of colour vision
+SEQUENTIAL, DIVERGING = "Oranges", "BrBG"
 SEQUENTIAL_RANGE, DIVERGING_RANGE = (0.0, 0.6), (0.24, 0.74)  # where dark text keeps its contrast
 _LEVELS = 24  # colours are steps, so that the last digit of a score cannot change a stored output
 
@@ -40,31 +40,5 @@ def saturation(*scores: np.ndarray) -> float:
 
 
 def rc_params() -> dict[str, object]:
-    """The settings of `use_style`, for use with ``matplotlib.rc_context``."""
-    return {
-        "font.family": "DejaVu Sans",  # comes with matplotlib, so figures look the same everywhere
-        "font.size": 8,
-        "axes.titlesize": 9,
-        "axes.titleweight": "bold",
-        "axes.titlelocation": "left",
-        "axes.labelsize": 8,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.axisbelow": True,
-        "axes.grid": True,
-        "grid.color": "#E5E5E5",
-        "grid.linewidth": 0.6,
-        "hatch.linewidth": 0.5,
-        "legend.fontsize": 7,
-        "legend.frameon": False,
-        "lines.linewidth": 1.4,
-        "lines.markersize": 4.5,
-        "xtick.labelsize": 7,
-        "ytick.labelsize": 7,
-        "figure.dpi": 110,
-        "savefig.dpi": 200,
-        "savefig.facecolor": "white",
-        "pdf.fonttype": 42,  # embedded TrueType: text stays text
-        "svg.hashsalt": "flashtrace",  # ids do not change from run to run
-        "svg.fonttype": "none",
-    }
+    """The settings of `book.mplstyle`, for use with ``matplotlib.rc_context``."""
+    return dict(mpl.rc_params_from_file(Path(__file__).with_name("book.mplstyle"), use_default_template=False))

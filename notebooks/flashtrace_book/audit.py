@@ -1,4 +1,4 @@
-"""Stored rows, chosen at random, computed again from their samples: scores and, where there are any, deletion curves."""
+"""Stored rows, chosen at random, computed again from their samples: scores and, if there are any, deletion curves."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def audit(names: list[str] | None = None, k: int = 1, seed: int = 0) -> list[Che
                 except (ValueError, OSError) as error:
                     models[row["model"]] = str(error).splitlines()[0]
             model = models[row["model"]]
-            checks.append(Check(label, model, None) if isinstance(model, str) else _checked(label, model, row, profile.steps))
+            checks.append(
+                Check(label, model, None) if isinstance(model, str) else _checked(label, model, row, profile.steps)
+            )
     return checks
 
 
@@ -120,4 +122,6 @@ def report(checks: list[Check]) -> str:
     marks = {True: "agrees", False: "DIFFERS", None: "not checked"}
     lines = [f"{marks[check.agrees]:12}{check.row}: {check.said}" for check in checks]
     done = [check for check in checks if check.agrees is not None]
-    return "\n".join([*lines, f"{sum(c.agrees for c in done)} of {len(done)} agree; {len(checks) - len(done)} not checked"])
+    return "\n".join(
+        [*lines, f"{sum(c.agrees for c in done)} of {len(done)} agree; {len(checks) - len(done)} not checked"]
+    )

@@ -86,7 +86,9 @@ def note(
         n = row.get("n", np.nan)
         rows.append((name, role, row.get("label", named), row[value], row.get("low"), row.get("high"), n,
                      row.get("n_effective", n), answers, models, figure))  # fmt: skip
-    fresh = pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(("value", "low", "high", "n", "n_effective"), float))
+    fresh = pd.DataFrame(rows, columns=list(COLUMNS)).astype(
+        dict.fromkeys(("value", "low", "high", "n", "n_effective"), float)
+    )
     path, old = folder / "claims.csv", noted(folder)
     old = old[(old["claim"] != name) | (old["role"] != role)]
     known = {claim["id"]: i for i, claim in enumerate(claim_list())}
@@ -135,7 +137,9 @@ def judge(folder: Path) -> list[dict[str, Any]]:
     p = tests(judged)
     holm, bh = holm_corrected(p), benjamini_hochberg(p)
     for claim in judged:
-        first = next((i for i, number in enumerate(_tested(judged)) if claim["numbers"] and number is claim["numbers"][0]), None)
+        first = next(
+            (i for i, number in enumerate(_tested(judged)) if claim["numbers"] and number is claim["numbers"][0]), None
+        )
         claim |= {"p": None, "p_holm": None, "p_bh": None} if first is None else {
             "p": _six(p[first]), "p_holm": _six(holm[first]), "p_bh": _six(bh[first])}  # fmt: skip
     return judged
@@ -253,4 +257,6 @@ def survival(judged: list[dict[str, Any]]) -> pd.DataFrame:
     """How many tests there are, and how many are below 5 % as they are, by Holm's and by Benjamini and Hochberg's."""
     p = tests(judged)
     kinds = {"as it is": p, "Holm": holm_corrected(p), "Benjamini and Hochberg": benjamini_hochberg(p)}
-    return pd.DataFrame([{"correction": k, "tests": len(p), "below 5 %": int((v < 0.05).sum())} for k, v in kinds.items()])
+    return pd.DataFrame(
+        [{"correction": k, "tests": len(p), "below 5 %": int((v < 0.05).sum())} for k, v in kinds.items()]
+    )

@@ -44,18 +44,18 @@ def page(judged: list[dict[str, Any]]) -> str:
     lines = [
         "# Claims of the paper, and what was found",
         "",
-        "One verdict a claim, by the rule beside it, on the strongest evidence there is. Answers that the model wrote "
-        "itself and finished decide: the right ones for metrics against the evidence, all of them for metrics by deletion. "
-        "Teacher-forced answers are printed apart and never pooled with them. A number stands with its 95 % interval, n, "
-        "and, where samples share a record, the effective n. The paper's model has 8 billion parameters, ours "
-        f"{readable('reasoner')} (`reasoner`) and {readable('qwen')} (`qwen`): *not reproduced* speaks of these, and of "
-        "the paper where the numbers are its own.",
+        "One verdict a claim, by the rule beside it, on the strongest evidence there is. Answers that the model "
+        "wrote itself and finished decide: the right ones for metrics against the evidence, all of them for metrics "
+        "by deletion. Teacher-forced answers are printed apart and never pooled with them. A number stands with its "
+        "95 % interval, n, and, where samples share a record, the effective n. The paper's model has 8 billion "
+        f"parameters; ours are {readable('reasoner')} (`reasoner`) and {readable('qwen')} (`qwen`): *not reproduced* "
+        "speaks of these, and of the paper where the numbers are its own.",
         "",
         *_table(counted.rename(columns=str)),
         "",
         f"Tests that decide a claim against a bound: {len(p)}. Their 95 % intervals leave the bound out in "
-        f"{int((p < 0.05).sum())}; {int((holm < 0.05).sum())} survive Holm's correction at 5 %, {int((bh < 0.05).sum())} "
-        "Benjamini and Hochberg's.",
+        f"{int((p < 0.05).sum())}; {int((holm < 0.05).sum())} survive Holm's correction at 5 %, "
+        f"{int((bh < 0.05).sum())} Benjamini and Hochberg's.",
         "",
         "## The paper's claims",
         "",
@@ -68,9 +68,9 @@ def page(judged: list[dict[str, Any]]) -> str:
         "## Rules",
         "",
         *[f"* `{name}`: {text}." for name, text in claims.RULES.items()],
-        "* *reproduced*: every number that decides holds, and no check is against it. *partly*: some hold, or a check is "
-        "against it. *not reproduced*: none holds and one is on the other side. *undecided*: the intervals hold the bound. "
-        "*not testable here*: no interval (fewer than six independent samples), or a reason in words.",
+        "* *reproduced*: every number that decides holds, and no check is against it. *partly*: some hold, or a check "
+        "is against it. *not reproduced*: none holds and one is on the other side. *undecided*: the intervals hold the "
+        "bound. *not testable here*: no interval (fewer than six independent samples), or a reason in words.",
         "",
     ]
     return "\n".join(lines)
@@ -80,17 +80,20 @@ def _claim_table(judged: list[dict[str, Any]]) -> list[str]:
     rows = []
     for claim in judged:
         chapter = f"[{claim['chapter'][:2]}](../notebooks/{claim['chapter']}.ipynb)"
-        shown = f"{chapter} `{claim['figure']}`" if claim["figure"] else chapter
-        rows.append({
-            "claim": claim["text"], "paper": f"{claim['paper']} ({claim['where']})",
-            "ours": "<br>".join(map(number_text, claim["numbers"])) or "–",
-            "checks": "<br>".join(f"{number_text(c)} *{c['state']}*" for c in claim["checks"]) or claim["no_checks"] or "–",
-            "forced, beside": "<br>".join(map(number_text, claim["beside"])) or "–",
-            "answers": claim["answers"] or "–", "models": claim["models"] or "–",
+        checks = "<br>".join(f"{number_text(check)} *{check['state']}*" for check in claim["checks"])
+        row = {
+            "claim": claim["text"],
+            "paper": f"{claim['paper']} ({claim['where']})",
+            "ours": "<br>".join(map(number_text, claim["numbers"])),
+            "checks": checks or claim["no_checks"],
+            "forced, beside": "<br>".join(map(number_text, claim["beside"])),
+            "answers": claim["answers"],
+            "models": claim["models"],
             "verdict": f"**{claim['verdict']}**" + (f": {claim['why']}" if claim["why"] else ""),
             "rule": f"`{claim['rule']}` {claim['bound']:g}" + (f"; {claim['note']}" if claim["note"] else ""),
-            "where": shown,
-        })  # fmt: skip
+            "where": f"{chapter} `{claim['figure']}`" if claim["figure"] else chapter,
+        }
+        rows.append({name: text or "–" for name, text in row.items()})
     return _table(pd.DataFrame(rows))
 
 
@@ -117,16 +120,24 @@ def headline_table(judged: list[dict[str, Any]]) -> str:
     rows = []
     for name in HEADLINES:
         claim = by_id[name]
-        first = claim["numbers"][0] if claim["numbers"] else None
-        rows.append({"claim": claim["text"], "paper": claim["paper"], "here": number_text(first) if first else "–",
-                     "verdict": f"**{claim['verdict']}**", "chapter": f"[{claim['chapter'][:2]}](notebooks/{claim['chapter']}.ipynb)"})  # fmt: skip
+        row = {
+            "claim": claim["text"],
+            "paper": claim["paper"],
+            "here": number_text(claim["numbers"][0]) if claim["numbers"] else "–",
+            "verdict": f"**{claim['verdict']}**",
+            "chapter": f"[{claim['chapter'][:2]}](notebooks/{claim['chapter']}.ipynb)",
+        }
+        rows.append(row)
     return "\n".join(_table(pd.DataFrame(rows))) + "\n"
 
 
 def badge(judged: list[dict[str, Any]]) -> str:
     """An SVG with the counts of the paper's claims by verdict."""
     counted = claims.counts(judged).set_index("verdict")["the paper's"]
-    parts = [("claims of the paper", "#555555"), *((f"{n} {v}", _COLOURS.get(v, "#5f6368")) for v, n in counted.items())]
+    parts = [
+        ("claims of the paper", "#555555"),
+        *((f"{n} {v}", _COLOURS.get(v, "#5f6368")) for v, n in counted.items()),
+    ]
     widths = [round(6.2 * len(text) + 14) for text, _ in parts]
     body, x = [], 0
     for (text, colour), width in zip(parts, widths, strict=True):
@@ -134,14 +145,16 @@ def badge(judged: list[dict[str, Any]]) -> str:
                     f'<text x="{x + width / 2:g}" y="14" fill="#fff" text-anchor="middle">{text}</text>')  # fmt: skip
         x += width
     title = "; ".join(text for text, _ in parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{x}" height="20" role="img" aria-label="{title}">'
-        f'<title>{title}</title><g font-family="DejaVu Sans,Verdana,sans-serif" font-size="11">{"".join(body)}</g></svg>\n'
-    )
+    drawn = f'<g font-family="DejaVu Sans,Verdana,sans-serif" font-size="11">{"".join(body)}</g>'
+    size = f'width="{x}" height="20" role="img" aria-label="{title}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}><title>{title}</title>{drawn}</svg>\n'
 
 
 def short_table(judged: list[dict[str, Any]]) -> pd.DataFrame:
     """Claim, verdict and first number of each claim, for a chapter's page."""
-    rows = [{"claim": c["text"], "paper": c["paper"], "verdict": f"**{c['verdict']}**",
-             "here": number_text(c["numbers"][0]) if c["numbers"] else "–", "chapter": c["chapter"]} for c in judged]  # fmt: skip
+    rows = []
+    for claim in judged:
+        here = number_text(claim["numbers"][0]) if claim["numbers"] else "–"
+        row = {"claim": claim["text"], "paper": claim["paper"], "verdict": f"**{claim['verdict']}**", "here": here}
+        rows.append(row | {"chapter": claim["chapter"]})
     return pd.DataFrame(rows)

@@ -31,7 +31,9 @@ def _parser() -> argparse.ArgumentParser:
     book.add_argument("names", nargs="*", metavar="CHAPTER", help="name or number, such as 05; default: all")
     book.add_argument("--profile", default=paths.BOOK, help="book, smoke, paper or a .yaml file (default: book)")
     book.add_argument("--write", action="store_true", help="refresh notebooks/*.ipynb, with outputs, from notebooks/py")
-    book.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the chapters (YAML)")
+    book.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the chapters (YAML)"
+    )
     book.set_defaults(run=_book)
 
     claims = commands.add_parser("claims", help="judge the paper's claims by the numbers that the chapters noted")

@@ -1,10 +1,10 @@
-"""What the chapters on mathematics, on questions over several hops and on code share, from stored results (06 to 08)."""
+"""What the chapters on mathematics, questions over several hops and code share, from stored results (06 to 08)."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from scipy.special import stdtrit
 from flashtrace_lib.attribution import Attribution
 from flashtrace_lib.evaluation import summarise
 from flashtrace_lib.evaluation.results_table import clusters
-from flashtrace_lib.metrics.intervals import rank_correlation
+from flashtrace_lib.metrics.intervals import MIN_SAMPLES, rank_correlation
 from flashtrace_lib.sample import Sample
 
 from .figures.style import method_style
@@ -30,6 +30,14 @@ PAPER_LOSS = {"rise": 0.102, "mas": 0.064}  # FlashTrace's to the rollout, as Ta
 _ENTRY = ("model", "answers", "method", "cell", "metric")
 
 
+def counts(results: Results, curves: pd.DataFrame) -> pd.DataFrame:
+    """`Results.counts`, and how many samples of each cell have deletion curves, and how many of these are right."""
+    table = results.counts()
+    right = curves.drop_duplicates(["cell", "sample"]).groupby("cell")["right"].agg(["size", "sum"]).astype(int)
+    right = right.reindex(table["cell"], fill_value=0).set_index(table.index)
+    return table.assign(**{"with curves": right["size"], "of these right": right["sum"]})
+
+
 def means_table(frame: pd.DataFrame, paper: int, cells: dict[str, str] | None = None) -> pd.DataFrame:
     """Means with intervals beside those of one of the paper's tables (`tables.comparison_table`)."""
     return comparison_table(summarise(frame, _ENTRY), paper, cells=cells)
@@ -41,19 +49,21 @@ def code_table(frame: pd.DataFrame) -> pd.DataFrame:
     return table.replace({"method": {name: label for label, name in TABLE4.items()}})
 
 
-def leads(frame: pd.DataFrame, first: str, others: Iterable[str], by: Sequence[str] = ("cell", "metric")) -> pd.DataFrame:
-    """``first`` minus each of the others that the frame has, on the same samples, RISE first; ``label`` names the row."""
+def leads(frame: pd.DataFrame, first: str, others: Iterable[str]) -> pd.DataFrame:
+    """``first`` minus each of the others that the frame has, on the same samples; ``label`` names the row."""
     known = [other for other in others if other in set(frame["method"])]
-    parts = [paired_difference(frame, first, other, tuple(by)).assign(other=other) for other in known]
-    rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*by, "metric", "other"])
+    parts = [paired_difference(frame, first, other, ("cell", "metric")).assign(other=other) for other in known]
+    rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["cell", "metric", "other"])
     order = list(dict.fromkeys(frame["metric"]))
     rows = rows.sort_values("metric", key=lambda names: names.map(order.index), kind="stable", ignore_index=True)
-    labels = [f"{row.metric.upper()} on {row.cell} against {method_style(row.other).label}" for row in rows.itertuples()]
-    return rows.assign(label=labels)
+    against = [method_style(other).label for other in rows["other"]]
+    return rows.assign(
+        label=rows["metric"].str.upper() + " on " + rows["cell"] + " against " + np.array(against, object)
+    )
 
 
 def example(results: Results, method: str, **where: Any) -> tuple[Sample, Attribution]:
-    """The shortest sample that was answered rightly, or the shortest of all where none was, and what a method said of it."""
+    """The shortest sample that was answered rightly, or of all where none was, and what a method said of it."""
     samples = results.samples(**where)
     known = results.part(METHOD).query("method == @method")["sample_key"]
     samples = samples[samples["sample_key"].isin(known)].sort_values(["right", "n_tokens"], ascending=[False, True])
@@ -61,9 +71,9 @@ def example(results: Results, method: str, **where: Any) -> tuple[Sample, Attrib
     return found[0], attributions[0]
 
 
-def text_of(sample: Sample, segment: str) -> str:
-    """Text of a sample's ``prompt``, ``generated`` or ``output``."""
-    return "".join(sample.tokens[slice(*getattr(sample.segments, segment))])
+def text_from_input(sample: Sample) -> str:
+    """What the model read from the first token of I on, marks of the chat template included, and what it wrote."""
+    return "".join(sample.tokens[sample.segments.prompt[0] :])
 
 
 def length_bins(frame: pd.DataFrame, bins: int) -> pd.DataFrame:
@@ -78,7 +88,7 @@ def length_bins(frame: pd.DataFrame, bins: int) -> pd.DataFrame:
 
 
 def by_length(frame: pd.DataFrame) -> pd.DataFrame:
-    """Means of every metric in the bins of `length_bins` (Fig. 5): ``method, metric, length, mean, low, high, n, …``."""
+    """Means of every metric in the bins of `length_bins` (Fig. 5): ``method, metric, length, mean, low, high, n``."""
     table = summarise(frame, ("method", "metric", "length"))
     return table.sort_values(["metric", "method", "length"], ignore_index=True)
 
@@ -114,10 +124,11 @@ def length_slopes(frame: pd.DataFrame, per: int = 100) -> pd.DataFrame:
         line = line_slope(x / per, y)
         n, free = line.pop("points"), len(points) - points.index.get_level_values(0).nunique() - 1
         # `line_slope` counts one level: as many as there are cells leave fewer degrees of freedom.
-        wider = stdtrit(free, 0.975) / stdtrit(n - 2, 0.975) * math.sqrt((n - 2) / free) if free > 0 else math.nan
-        half = (line["high"] - line["slope"]) * wider
-        slope = line["slope"]
-        rows.append({"metric": metric, "method": method, "slope": slope, "low": slope - half, "high": slope + half, "n": n})
+        enough = n >= MIN_SAMPLES and free > 0
+        wider = stdtrit(free, 0.975) / stdtrit(n - 2, 0.975) * math.sqrt((n - 2) / free) if enough else math.nan
+        slope, half = line["slope"], (line["high"] - line["slope"]) * wider
+        interval = {"low": slope - half, "high": slope + half}
+        rows.append({"metric": metric, "method": method, "slope": slope, **interval, "n": n})
     return pd.DataFrame(rows)
 
 
@@ -127,8 +138,8 @@ def question_share(results: Results, methods: Iterable[str] = TABLE2, **where: A
     Returns
     -------
     pandas.DataFrame
-        ``method, cell, mass, low, high, n, n_effective`` and ``tokens``, the question's share of I's tokens, which is what
-        a random ranking gives it. Samples that a method gives no mass are left out.
+        ``cell, method, mass, low, high, n, n_effective`` and ``tokens``, the question's share of I's tokens, which is
+        what a random ranking gives it. Samples that a method gives no mass are left out.
     """
     starts = {
         row["sample_key"]: json.loads(row["metadata"])["question_start"] - row["prompt"][0]
@@ -142,11 +153,12 @@ def question_share(results: Results, methods: Iterable[str] = TABLE2, **where: A
             rows.append({**about, "share": scores[start:].sum() / scores.sum(), "part": 1 - start / len(scores)})
     frame = pd.DataFrame(rows, columns=["method", "cell", "sample", "share", "part"])
     groups = frame.groupby(["method", "cell"], sort=False)
-    return pd.DataFrame([
-        {"method": method, "cell": cell, **mean_row(part["share"], "mass", clusters=clusters(part)),
+    table = pd.DataFrame([
+        {"cell": cell, "method": method, **mean_row(part["share"], "mass", clusters=clusters(part)),
          "tokens": part["part"].mean()}
         for (method, cell), part in groups
     ])  # fmt: skip
+    return table.sort_values("cell", kind="stable", ignore_index=True)
 
 
 def score_agreement(results: Results, first: str, second: str, **where: Any) -> pd.DataFrame:
@@ -182,5 +194,6 @@ def rollout_loss(frame: pd.DataFrame) -> pd.DataFrame:
         if len(wide):
             shared = clusters(part).groupby(part["sample"]).first()[wide.index]
             row = mean_row(wide["flashtrace"] - (1 + loss) * wide["rollout"], "difference", clusters=shared)
-            rows.append({"metric": metric, **row, "label": f"{metric.upper()} minus {1 + loss:.3f} times the rollout's"})
+            label = f"{metric.upper()} minus {1 + loss:.3f} times the rollout's"
+            rows.append({"metric": metric, **row, "label": label})
     return pd.DataFrame(rows)

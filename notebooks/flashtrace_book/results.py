@@ -92,7 +92,9 @@ class Results:
         masks = self.part(MASKS)
         if len(masks) and "masks_key" in rows:
             shared = masks.rename(columns={"key": "masks_key"})
-            rows = rows.merge(shared[["masks_key", *(c for c in MASK_COLUMNS if c in shared)]], on="masks_key", how="left")
+            rows = rows.merge(
+                shared[["masks_key", *(c for c in MASK_COLUMNS if c in shared)]], on="masks_key", how="left"
+            )
         return rows
 
     def attributions(self, method: str, **where: Any) -> tuple[list[Sample], list[Attribution]]:
@@ -111,8 +113,15 @@ class Results:
         rows, cells = [], _chosen(self.part(CELL), where)
         for cell in cells.to_dict("records"):
             kept = self.samples(model=cell["model"], cell=cell["cell"])
-            lengths = {f"|{n}|": int(kept[c].median()) for n, c in zip("ITO", ("n_input", "n_reasoning", "n_output"))}
-            gold = [len(g) / n for g, n in zip(kept["gold"], kept["n_input"]) if g is not None] if "gold" in kept else []
+            lengths = {
+                f"|{n}|": int(kept[c].median())
+                for n, c in zip("ITO", ("n_input", "n_reasoning", "n_output"), strict=True)
+            }
+            gold = (
+                [len(g) / n for g, n in zip(kept["gold"], kept["n_input"], strict=True) if g is not None]
+                if "gold" in kept
+                else []
+            )
             rows.append(
                 {"model": cell["model"], "cell": cell["cell"], "answers": kept["answers"].iloc[0]}
                 | json.loads(cell["counts"])
@@ -160,7 +169,8 @@ def rebuilt_sample(row: dict[str, Any]) -> Sample:
         tokens=None if row.get("tokens") is None else list(row["tokens"]),
         sentences=[(int(a), int(b)) for a, b in row["sentences"]],
         mask_token_id=int(row["mask_token_id"]),
-        metadata=json.loads(row["metadata"]) | {"cell": row["cell"], "haystack_span": [int(x) for x in row["haystack"]]},
+        metadata=json.loads(row["metadata"])
+        | {"cell": row["cell"], "haystack_span": [int(x) for x in row["haystack"]]},
     )
 
 

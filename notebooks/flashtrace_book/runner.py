@@ -131,7 +131,9 @@ def _write_manifest(profile: str, outcomes: list[Outcome]) -> None:
 def _git(*arguments: str) -> str:
     """Output of git in the checkout; empty where there is no git or no repository."""
     try:
-        found = subprocess.run(["git", "-C", str(files.root()), *arguments], capture_output=True, text=True, check=False)
+        found = subprocess.run(
+            ["git", "-C", str(files.root()), *arguments], capture_output=True, text=True, check=False
+        )
     except OSError:
         return ""
     return found.stdout.strip()

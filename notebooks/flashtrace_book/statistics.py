@@ -11,7 +11,7 @@ from scipy.special import stdtrit
 
 from flashtrace_lib.evaluation.results_table import clusters
 from flashtrace_lib.metrics import HIGHER_IS_BETTER, mean_interval
-from flashtrace_lib.metrics.intervals import interval_text, rank_correlation, rank_correlation_interval
+from flashtrace_lib.metrics.intervals import rank_correlation, rank_correlation_interval
 
 TOO_FEW = "too few samples"  # stands for a verdict where there is no interval
 
@@ -87,8 +87,9 @@ def correlations(table: pd.DataFrame, properties: Iterable[str], outcomes: Itera
 def paired_difference(frame: pd.DataFrame, first: str, second: str, by: tuple[str, ...] = ("metric",)) -> pd.DataFrame:
     """Mean difference ``first − second`` on the same samples, with its 95 % interval (`metrics.mean_interval`).
 
-    Samples of one template or record (`results_table.clusters`) are one cluster of the interval. Cells are fixed and their samples drawn apart: pooled over cells, the differences between cells add
-    to the spread, and the interval is rather too wide than too narrow.
+    Samples of one template or record (`results_table.clusters`) are one cluster of the interval. Cells are fixed and
+    their samples drawn apart: pooled over cells, the differences between cells add to the spread, and the interval is
+    rather too wide than too narrow.
 
     Parameters
     ----------
@@ -138,16 +139,6 @@ def against(frame: pd.DataFrame, reference: str, by: tuple[str, ...] = ("metric"
     parts = [paired_difference(frame, other, reference, by).assign(method=other) for other in others]
     table = pd.concat(parts, ignore_index=True)
     return table[["method", *(column for column in table if column != "method")]]
-
-
-def not_better(table: pd.DataFrame, reference: str) -> list[str]:
-    """A sentence for each row of `against` whose interval does not favour the method over the reference."""
-    rows = table[(table["better"] != table["method"]) & table["low"].notna()]
-    return [
-        f"{row.method} is not shown to beat {reference} in {row.metric}: {row.difference:+.3f} "
-        f"{interval_text(row.low, row.high)}, n = {row.n}"
-        for row in rows.itertuples()
-    ]
 
 
 def power_law(x: Iterable[float], y: Iterable[float]) -> tuple[float, float]:

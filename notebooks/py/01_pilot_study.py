@@ -213,7 +213,7 @@ cost
 
 # %%
 fig = pilot_plots.extrapolated_cost(cost.frame)
-run.figure(fig, "fig1c_cost", "Cost of multi-hop attribution", stamp="SmolLM2-135M, two CPU cores")
+run.figure(fig, "fig1c_cost", "Cost of following T", stamp="SmolLM2-135M, two CPU cores; taken with earlier code")
 
 # %% [markdown]
 # How many times as slow as FlashTrace, at the shortest and at the longest reasoning that was measured:

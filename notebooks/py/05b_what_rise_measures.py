@@ -48,10 +48,11 @@ profile = "laptop"
 
 # %%
 from flashtrace_book.evaluations import DROP, LDS, evaluate_all
+from flashtrace_book.samples import all_samples, ruler_collections
+
 from flashtrace_book.experiments import anatomy_curves, anatomy_tables, rise_anatomy, swap_mask
 from flashtrace_book.figures import anatomy_plots, style
 from flashtrace_book.run import start
-from flashtrace_book.samples import all_samples, ruler_collections
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.metrics.intervals import interval_text
 from flashtrace_lib.store import Store

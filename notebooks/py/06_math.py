@@ -11,166 +11,188 @@
 #
 # > **Question.** Is FlashTrace the most faithful method on word problems, and does its MAS stay level as the reasoning grows?
 # >
-# > **Answer.** In part: on right answers to GSM8K FlashTrace's MAS is lower than IFR's, as the paper says; on MATH-500 the two
-# > cannot be distinguished. But on GSM8K no method is shown to beat a random ranking. That MAS changes with the length of the
-# > reasoning is not shown, nor that it stays level.
+# > **Answer.** Of the paper's methods, in part: on right answers to GSM8K FlashTrace's MAS is 0.055 below IFR's and its RISE 0.012,
+# > while on MATH-500 they cannot be told apart. But a random ranking has a MAS on GSM8K that is 0.074 lower than FlashTrace's, and
+# > no method is shown to beat it there. That MAS changes with the length of the reasoning is not shown, nor that it stays level:
+# > per hundred tokens it changes by 0.010, and the interval reaches ten times as far to both sides.
 # >
-# > **n.** 20 problems with deletion curves, 10 of each set, all answered by the model itself; those of GSM8K are right, those of
-# > MATH-500 mostly wrong.
+# > **n.** 20 problems with deletion curves, 10 of each set, in the model's own words. Those of GSM8K are all right, of those of
+# > MATH-500 two.
 # >
-# > **Figure.** `table2_math`: every method beside the controls.
+# > **Figure.** `table2_math`: every method and every control minus FlashTrace.
+#
+# <!-- numbers: 0.055 = math_differences.csv[method=ifr,cell=gsm8k,metric=mas].difference;
+# 0.012 = math_differences.csv[method=ifr,cell=gsm8k,metric=rise].difference;
+# 0.074 = math_differences.csv[method=random,cell=gsm8k,metric=mas].difference;
+# 0.010 = claims.csv[claim=math_stable,role=decides].value -->
 #
 # Section 5.1 of the paper: Table 2 (MATH), Figures 5 and 6. A model solves a word problem step by step. To which words of the
 # problem is the final answer attributed? No ground truth says so, hence RISE and MAS alone.
 #
 # **Which data set?** The paper's text says MATH. The traces published with it are 100 problems of GSM8K, and the RISE and MAS
 # computed from them are the numbers of its MATH row. So its numbers stand beside GSM8K here, and MATH-500 is reported as well.
-# The records are those of the published sets (both MIT), the model is Qwen2.5-Coder-0.5B, which was not trained here.
 
 # %% tags=["parameters"]
 profile = "book"
 
 # %%
-import pandas as pd
-from IPython.display import HTML
-
-from flashtrace_book import reasoning, statistics
-from flashtrace_book.figures import method_plots, style, tables
+from flashtrace_book import reasoning
+from flashtrace_book.ablations import grid, minus, note, whose
+from flashtrace_book.figures import ablation_plots, method_plots, style, tables
 from flashtrace_book.results import CURVE
-from flashtrace_book.run import start
-from flashtrace_lib.evaluation import summarise
+from flashtrace_book.run import readable, start
 from flashtrace_lib.metrics.intervals import MIN_SAMPLES
-from flashtrace_lib.viewer import figure, html
+from flashtrace_lib.viewer import figure
 
 run = start(profile)
 style.use_style()
 results = run.results("math")
-RIVALS = [name for name in ("ifr", "attnlrp", "perturbation", "clp", "reagent") if name in set(results.part("method")["method"])]
+answers = whose(results)
+
+# %% [markdown]
+# ## One problem
+#
+# A problem of GSM8K (MIT licence) and what Qwen2.5-Coder-0.5B wrote; it was not trained for this book. $\mathbf I$ is the problem
+# alone (appendix E.2). The words behind it that ask for a box are context, as the marks of the chat template are.
+
+# %%
+sample, attribution = reasoning.example(results, "flashtrace", cell="gsm8k")
+print(reasoning.text_from_input(sample))
+
+# %% [markdown]
+# **Figure 6**, from the stored scores. The paper's "Hop 1" is hop 0 elsewhere in this book: it explains $\mathbf O$. "Hop 2" explains
+# the mass $\rho_0$ that the first left on $\mathbf T$.
+
+# %%
+fig = figure.hops_figure(sample, attribution)
+run.figure(fig, "fig6_heatmap", "Hop 1, hop 2 and their difference on a problem of GSM8K", stamp=readable("qwen"))
 
 # %% [markdown]
 # ## The samples
 #
-# The first problem of GSM8K whose answer is explained. $\mathbf I$ is the problem alone (appendix E.2); the words behind it
-# that ask for a box are context, as the template is.
+# The model answers by itself, greedily. Of GSM8K its right answers are kept (appendix E.4). On MATH-500 (MIT licence) it is right too
+# rarely, and so its first finished answers are explained, right or wrong: RISE and MAS ask what the response depends on, not
+# whether it is true. Lengths are median tokens.
 
 # %%
-sample, attribution = reasoning.shortest(results, cell="gsm8k")
-print(reasoning.text_of(sample, sample.segments.prompt).strip(), "\n")
-print(reasoning.text_of(sample, sample.segments.generated).strip())
-
-# %% [markdown]
-# Of GSM8K right answers are kept; on MATH-500 the model is right too rarely, so that its first finished answers are explained,
-# right or wrong. Lengths are median tokens.
-
-# %%
-run.table(results.counts(), "math_samples", "Mathematics: what was tried, right and kept")
+curves = results.frame(CURVE, reasoning.TABLE2, answers=answers)
+run.table(reasoning.counts(results, curves), caption="Mathematics: what was tried, right, and kept")
 
 # %% [markdown]
 # ## Table 2, the columns of MATH
 #
-# **RISE** is the area under the normalised log-probability of $\mathbf T \cup \mathbf O$ as the problem is masked, most important
-# tokens first; **MAS** adds its gap to the attribution mass that is still unmasked (`05_ruler` has the formulas). Lower is
-# better. Mean, 95 % interval, and in round brackets the paper's number for Qwen3-8B.
+# RISE and MAS mask the problem in steps, most important tokens first, and follow the log-probability $s_k$ of the whole response
+# $\mathbf T \cup \mathbf O$ (`05_ruler`, appendix F.2):
 #
-# *Predict first.* A string match between problem and answer asks no model. Will masking what it ranks first destroy the answer
-# sooner or later than masking what FlashTrace ranks first?
+# $$r_k = \min_{j \le k} \mathrm{clip}\Big(\frac{s_j - s_K}{s_0 - s_K}, 0, 1\Big), \qquad
+# \text{RISE} = \int r, \qquad \text{MAS} = \int \operatorname{minmax}\big(\mathrm{clip}(r + |r - d|, 0, 1)\big),$$
 #
-# <details><summary>The answer</summary>Sooner, in RISE: the answer repeats the problem's numbers, and a string match finds
-# them.</details>
+# with $d$ the attribution mass that is still unmasked; lower is better. The problems are short: a step masks a few tokens.
+#
+# **Predict first.** Three controls know nothing of the model: a string match of problem and response, the position, and a random
+# order. Which of them does FlashTrace beat on GSM8K?
+#
+# <details><summary>The answer</summary>
+#
+# The position alone. The string match cannot be told apart from FlashTrace, and the random order has a lower MAS.
+#
+# </details>
+#
+# Mean, 95 % interval, and in round brackets the paper's number for Qwen3-8B. Bold only where the intervals of the best and the second
+# best do not overlap.
 
 # %%
-deletion = results.frame(CURVE)
-table = tables.comparison_table(summarise(deletion), paper=2, cells={"gsm8k": "math"})
-shown = run.table(table, "table2_math", "Faithfulness on mathematics (paper: Table 2, MATH)", wide=tables.wide_table(table))
+table = reasoning.means_table(curves, 2, {"gsm8k": "math"})
+run.table(table, "table2_math", "Faithfulness on mathematics (paper: Table 2, MATH)", wide=tables.wide_table(table))
+
+# %% [markdown]
+# On the same problems, each method minus FlashTrace; above 0 FlashTrace is better:
+
+# %%
+differences = minus(curves, "flashtrace", ("cell", "metric"))
+shown = run.table(differences, "math_differences", "Every method minus FlashTrace, on the same problems",
+                  wide=grid(differences, index=["cell", "label"]))  # fmt: skip
 shown
 
 # %%
-fig = method_plots.metric_heatmap(shown.frame, "mas", title="MAS on mathematics")
-run.figure(fig, "table2_math", "MAS of every method on GSM8K and MATH-500, controls last", stamp="Qwen2.5-Coder-0.5B, own answers")
+fig = ablation_plots.forest(shown.frame, CURVE, reference="FlashTrace's", series="cell", title="Mathematics: every method minus FlashTrace")
+run.figure(fig, "table2_math", "RISE and MAS of every method and control minus FlashTrace's", stamp=readable("qwen"))
 
 # %% [markdown]
-# ## Better than chance? Better than copying?
+# The claim is judged on the paper's row, GSM8K; MATH-500 is its check.
+
+# %%
+leads = reasoning.leads(curves, "flashtrace", reasoning.BASELINES)
+about = {"models": "qwen", "figure": "table2_math"}
+note(run, "math_lowest", leads[leads["cell"] == "gsm8k"], answers, **about)
+
+# %%
+note(run, "math_lowest", leads[leads["cell"] != "gsm8k"], answers, "check", **about)
+
+# %% [markdown]
+# ## Better than chance?
 #
-# Each method minus the random ranking on the same samples, set by set, then FlashTrace minus each other method.
+# Each method minus the random ranking on the same problems; below 0 it beats chance.
 
 # %%
-control = statistics.against(deletion, "random", by=("metric", "cell"))
-tables.interval_grid(control, ["cell", "method"], "metric")
-
-# %%
-rivals = statistics.against(deletion, "flashtrace", by=("metric", "cell"))
-run.table(rivals, "math_against_flashtrace", "Every method minus FlashTrace on the same problems",
-          wide=tables.interval_grid(rivals, ["cell", "method"], "metric").reset_index())
-
-# %%
-paired = pd.concat([statistics.paired_difference(deletion, "flashtrace", rival, by=("metric", "cell")).assign(method=rival)
-                    for rival in RIVALS])  # fmt: skip
-on_row = paired[paired["cell"] == "gsm8k"]
-on_row = on_row.assign(label=on_row["metric"].str.upper() + " minus " + on_row["method"])
-beside = paired[paired["cell"] != "gsm8k"]
-run.claim("math_lowest", on_row, models="qwen", figure="table2_math")
-
-# %%
-checks = beside.assign(label=beside["metric"].str.upper() + " minus " + beside["method"] + ", MATH-500")
-run.claim("math_lowest", checks, models="qwen", figure="table2_math", role="check") if len(checks) else None
+chance = minus(curves, "random", ("cell", "metric"))
+run.table(grid(chance, index=["cell", "label"]), caption="Every method minus the random ranking")
 
 # %% [markdown]
+# The two sets differ. On GSM8K every method that asks the model has a MAS that is worse than chance, and a RISE that cannot be told
+# apart from it. On MATH-500 neither metric tells such a method from chance. There the string match beats chance in RISE.
+#
 # ## Where the rankings look
 #
-# How much of each method's mass on $\mathbf I$ lies on the sentences that ask? Beside it the question's share of the tokens, the
-# value of a random ranking.
+# The last sentences of a problem ask the question. How much of each method's mass on $\mathbf I$ lies there? Beside it stands the
+# question's share of $\mathbf I$'s tokens, which a random ranking would give it.
 
 # %%
-run.table(reasoning.question_share(results, ["flashtrace", *RIVALS]), caption="Share of the mass on I that lies on the question")
+asked = reasoning.question_share(results, answers=answers)
+run.table(asked, caption="Share of the mass on I that lies on the question", digits=2)
 
 # %% [markdown]
 # ## MAS and the length of the reasoning (Figure 5)
 #
-# The samples of both sets in bins of equal size by the length of $\mathbf T$: four, or as many as have six samples each. A line
-# through the samples says by how much a metric changes with each hundred tokens of reasoning; 0 is level.
+# The problems of both sets in bins of equal size by the length of $\mathbf T$, as many as have six problems each:
 
 # %%
-bins = min(4, max(1, deletion["sample"].nunique() // MIN_SAMPLES))
-lengths = run.table(reasoning.by_length(deletion, bins), "fig5_by_length", "RISE and MAS by length of the reasoning, tokens")
+binned = reasoning.length_bins(curves, bins=min(4, max(1, curves["sample"].nunique() // MIN_SAMPLES)))
+lengths = run.table(reasoning.by_length(binned), "fig5_by_length", "RISE and MAS by length of the reasoning, tokens")
 fig = method_plots.metric_by_length(lengths.frame, "mas", title="MAS by length of the reasoning")
-run.figure(fig, "fig5_mas_by_length", "MAS by length of the reasoning, a line for each method", stamp="Qwen2.5-Coder-0.5B, own answers")
+run.figure(fig, "fig5_by_length", "MAS by length of the reasoning, a line for each method", stamp=readable("qwen"))
+
+# %% [markdown]
+# The short bin is mostly GSM8K and the long one mostly MATH-500. A line through the problems, with a level for each set and one slope,
+# says by how much a metric changes with each hundred tokens; 0 is level.
 
 # %%
-slopes = reasoning.length_slopes(deletion)
-tables.interval_grid(slopes, "method", "metric", value="slope")
+slopes = reasoning.length_slopes(curves)
+run.table(grid(slopes.assign(label=[style.method_style(m).label for m in slopes["method"]]), value="slope"),
+          caption="Change of RISE and MAS with each hundred tokens of reasoning")  # fmt: skip
 
 # %%
 stable = slopes[(slopes["metric"] == "mas") & (slopes["method"] == "flashtrace")].assign(label="change of MAS per 100 tokens")
-run.claim("math_stable", stable, models="qwen", figure="fig5_by_length")
-
-# %%
-run.claim("math_all_lengths", reasoning.margin_by_length(deletion, RIVALS, bins=bins), models="qwen", figure="fig5_by_length")
+note(run, "math_stable", stable, answers, models="qwen", figure="fig5_by_length")
 
 # %% [markdown]
-# ## A heatmap (Figure 6)
-#
-# The sample above, from its stored scores. Hop 0 (the paper's "Hop 1") explains $\mathbf O$, hop 1 ("Hop 2") the mass that hop 0
-# left on $\mathbf T$.
+# In every bin FlashTrace against the best other method of the paper, on the same problems:
 
 # %%
-fig = figure.hops_figure(sample, attribution)
-run.figure(fig, "fig6_heatmap", "Hop 0, hop 1 and their difference on a problem of GSM8K", stamp="Qwen2.5-Coder-0.5B")
-
-# %%
-HTML(html.hops_heatmap(sample, attribution))
+note(run, "math_all_lengths", reasoning.lead_by_length(binned, reasoning.BASELINES), answers, models="qwen", figure="fig5_by_length")
 
 # %% [markdown]
 # ## What the paper found, what we found, why they differ
 #
-# The paper reports the lowest RISE and MAS for FlashTrace, ahead of IFR by 0.006 and 0.044, and a MAS that stays level as the
-# reasoning grows. Here FlashTrace's MAS on GSM8K is below IFR's by about as much, and RISE by little. On MATH-500 the two cannot
-# be distinguished.
+# The paper reports the lowest RISE and MAS for FlashTrace, ahead of IFR by 0.006 and 0.044, and a MAS that stays level as the reasoning
+# grows. On GSM8K the order of FlashTrace and IFR is the paper's, and so, about, is the size of the lead. On MATH-500, whose answers are mostly
+# wrong, it is not seen. Twenty problems show neither a change with the length nor a level line.
 #
-# No method beats a random ranking on GSM8K in either metric, and in MAS every one is worse than it. A problem of sixty tokens
-# repeats its numbers in every line of the reasoning, so that masking any of them harms, whatever the ranking. A string match
-# lowers the likelihood sooner than any method.
+# What the paper does not ask: whether the ranking beats a random one. On GSM8K it does not, and a string match that asks no model is as
+# good. A problem of some sixty tokens repeats its numbers in every line of the reasoning, so that masking any of them harms the
+# response, whatever the ranking. In RISE FlashTrace and the random order are level there, and so the difference in MAS lies in the
+# magnitudes: FlashTrace's mass lies on few tokens, and is masked long before the likelihood has fallen.
 #
-# Every slope's interval holds zero and reaches far to both sides: twenty samples show neither a change nor a level line.
-#
-# Differences from the paper: a model of 494 million parameters, which is right on about a fifth of GSM8K; its own reasoning, where
-# the paper's was written by a larger model than the one that is explained; and one masking rule for all methods.
+# Differences from the paper: a model of 494 million parameters, which is right on about a fifth of the problems of GSM8K; its own
+# reasoning, where the paper's was written by a larger model than the one that is explained; and ten problems a set in place of a
+# hundred. Perturbation, CLP and ReAGent were not run here.

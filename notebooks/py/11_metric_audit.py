@@ -32,13 +32,13 @@ profile = "laptop"
 # %%
 import numpy as np
 import pandas as pd
-
 from flashtrace_book.evaluations import evaluate_all, first_of_cells
+from flashtrace_book.methods import profile_methods
+from flashtrace_book.samples import all_samples, ruler_collections
+
 from flashtrace_book.experiments import counterfactual, metric_audit
 from flashtrace_book.figures import metric_audit_plots, style
-from flashtrace_book.methods import profile_methods
 from flashtrace_book.run import start
-from flashtrace_book.samples import all_samples, ruler_collections
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.evaluation.results_table import frame_from_records
 from flashtrace_lib.metrics import Scorer

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from flashtrace_book.experiments.code_targets import OnCode, code_span, last_line_span, with_target
-from flashtrace_book.paths import data_dir
 from flashtrace_lib import FlashTrace, Sample, Segments
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.methods import IFR
 from flashtrace_lib.store import Store
-from flashtrace_lib.tasks.datasets import synthetic_examples, task_examples
+from flashtrace_lib.tasks.datasets import task_examples
 from flashtrace_lib.tasks.scoring import score
+from tests.environment import ROOT
 from tests.oracles.tiny import tiny_model
 
 PIECES = ["Add", " one", ".", "<|", "think", "ing", "|>", "f.py", "\n", "```", "python", "\n",
@@ -60,17 +60,8 @@ def test_a_method_on_code_is_the_method_on_the_other_sample(tmp_path):
 
 
 def test_code_is_judged_by_its_tests_not_by_its_words():
-    example = synthetic_examples("exercism", 1)[0]
+    example = task_examples("exercism", 1, folder=ROOT / "tests" / "records", seed=None)[0]
     assert score(example, example.output, "unit_tests") == 1
     assert score(example, "```python\ndef other():\n    pass\n```", "unit_tests") == 0
-    signature, body = example.answers[0].split("\n", 1)
-    otherwise = f"```python\n{signature}\n    result = {body.strip().removeprefix('return ')}\n    return result\n```"
-    assert score(example, otherwise, "unit_tests") == 1 and score(example, otherwise, "same_code") == 0
     with pytest.raises(ValueError, match="unit_tests needs one file"):
         score(replace(example, files={}), example.output, "unit_tests")
-
-
-@pytest.mark.skipif(data_dir() is None, reason="FLASHTRACE_DATA_DIR names no folder of real records")
-def test_published_solutions_pass_their_tests():
-    for example in task_examples("exercism", None, source="folder", folder=data_dir(), seed=None):
-        assert score(example, example.output, "unit_tests") == 1, example.id

@@ -47,7 +47,7 @@ def test_the_share_on_reasoning_is_that_of_the_hops():
 
 
 def test_a_trend_within_cells_is_free_of_what_differs_between_them():
-    of_cells = {"h4": [(10, 0.3), (11, 0.2), (12, 0.1)], "h9": [(50, 0.9), (51, 0.8), (52, 0.7)]}
+    of_cells = {"h4": [(10, 0.5), (11, 0.375), (12, 0.25)], "h9": [(50, 0.875), (51, 0.75), (52, 0.625)]}
     rows = [(f"{cell}{n}", cell, n, {"ifr": [{"prompt": 1 - share, "reasoning": share}]})
             for cell, of in of_cells.items() for n, share in of]  # fmt: skip
     frame = pilot.mass_on_reasoning(results(rows), ["ifr"])
@@ -72,7 +72,7 @@ def test_cost_is_measured_up_to_the_limit_then_extrapolated(tmp_path, monkeypatc
     def seconds(model, methods, sample, runs):
         ((label, _),) = methods.items()
         measured.append((label, sample.segments.reasoning[1] - sample.segments.reasoning[0], len(sample)))
-        return {label: [0.5] * runs if label == "flashtrace" else [99.0, 5.0 * (len(sample) - 8), 0.0][:runs]}
+        return {label: [0.5] * runs if label == "flashtrace" else [999.0, 5.0 * (len(sample) - 8), 0.0][:runs]}
 
     monkeypatch.setattr(pilot, "attribution_seconds", seconds)
     chosen = settings(profile, cost_input=8, cost_reasoning=[2, 4, 8, 16], cost_limit=1, cost_runs=3)

@@ -18,11 +18,12 @@ for name in sys.argv[1:]:
     for cell in read_source(notebook_dir() / "py" / f"{name}.py").cells:
         if cell.cell_type == "code":
             exec(compile(cell.source, name, "exec"), space)
-assert "transformers.models" not in sys.modules or not any(m.startswith("transformers.models.llama") for m in sys.modules)
+assert not any(name.startswith("transformers.models.llama") for name in sys.modules)
 """
 SETTINGS = {
     "one thread": {"OMP_NUM_THREADS": "1"},
-    "two threads, AVX2": {"OMP_NUM_THREADS": "2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_CBWR": "AVX2"},
+    "two threads, AVX2": {"OMP_NUM_THREADS": "2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
+                          "MKL_CBWR": "AVX2"},
     "no vectors": {"OMP_NUM_THREADS": "2", "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41",
                    "MKL_CBWR": "COMPATIBLE", "NPY_DISABLE_CPU_FEATURES": "AVX2 FMA3"},
 }  # fmt: skip
@@ -34,7 +35,9 @@ CHAPTERS = ("05_ruler", "06_math", "10_ablations")
 def test_figures_do_not_depend_on_the_processor(name, tmp_path):
     folder = tmp_path / "figures"
     environment = os.environ | SETTINGS[name] | {"FLASHTRACE_FIGURES_DIR": str(folder)}
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", DRAW, *CHAPTERS], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", DRAW, *CHAPTERS], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     drawn = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".png", ".csv")}
     claims = drawn.pop("claims.csv").decode().splitlines()

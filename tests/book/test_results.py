@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from transformers import LlamaForCausalLM
 
 from flashtrace_book import paths
 from flashtrace_book.export import cell_row, method_rows, sample_row
@@ -13,13 +14,11 @@ from flashtrace_book.profile import load_profile
 from flashtrace_book.results import METRICS, Results, rebuilt_sample, write_rows
 from flashtrace_lib import FlashTrace, Sample, Segments
 from flashtrace_lib.evaluation import evaluate
-from flashtrace_lib.methods.random import random_draws
 from flashtrace_lib.fingerprints import sample_fingerprint
 from flashtrace_lib.methods import IFR, StringMatch
+from flashtrace_lib.methods.random import random_draws
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.responses import Collection
-from transformers import LlamaForCausalLM
-
 from tests.oracles.tiny import CONFIGS
 
 FILES = [name for name in load_profile(paths.BOOK).results]
@@ -36,8 +35,8 @@ def made(tmp_path_factory):
         gold = torch.zeros(30, dtype=torch.bool)
         gold[4 + i : 8 + i] = True
         samples.append(
-            Sample(ids, Segments((2, 16), (17, 22), (23, 28)), gold=gold, sentences=[(2, 8), (8, 16), (17, 22), (23, 28)],
-                   tokens=[str(int(x)) for x in ids], mask_token_id=0,
+            Sample(ids, Segments((2, 16), (17, 22), (23, 28)), gold=gold,
+                   sentences=[(2, 8), (8, 16), (17, 22), (23, 28)], tokens=[str(int(x)) for x in ids], mask_token_id=0,
                    metadata={"id": f"s{i}", "task": "t", "cell": "c", "response": "generated", "score": float(i < 2)})
         )  # fmt: skip
     folder = tmp_path_factory.mktemp("results")
@@ -58,7 +57,7 @@ def test_metrics_of_stored_rows_are_those_that_were_measured(made):
     own = frame[~frame["method"].str.startswith("random")]
     both = own.merge(back, on=["sample", "method", "metric"], suffixes=("", "_back"))
     assert len(both) == len(own) and both["value"].notna().all()
-    assert np.allclose(both["value"], both["value_back"], atol=1e-6)
+    assert np.allclose(both["value"], both["value_back"], atol=2e-5)  # the working store keeps float32
     assert set(back["model"]) == {"m"} and set(back["answers"]) == {"own"}
 
 
@@ -99,7 +98,9 @@ def test_writing_twice_gives_equal_bytes(made, tmp_path):
     for name in ("a", "b"):
         write_rows(rows, tmp_path / f"{name}.parquet")
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
-    assert Results.read(tmp_path / "a.parquet").part("cost")["seconds"].tolist() == pytest.approx([1.5, np.nan], nan_ok=True)
+    assert Results.read(tmp_path / "a.parquet").part("cost")["seconds"].tolist() == pytest.approx(
+        [1.5, np.nan], nan_ok=True
+    )
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -1,12 +1,10 @@
 """Evaluation resumes, recomputes nothing, keeps raw data, in one arithmetic, here or by the workers of an executor."""
 
-import json
 import math
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -14,10 +12,7 @@ import torch
 from flashtrace_lib import metrics
 from flashtrace_lib.attribution import Attribution, Method
 from flashtrace_lib.evaluation import evaluate, frame_from_records, summarise
-from flashtrace_lib.evaluation import METRICS as METRICS_OF_TABLES
 from flashtrace_lib.evaluation.recorder import Recorder
-from flashtrace_lib.evaluation.results_table import record_of
-from flashtrace_lib.metrics import mean_interval
 from flashtrace_lib.metrics.deletion import Scorer, deletion_curve
 from flashtrace_lib.store import Store
 from tests.oracles.embedding import CALLS, METHODS, Embedding
@@ -133,84 +128,12 @@ def test_records_are_raw_and_definitions_can_change_without_the_model(model, sam
     assert printed.loc[printed["key"] == record["key"], "value"].item() == expected
 
 
-def test_an_attribution_that_ranks_nothing_is_flagged_on_every_metric_of_a_ranking():
-    curve = {"log_probs": [0.0, -1.0, -2.0], "cumulative": [0.0, 0.5, 1.0]}
-    record = {"sample": "s", "method": "a", "gold": [True, False, False, False], "scores": [0.0] * 4, **curve}
-    names = ("recovery", "r_precision", "rise", "mas")
-    nothing, ranked = (
-        frame_from_records([record | {"scores": scores}], names).set_index("metric")
-        for scores in ([0.0] * 4, [1.0, 0.0, 0.0, 0.0])
-    )
-    assert nothing["flagged"].all() and not ranked["flagged"].any()
-    assert nothing.loc["recovery", "value"] == 0.25 and ranked.loc["recovery", "value"] == 1
-    assert summarise(nothing.reset_index().assign(cell="c")).set_index("metric").loc["recovery", "flagged"] == 1
-
-
-def test_flagged_samples_are_marked_counted_and_can_be_left_out():
-    shared = dict(sample="s", task="t", cell="c", method="m", seconds=1.0, scores=[1.0, 0.0], gold=None)
-    curves = ([0.0, -1.0, -10.0], [0.0, -9.0, -10.0], [-10.0, -1.0, -2.0])
-    records = [shared | {"log_probs": curve, "cumulative": [0.0, 0.5, 1.0]} for curve in curves]
-    frame = frame_from_records(records, metrics=("rise",))
-    assert frame["value"].tolist() == pytest.approx([0.7, 0.3, 1.0])
-    assert frame["flagged"].tolist() == [False, False, True]
-    row = summarise(frame).iloc[0]
-    assert row["mean"] == pytest.approx(2 / 3) and row["n"] == 3 and row["flagged"] == 1
-    row = summarise(frame, flagged="exclude").iloc[0]
-    assert row["mean"] == pytest.approx(0.5) and row["n"] == 2 and row["flagged"] == 1
-    trap = frame_from_records(records, metrics=("rise",), denominator="absolute")
-    assert trap["value"].tolist() == pytest.approx([0.7, 0.3, 0.0]) and trap["flagged"].tolist()[2]
-
-
 def test_summary_groups_in_order_with_intervals(model, samples):
     summary = summarise(run({"z": Embedding(), "a": Embedding(-1.0)}, samples, model))
     assert summary["method"].drop_duplicates().tolist() == ["z", "a"]
     assert list(summary.columns) == ["method", "cell", "metric", "mean", "low", "high", "n", "n_effective", "flagged"]
     assert set(summary["n"]) == {1, 2} and summary[["low", "high"]].isna().all(axis=None)  # too few for an interval
     assert summarise(frame_from_records([])).empty
-
-
-def test_the_interval_of_a_summary_is_of_its_records():
-    values = np.random.default_rng(0).normal(size=(7, 2))
-    rows = [{"sample": f"s{i}", "method": "m", "cell": f"c{k}", "metric": "rise", "value": values[i, k],
-             "flagged": False} for i in range(7) for k in range(2)]  # fmt: skip
-    by_cell = summarise(pd.DataFrame(rows))
-    for k, row in enumerate(by_cell.itertuples()):
-        assert (row.low, row.high) == pytest.approx(mean_interval(values[:, k])) and row.n == 7
-    pooled = summarise(pd.DataFrame(rows), ("method", "metric")).iloc[0]
-    assert (pooled["low"], pooled["high"]) == pytest.approx(mean_interval(values.mean(1))) and pooled["n"] == 14
-    ids = pd.Series(["5ae26cb15542994d89d5b421_5", "5ae26cb15542994d89d5b421_12", "mq_q2-256-essay-s0-1", "gsm8k-3"])
-    assert record_of(ids).tolist() == ["5ae26cb15542994d89d5b421"] * 2 + ids[2:].tolist()
-    few = summarise(pd.DataFrame(rows[:10]), ("method", "metric")).iloc[0]  # ten values of five records
-    assert few["n"] == 10 and math.isnan(few["low"]) and math.isnan(few["high"])
-
-
-def test_samples_of_one_template_are_one_cluster():
-    """Ten problems from six templates are six independent ones; from five they have no interval."""
-    values = np.random.default_rng(1).uniform(size=10)
-
-    def records(n_templates):
-        return [
-            {"sample": f"p{i}", "task": "math", "cell": "gsm8k", "method": "m", "scores": [1.0, value],
-             "gold": [True, False], "seconds": 0.0,
-             "sample_metadata": json.dumps({"template": f"apples/{i % n_templates}"})}
-            for i, value in enumerate(values)
-        ]  # fmt: skip
-
-    frame = frame_from_records(records(6), ("recovery",)).assign(value=values)
-    row = summarise(frame).iloc[0]
-    labels = [f"math/apples/{i % 6}" for i in range(10)]
-    assert frame["cluster"].tolist() == labels
-    assert (row["low"], row["high"]) == pytest.approx(mean_interval(values, clusters=labels)) and row["n"] == 10
-    assert row["n_effective"] == 6
-    few = summarise(frame_from_records(records(5), ("recovery",)).assign(value=values)).iloc[0]
-    assert math.isnan(few["low"]) and few["n"] == 10
-
-
-def test_averaged_draws_have_their_values_in_place_of_scores():
-    record = {"sample": "s", "method": "random", "values": json.dumps({"rise": 0.5, "recovery": 0.1}), "scores": None}
-    frame = frame_from_records([record], ("recovery", "lds", "rise"))
-    assert dict(zip(frame["metric"], frame["value"], strict=True)) == {"recovery": 0.1, "rise": 0.5}
-    assert not frame["flagged"].any()
 
 
 @pytest.mark.parametrize(
@@ -221,50 +144,6 @@ def test_a_table_says_who_wrote_the_answer_and_whether_it_is_right(model, sample
     samples[0].metadata |= metadata
     row = run([Embedding()], samples[:1], model, metrics=("recovery",)).iloc[0]
     assert row["answers"] == answers and (row["right"] is right or row["right"] == right) and row["model"]
-
-
-# --- metrics of a record
-
-
-RECORD = {
-    "sample": "s", "task": "t", "cell": "c", "method": "m", "seconds": 1.0, "method_metadata": "{}",
-    "scores": [3.0, 0.0, 1.0, 1.0, 1.0, 5.0, 0.0, 0.0, 9.0, 9.0, 8.0, 7.0],
-    "gold": [False] * 2 + [True] + [False] * 4 + [True] + [False] * 4, "haystack": [0, 8],
-}  # fmt: skip
-ON_GOLD = ("recovery", "r_precision", "recovery_haystack", "r_precision_haystack", "auroc_haystack")
-
-
-def on_gold(record):
-    frame = frame_from_records([record], ON_GOLD)
-    return dict(zip(frame["metric"], frame["value"], strict=True))
-
-
-def test_metrics_of_a_record_by_hand():
-    found, scores, gold = on_gold(RECORD), RECORD["scores"], RECORD["gold"]
-    assert found == {
-        "recovery": metrics.recovery_rate(scores, gold), "r_precision": metrics.r_precision(scores, gold),
-        "recovery_haystack": metrics.recovery_rate(scores[:8], gold[:8]),
-        "r_precision_haystack": metrics.r_precision(scores[:8], gold[:8]),
-        "auroc_haystack": metrics.auroc(scores[:8], gold[:8]),
-    }  # fmt: skip
-    assert set(metrics.HIGHER_IS_BETTER) == set(METRICS_OF_TABLES) == {*ON_GOLD, "lds", "rise", "mas"}
-
-
-def test_a_record_without_gold_or_haystack_has_no_such_metric():
-    assert on_gold(RECORD | {"gold": None}) == on_gold(RECORD | {"gold": [False] * 12}) == {}
-    assert set(on_gold(RECORD | {"haystack": None})) == {"recovery", "r_precision"}
-    mixed = frame_from_records(pd.DataFrame([RECORD, {k: v for k, v in RECORD.items() if k != "haystack"}]), ON_GOLD)
-    assert len(mixed) == 7
-    in_question = on_gold(RECORD | {"gold": [False] * 9 + [True] * 3})
-    assert set(in_question) == {"recovery", "r_precision"}
-    assert "auroc_haystack" not in on_gold(RECORD | {"gold": [True] * 8 + [False] * 4})  # nothing to compare with
-
-
-def test_what_ranks_nothing_in_its_part_is_flagged_there():
-    record = RECORD | {"scores": [0.0] * 8 + [1.0, 2.0, 3.0, 4.0]}
-    flagged = frame_from_records([record], ON_GOLD).set_index("metric")["flagged"]
-    assert flagged[flagged].index.tolist() == [name for name in ON_GOLD if name.endswith("_haystack")]
-    assert on_gold(record)["auroc_haystack"] == 0.5 and on_gold(record)["r_precision_haystack"] == 2 / 8
 
 
 # --- arithmetic

@@ -1,7 +1,5 @@
 """Exhaustive rollout and CAGE against plain matrix loops, and what they equal in special cases."""
 
-import copy
-
 import pytest
 import torch
 
@@ -156,22 +154,6 @@ def test_units_in_small_batches_have_the_same_rows(monkeypatch):
     monkeypatch.setattr("flashtrace_lib.methods.backward_graph.UNITS_AT_ONCE", 1)
     for method, scores in zip(METHODS, wide, strict=True):
         close(method.attribute(model, sample).scores, scores)
-
-
-@pytest.mark.parametrize("method", METHODS, ids=repr)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_model_is_bit_identical_afterwards(family, method):
-    model, sample = tiny_model(family), sample_with_sentences()
-    state, implementation = copy.deepcopy(model.state_dict()), model.config._attn_implementation
-    with torch.no_grad():
-        before = model(sample.input_ids[None]).logits
-    meta = method.attribute(model, sample).metadata
-    with torch.no_grad():
-        assert torch.equal(before, model(sample.input_ids[None]).logits)
-    assert all(torch.equal(value, model.state_dict()[key]) for key, value in state.items())
-    assert model.config._attn_implementation == implementation
-    assert meta["forward_passes"] >= 1 and meta["backward_passes"] == 0 and len(meta["signed"]) == 7
-    assert all(sum(shares.values()) == pytest.approx(1, abs=1e-6) for shares in meta["mass"])
 
 
 def test_bad_options_say_what_is_allowed():

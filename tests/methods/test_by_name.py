@@ -1,6 +1,7 @@
 """A method that is named: found, with its hops, or refused with the names there are."""
 
 import pytest
+
 from flashtrace_lib.methods import GIM, IFR, METHODS, FlashTrace, chosen_method, with_hops
 
 

@@ -113,9 +113,7 @@ def test_seed_and_sample_fix_the_masks():
     assert one == same != other
 
 
-@pytest.mark.parametrize(
-    "options", [{"n_masks": 1}, {"alpha": -0.1}, {"keep": 1.0}, {"target": "all"}]
-)
+@pytest.mark.parametrize("options", [{"n_masks": 1}, {"alpha": -0.1}, {"keep": 1.0}, {"target": "all"}])
 def test_bad_options_are_named(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         ContextCite(**options)

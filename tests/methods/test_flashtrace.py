@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flashtrace_lib import IFR, FlashTrace, Sample, Segments
+from flashtrace_lib import FlashTrace, Sample, Segments
 from flashtrace_lib.kernel.capture import capture
 from flashtrace_lib.kernel.proximity import layer_scores, span_rollout, span_scores
 from tests.oracles.naive import naive_flashtrace
@@ -171,22 +171,6 @@ def test_bfloat16_model_is_close_to_float32(family):
     assert float((exact - half).abs().sum() / exact.sum()) < 0.05
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("method", [FlashTrace(), FlashTrace(attention="cached"), IFR()], ids=repr)
-def test_model_is_bit_identical_afterwards(family, method):
-    model, sample = tiny_model(family), tiny_sample()
-    state = copy.deepcopy(model.state_dict())
-    implementation = model.config._attn_implementation
-    with torch.no_grad():
-        before = model(sample.input_ids[None]).logits
-    method.attribute(model, sample)
-    with torch.no_grad():
-        assert torch.equal(before, model(sample.input_ids[None]).logits)
-    assert model.config._attn_implementation == implementation
-    assert all(torch.equal(a, b) for a, b in zip(state.values(), model.state_dict().values(), strict=True))
-    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
-
-
 def test_a_failing_forward_leaves_no_hooks(monkeypatch):
     model, sample = tiny_model(), tiny_sample()
     FlashTrace().attribute(model, sample)
@@ -204,12 +188,6 @@ def test_training_mode_is_restored_and_does_not_change_scores():
     model.train()
     close(FlashTrace().attribute(model, sample).scores, expected, 0)
     assert all(m.training for m in model.modules())
-
-
-def test_metadata_says_how_it_was_made():
-    att = FlashTrace(hops=2, recursion="generation").attribute(tiny_model(), tiny_sample())
-    assert att.method == "flashtrace" and att.seconds > 0
-    assert att.metadata["options"]["recursion"] == "generation" and att.metadata["hop_passes"] == 3
 
 
 @pytest.mark.parametrize(

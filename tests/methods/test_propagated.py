@@ -97,14 +97,6 @@ def test_one_layer_is_the_papers_up_to_the_mass_on_the_span_itself():
     assert (ours.sum(-1) < papers.sum(-1)).all()  # the residual's share lies on the span
 
 
-def test_several_layers_are_not_the_papers():
-    activations = capture(tiny_model(), tiny_sample().input_ids, SPAN)
-    weights, own = torch.ones(1, 6), torch.ones(1, 6, dtype=torch.bool)
-    papers = span_scores(activations, weights, SPAN)[:, : SPAN[0]]
-    ours = span_rollout(activations, weights, own, SPAN)[:, : SPAN[0]]
-    assert float((ours / ours.sum() - papers / papers.sum()).abs().max()) > 1e-3
-
-
 @pytest.mark.parametrize("first_hop", ["output", "generation"])
 def test_an_empty_reasoning_leaves_hop_zero(first_hop):
     model, sample = tiny_model(), tiny_sample(reasoning=(9, 9))

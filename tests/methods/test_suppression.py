@@ -118,27 +118,11 @@ def test_batches_and_a_shared_beginning_change_nothing(family, monkeypatch):
     assert sum(computed) < (6 if family == "llama" else 8) * 87  # 5 columns, the intact context, the shared beginning
 
 
-def test_one_sentence_of_reasoning_and_output_needs_no_walk():
-    model, sample = tiny_model(), tiny_sample(reasoning=(9, 9))
-    sample.sentences = [(1, 4), (4, 8), (12, 15)]
-    matrix = Suppression().matrix(model, sample)
-    assert matrix.rows == [(12, 15)] and matrix.columns == [(1, 4), (4, 8)]
-    close(Suppression().attribute(model, sample).by_sentence(), matrix.values[0] / matrix.values.sum())
-
-
 def test_a_sample_without_sentences_has_units_of_its_own():
     model, sample = tiny_model(), tiny_sample()
     att, matrix = Suppression().attribute(model, sample), Suppression().matrix(model, sample)
     assert matrix.columns == [(i, i + 1) for i in range(1, 8)] + [(9, 12)] and matrix.rows == [(9, 12), (12, 15)]
     assert not att.metadata["has_sentences"] and att.scores.sum().item() == pytest.approx(1)
-
-
-def test_half_precision_is_close():
-    sample = long_sample()
-    exact, rounded = (
-        Suppression().attribute(tiny_model("qwen3", d), sample).scores for d in (torch.float32, torch.bfloat16)
-    )
-    close(exact, rounded, 0.02)
 
 
 # --- what is refused

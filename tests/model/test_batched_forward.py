@@ -1,7 +1,5 @@
 """Changed contexts through the model in batches: their size, their order and a shared beginning change nothing."""
 
-import math
-
 import pytest
 import torch
 
@@ -9,8 +7,6 @@ from flashtrace_lib.methods import CLP, Perturbation
 from flashtrace_lib.methods.perturbation_base import masked_rows
 from flashtrace_lib.model import batched_forward
 from flashtrace_lib.model.batched_forward import (
-    hellinger_from,
-    jsd_from,
     kl_from,
     log_prob_of,
     score_rows,
@@ -107,27 +103,6 @@ def test_distances_of_distributions():
     part = slice(0, 1)
     assert kl_from(p)(q, part).item() == pytest.approx(torch.tensor(2.0).log().item())
     assert kl_from(p)(p, part).item() == 0
-    assert hellinger_from(p)(p, part).item() == 0
-    assert hellinger_from(p)(q, part).item() == pytest.approx((1 - 2 * (0.5 * 0.25) ** 0.5) ** 0.5)
-    assert hellinger_from(torch.tensor([[1.0, 0.0]]).log())(torch.tensor([[0.0, 1.0]]).log(), part).item() == 1
-
-
-def test_jensen_shannon_divergence_equals_its_definition():
-    """Half the divergence of each from the mean, in float64; symmetric, 0 at equality and ln 2 where disjoint."""
-    generator, part = torch.Generator().manual_seed(0), slice(0, 4)
-    p, q = (torch.rand(4, 11, generator=generator, dtype=torch.float64).pow(6) for _ in range(2))
-    p[0, :3] = q[0, 2:5] = 0  # one of the two, and both
-    p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
-    for row, (a, b) in enumerate(zip(p, q, strict=True)):
-        middle = (a + b) / 2
-        expected = sum(x * torch.log(x / m) / 2 for d in (a, b) for x, m in zip(d, middle, strict=True) if x > 0)
-        for first, second in ((p, q), (q, p)):
-            found = jsd_from(first.float().log())(second.float().log(), part)[row]
-            assert found.item() == pytest.approx(expected.item(), abs=1e-6) and 0 < found.item() < math.log(2)
-    assert jsd_from(p.log())(p.log(), part).tolist() == pytest.approx([0] * 4, abs=1e-12)
-    disjoint = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).log()
-    found = jsd_from(disjoint)(disjoint.flip(0), slice(0, 2))
-    assert found.tolist() == pytest.approx([math.log(2)] * 2)
 
 
 def test_hidden_tokens_in_rows_of_unequal_length(model):

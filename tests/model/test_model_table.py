@@ -47,12 +47,13 @@ def test_the_naive_version_explains_only_what_adds_up(name, message):
 def test_a_family_that_is_attributed_wrongly_is_found(monkeypatch):
     right = FlashTrace.attribute
 
-    def summed(self, model, sample):
-        self.heads = "sum"
-        return right(self, model, sample)
+    def shifted(self, model, sample):
+        found = right(self, model, sample)
+        found.scores = found.scores.roll(1)  # each score on the token behind it
+        return found
 
     assert table.verdict("llama").kind == table.RIGHT
-    monkeypatch.setattr(FlashTrace, "attribute", summed)
+    monkeypatch.setattr(FlashTrace, "attribute", shifted)
     assert table.verdict("llama").kind == table.WRONG
 
 

@@ -15,8 +15,8 @@ from tqdm import tqdm
 from flashtrace_lib.attribution import Method
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.evaluation.ablations import masks_beside
-from flashtrace_lib.methods.random import random_draws
 from flashtrace_lib.methods import METHODS
+from flashtrace_lib.methods.random import random_draws
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
@@ -171,7 +171,9 @@ def rows_of_group(
             rows.append(cell_row(cell, collection, group.model))
             rows += [sample_row(s, group.model, cell, shown=not quotes_essays(s)) for s in collection.samples]
     records = store.records()
-    return rows + (method_rows(records, masks.records() if len(masks) else pd.DataFrame(), samples) if len(records) else [])
+    return rows + (
+        method_rows(records, masks.records() if len(masks) else pd.DataFrame(), samples) if len(records) else []
+    )
 
 
 def measure(

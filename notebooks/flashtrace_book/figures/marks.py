@@ -34,15 +34,6 @@ def means_of(groups: Sequence[pd.DataFrame], column: str) -> tuple[np.ndarray, n
     return mean, whiskers(mean, low, high)
 
 
-def line_with_band(axes: Axes, frame: pd.DataFrame, x: str, y: str, *, color: str, **line: object) -> None:
-    """Draw the mean of column ``y`` at every value of column ``x``, with its t interval as a band."""
-    groups = dict(iter(frame.groupby(x)))
-    places = np.array(list(groups))
-    mean, (below, above) = means_of(list(groups.values()), y)
-    axes.plot(places, mean, color=color, **line)
-    axes.fill_between(places, mean - below, mean + above, color=color, alpha=0.15, lw=0)
-
-
 def grouped_bars(
     axes: Axes, mean: Sequence[float], spread: np.ndarray, *, series: int, n_series: int, group: float = 0.8, **bar
 ) -> np.ndarray:

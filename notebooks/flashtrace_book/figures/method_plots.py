@@ -1,4 +1,4 @@
-"""Figures of many methods: a table that is read by colour, and one metric against the length of the reasoning."""
+"""Figures of many methods: tables read by colour, means beside the paper's, and a metric by the reasoning's length."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ import seaborn as sns
 from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
 
 from flashtrace_lib.metrics import HIGHER_IS_BETTER
 from flashtrace_lib.viewer.colours import INK, SEQUENTIAL, SEQUENTIAL_RANGE, WIDTH
 
 from ..statistics import on_fewer_samples
-from .axes import INTERVAL, label_ends, legend_below, n_range, name_rows, new_axes, new_panels, note
+from .axes import INTERVAL, label_ends, n_range, name_rows, new_axes, new_panels, note
 from .checks import rows_of
 from .marks import side_by_side, whiskers
-from .style import better_side, method_order, method_style, metric_name, styled
+from .palette import BLUE, GREY, LIGHT
+from .style import CONTROLS, better_side, method_order, method_style, metric_name, short_metric, styled
 from .tables import distinct_best
 
 
@@ -79,23 +81,23 @@ def metric_heatmap(frame: pd.DataFrame, metric: str, *, title: str = "") -> Figu
 
 
 @styled
-def pooled_dots(table: pd.DataFrame, metric: str, groups: Mapping[str, Sequence[str]], *, title: str = "") -> Figure:
-    """Pooled means of one metric with their intervals, a panel for each group of cells, beside the paper's means.
+def pooled_dots(table: pd.DataFrame, metric: str, groups: Mapping[str, str], *, title: str = "") -> Figure:
+    """Means of one metric with their intervals, a panel for each group of cells, beside the paper's means.
 
     Parameters
     ----------
     table : DataFrame
-        ``method, cell, metric, mean, low, high, n, paper`` (`tables.comparison_table`), of cells and of groups.
+        ``method, cell, metric, mean, low, high, n, paper`` (`tables.comparison_table`).
     metric : str
         A value of the column ``metric``.
-    groups : mapping of str to sequence of str
-        Values of the column ``cell`` that are pooled, and the cells they pool.
+    groups : mapping of str to str
+        Values of the column ``cell``, and the titles of their panels; those without rows get no panel.
 
     Returns
     -------
     matplotlib.figure.Figure
-        Methods in rows. A hollow diamond is the mean of the numbers that the paper prints for these cells, without an
-        interval, where it prints one for each.
+        Methods in rows, controls grey. A hollow diamond is the paper's number, where it has one. A hatched row was not
+        measured in that panel.
 
     Raises
     ------
@@ -103,50 +105,52 @@ def pooled_dots(table: pd.DataFrame, metric: str, groups: Mapping[str, Sequence[
         If a column or the metric is missing.
     """
     part = rows_of(table, metric)
+    groups = {cell: name for cell, name in groups.items() if cell in set(part["cell"])}
+    part = part[part["cell"].isin(groups)]
     methods = method_order(list(part["method"]))
-    figure, panels = new_panels(
-        f"{title or metric_name(metric)} ({better_side(metric)})",
-        1,
-        len(groups),
-        height=0.24 * len(methods) + 1.3,
-        sharey=True,
-    )
-    for axes, (group, cells) in zip(panels[0], groups.items(), strict=True):
-        pooled = part[part["cell"] == group].set_index("method")
-        printed = (
-            part[part["cell"].isin(cells)]
-            .pivot(index="method", columns="cell", values="paper")
-            .mean(axis=1, skipna=False)
-        )
+    heading = f"{title or metric_name(metric)} ({better_side(metric)})"
+    figure, panels = new_panels(heading, 1, len(groups), height=0.22 * len(methods) + 1.5, sharey=True)
+    for axes, (cell, name) in zip(panels[0], groups.items(), strict=True):
+        measured = part[part["cell"] == cell].set_index("method")
         for place, method in enumerate(methods):
-            if method not in pooled.index:  # measured on the cells of another group alone
+            if method not in measured.index:
+                axes.axhspan(place - 0.4, place + 0.4, fill=False, hatch="////", ec=LIGHT, lw=0)
                 continue
-            row, style = pooled.loc[method], method_style(method)
+            row = measured.loc[method]
             spread = whiskers(row["mean"], row["low"], row["high"])
-            axes.errorbar(
-                row["mean"], place, xerr=spread, ls="", ms=5, capsize=2, color=style.colour, marker=style.marker
-            )
-        marks = {"marker": "D", "s": 26, "facecolors": "none", "edgecolors": INK, "zorder": 3}
-        axes.scatter(printed.reindex(methods), range(len(methods)), **marks, label="the paper (Qwen3-8B)")
-        name_rows(axes, _names(part, methods))
+            mark = {"ls": "", "marker": "o", "ms": 4.5, "capsize": 2, "color": _colour(method)}
+            axes.errorbar(row["mean"], place, xerr=spread, **mark)
+        marks = {"marker": "D", "s": 24, "facecolors": "none", "edgecolors": INK, "zorder": 3}
+        axes.scatter(measured["paper"].reindex(methods), range(len(methods)), **marks, label="the paper (Qwen3-8B)")
+        name_rows(axes, [method_style(method).label for method in methods])
         axes.grid(axis="y", visible=False)
-        axes.set_title(group)
+        axes.set_title(name)
         axes.set_xlabel(metric_name(metric))
-        told = "95 % interval" if pooled["low"].notna().any() else "too few for intervals"
-        note(axes, f"n = {_counts(part[part['cell'] == group])}; {told}")
+        few = "" if measured["low"].notna().any() else "; too few for intervals"
+        note(axes, f"n = {n_range(measured['n'])}{few}")
         axes.locator_params(axis="x", nbins=4)
-    legend_below(panels[0][len(groups) // 2], 1, gap=0.19)
+    hatched = Patch(fill=False, hatch="////", ec=LIGHT, lw=0, label="not measured")
+    handles = [panels[0][0].collections[-1], *[hatched] * (len(part) < len(groups) * len(methods))]
+    # In fractions of the figure itself: a tight box counts the stamp below it in, and would move the legend onto that.
+    at_foot = {"bbox_to_anchor": (0.5, 0), "bbox_transform": figure.transFigure}
+    figure.legend(handles=handles, loc="lower center", ncols=2, **at_foot)
+    figure.get_layout_engine().set(rect=(0, 0.07, 1, 0.93))
     return figure
 
 
 @styled
 def overview_heatmap(frame: pd.DataFrame, *, title: str = "") -> Figure:
-    """Means of every metric, metrics in rows and methods in columns; the darker, the better within a row.
+    """Means of every metric, methods in rows and metrics in columns; the darker, the better within a column.
 
     Parameters
     ----------
     frame : DataFrame
         ``method, metric, mean, n``, one row a method and metric (`evaluation.summarise`).
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Controls are grey, and what was not measured is hatched. Under each metric stands its n.
 
     Raises
     ------
@@ -154,34 +158,37 @@ def overview_heatmap(frame: pd.DataFrame, *, title: str = "") -> Figure:
         If a method has a metric twice.
     """
     metrics, methods = list(dict.fromkeys(frame["metric"])), method_order(list(frame["method"]))
-    values = frame.pivot(index="metric", columns="method", values="mean").loc[metrics, methods]
-    better = values.mul([1 if HIGHER_IS_BETTER.get(metric, True) else -1 for metric in metrics], axis=0)
-    worst = better.min(axis=1)
-    shades = better.sub(worst, axis=0).div((better.max(axis=1) - worst).replace(0, 1), axis=0)
-    figure = Figure(figsize=(WIDTH, 0.2 * len(metrics) + 1.5), layout="constrained")
+    values = frame.pivot(index="method", columns="metric", values="mean").loc[methods, metrics]
+    better = values * [1 if HIGHER_IS_BETTER[metric] else -1 for metric in metrics]
+    shades = better.sub(better.min()).div((better.max() - better.min()).replace(0, 1))
+    figure = Figure(figsize=(WIDTH, 0.22 * len(methods) + 1.6), layout="constrained")
     axes = figure.add_subplot()
-    sns.heatmap(
-        shades,
-        ax=axes,
-        cmap=_readable(),
-        cbar=False,
-        annot=values.map(lambda value: f"{value:.0f}" if abs(value) >= 10 else f"{value:.2f}"),
-        fmt="",
-        annot_kws={"fontsize": 6.5 if len(methods) <= 14 else 5.5, "color": INK},
-        xticklabels=_names(frame.assign(cell=""), methods),
-        yticklabels=[metric_name(m) + (" ↑" if HIGHER_IS_BETTER.get(m, True) else " ↓") for m in metrics],
-    )
-    axes.set(xlabel="", ylabel="")
-    axes.grid(visible=False)  # what was not measured stays white
+    for row, method in enumerate(methods):
+        colours = colormaps["Greys"] if method in CONTROLS else _readable()
+        for column, metric in enumerate(metrics):
+            value, box = values.loc[method, metric], (column - 0.49, row - 0.47)
+            if np.isnan(value):
+                axes.add_patch(Rectangle(box, 0.98, 0.94, fc="white", ec=LIGHT, hatch="////", lw=0))
+                continue
+            shade = shades.loc[method, metric] * (0.45 if method in CONTROLS else 1)  # dark text stays readable
+            axes.add_patch(Rectangle(box, 0.98, 0.94, fc=colours(shade), lw=0))
+            axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=6.5, color=INK)
+    counts = frame.groupby("metric")["n"].agg(["min", "max"])
+    axes.set_xticks(range(len(metrics)), [f"{short_metric(m)}\nn = {n_range(counts.loc[m])}" for m in metrics])
+    name_rows(axes, [method_style(method).label for method in methods])
+    axes.set_xlim(-0.5, len(metrics) - 0.5)
+    axes.grid(visible=False)
     axes.tick_params(length=0, labelsize=7)
-    axes.tick_params(axis="y", labelrotation=0)
-    axes.tick_params(axis="x", labelrotation=40)
-    for label in axes.get_xticklabels():
-        label.set(ha="right", rotation_mode="anchor")
+    for side in axes.spines.values():
+        side.set_visible(False)
     axes.set_title(title, pad=16)
-    counted = _counts(frame.assign(cell=""))
-    note(axes, f"n = {counted} samples; mean; a row is coloured from its worst to its best")
+    note(axes, "means; a column is coloured from its worst to its best; controls grey; hatched: not measured")
     return figure
+
+
+def _colour(method: str) -> str:
+    """Colour of a method where its name stands beside its mark: FlashTrace's own, grey for controls, else blue."""
+    return GREY if method in CONTROLS else method_style(method).colour if method.startswith("flashtrace") else BLUE
 
 
 def _names(frame: pd.DataFrame, methods: Sequence[str]) -> list[str]:

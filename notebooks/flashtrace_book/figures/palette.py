@@ -14,7 +14,3 @@ DARK, GREY, LIGHT = "#222222", "#7F7F7F", "#B0B0B0"  # whiskers and dots, lines 
 DASHED = (0, (2, 2))  # a line to a point that was not measured
 
 
-def series_style(i: int) -> dict[str, str]:
-    """Colour and marker of series ``i`` of a figure whose lines are no methods, as ``Axes.plot`` takes them."""
-    times, place = divmod(i, len(PALETTE))  # a colour that comes again has another marker
-    return {"color": PALETTE[place], "marker": MARKERS[(i + times) % len(MARKERS)]}

@@ -14,10 +14,8 @@ from flashtrace_lib.viewer.colours import SEGMENT_COLOURS, SEGMENT_NAMES, SEGMEN
 
 from ..statistics import power_law
 from .axes import (
-    BANDS,
     INTERVAL,
     dense_ticks,
-    label_ends,
     legend_below,
     legend_beside,
     n_range,
@@ -26,8 +24,8 @@ from .axes import (
     note,
 )
 from .checks import require, rows_of
-from .marks import grouped_bars, line_with_band, means_of, whiskers
-from .palette import DARK, DASHED, GREY, LINES, SEGMENT_HATCHES, series_style
+from .marks import grouped_bars, means_of, whiskers
+from .palette import DARK, DASHED, SEGMENT_HATCHES
 from .style import better_side, method_order, method_style, metric_name, styled
 
 
@@ -62,30 +60,6 @@ def mass_by_segment(frame: pd.DataFrame, *, title: str = "Where each hop's mass 
     axes.set_ylim(0, 1)
     legend_below(axes, ncols=len(segments), gap=0.16)
     note(axes, f"n = {frame['sample'].nunique()} samples (dots); {INTERVAL}")
-    return figure
-
-
-@styled
-def mass_by_position(frame: pd.DataFrame, *, title: str = "Mass within the reasoning, by position") -> Figure:
-    """How the mass within T shifts over it from hop to hop (appendix H).
-
-    Parameters
-    ----------
-    frame : DataFrame
-        ``sample, hop, position, mass`` (`mass.position_frame`).
-    """
-    require(frame, "sample", "hop", "position", "mass")
-    figure, axes = new_axes(
-        title, "relative position in T (0 = first token, 1 = last)", "share of the mass on T (fraction)"
-    )
-    for i, (hop, part) in enumerate(frame.groupby("hop")):
-        style = {"ls": LINES[i % len(LINES)], **series_style(i)}
-        line_with_band(axes, part, "position", "mass", label=_hop_name(hop), **style)
-    axes.axhline(1 / frame["position"].nunique(), color=GREY, lw=0.8, ls=":", label="evenly spread")
-    axes.set_xlim(0, 1)
-    axes.set_ylim(bottom=0)
-    note(axes, f"n = {frame['sample'].nunique()} samples; {BANDS}")
-    label_ends(axes)
     return figure
 
 

@@ -14,8 +14,12 @@ from .palette import BLUE, GREEN, GREY, ORANGE, VERMILION
 from .style import styled
 
 _STYLES = {  # colour and marker of a verdict: both tell it
-    REPRODUCED: (GREEN, "o"), PARTLY: (ORANGE, "D"), NOT: (VERMILION, "X"), UNDECIDED: (BLUE, "s"), UNTESTABLE: (GREY, "_"),
-}  # fmt: skip
+    REPRODUCED: (GREEN, "o"),
+    PARTLY: (ORANGE, "D"),
+    NOT: (VERMILION, "X"),
+    UNDECIDED: (BLUE, "s"),
+    UNTESTABLE: (GREY, "_"),
+}
 _FARTHEST = 8.0  # standard errors; what lies farther is drawn at the edge
 
 

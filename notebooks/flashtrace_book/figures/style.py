@@ -96,6 +96,13 @@ def metric_name(metric: str) -> str:
     return METRIC_NAMES.get(metric, metric)
 
 
+def short_metric(metric: str) -> str:
+    """Name of a metric in a narrow column, with the direction in which it is better."""
+    name = metric_name(metric).split(" (")[0].replace("recovery rate", "recovery")
+    name = name.replace(", haystack alone", ",\nin haystack")
+    return name + (" ↑" if HIGHER_IS_BETTER[metric] else " ↓")
+
+
 def better_side(metric: str) -> str:
     """``"higher is better"`` or ``"lower is better"``."""
     return "higher is better" if HIGHER_IS_BETTER.get(metric, True) else "lower is better"

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML
 from pandas.io.formats.style import Styler
 
 from flashtrace_lib.metrics import HIGHER_IS_BETTER
@@ -156,36 +155,6 @@ def styled(frame: pd.DataFrame, name: str, *, prose: bool = False, digits: int |
     shown = PageTable(frame).hide(axis="index").set_uuid(name)
     shown = shown.format(lambda value: _shown_value(value, digits), na_rep="–")
     return shown.set_table_styles(_PROSE) if prose else shown
-
-
-def by_metric(wide: pd.DataFrame, name: str, cells: Sequence[str] | None = None) -> HTML:
-    """A `wide_table` on a page, where it has many cells: a table of its own for each metric, one below the other.
-
-    Parameters
-    ----------
-    wide : DataFrame
-        From `wide_table`.
-    name : str
-        As in `styled`.
-    cells : sequence of str, optional
-        Columns that the page has room for. Default: all of them.
-    """
-    columns = ["method", *(wide.columns[2:] if cells is None else [cell for cell in cells if cell in wide])]
-    parts = [
-        styled(part[columns], f"{name}_{number}").set_caption(str(metric)).to_html()
-        for number, (metric, part) in enumerate(wide.groupby("metric", sort=False))
-    ]
-    return HTML("\n".join(parts))
-
-
-def metrics_beside(wide: pd.DataFrame, name: str) -> PageTable:
-    """A `wide_table` of few cells on a page: one row for each method, the metrics beside each other."""
-    cells = list(wide.columns[2:])
-    entries = wide.set_index(["method", "metric"])[cells].stack(future_stack=True)
-    beside = entries.unstack(["metric", None], sort=False).fillna("–")
-    if len(cells) == 1:
-        beside = beside.droplevel(1, axis="columns")
-    return styled(beside.rename_axis(columns=None if len(cells) == 1 else [None, None]).reset_index(), name)
 
 
 def interval_grid(

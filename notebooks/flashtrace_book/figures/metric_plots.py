@@ -1,0 +1,158 @@
+"""Figures of what the metrics measure: hand-made curves, sharpened scores, agreement, and what RISE and MAS go with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from flashtrace_lib.viewer.colours import WIDTH
+
+from .axes import label_ends, n_range, name_rows, new_axes, new_panels, note
+from .checks import require
+from .marks import side_by_side, whiskers
+from .palette import BLUE, DARK, GREY, LIGHT, MARKERS, ORANGE, PALETTE, SKY, VERMILION
+from .style import method_order, method_style, metric_name, short_metric, styled
+
+_COLUMNS = 4
+
+
+@styled
+def hand_made_curves(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], table: pd.DataFrame) -> Figure:
+    """Response and remaining mass of each hand-made curve, with its RISE and MAS.
+
+    Parameters
+    ----------
+    curves : mapping
+        `metric_audit.hand_made_curves`.
+    table : DataFrame
+        `metric_audit.hand_made_table` of the same curves.
+    """
+    require(table, "curve", "rise", "mas", "printed_mas")
+    values = table.set_index("curve")
+    rows = math.ceil(len(curves) / _COLUMNS)
+    title = "RISE and MAS of curves made by hand"
+    figure, grid = new_panels(title, rows, _COLUMNS, height=2.05 * rows + 0.3, sharex=True, sharey=True)
+    for axes, (name, (response, share)) in zip(grid.flat, curves.items(), strict=False):
+        x = np.linspace(0, 1, len(response))
+        axes.plot(x, response, color=BLUE, label="response r")
+        axes.plot(x, 1 - share, color=VERMILION, ls="--", label="remaining mass d")
+        row = values.loc[name]
+        scores = f"RISE {row['rise']:.3f} · MAS {row['mas']:.3f} (printed: {row['printed_mas']:.3f})"
+        axes.set_title(name.replace(", ", ",\n"), fontsize=7, fontweight="normal", pad=13)
+        axes.annotate(scores, (0, 1), (0, 4), "axes fraction", "offset points", fontsize=5.5, color="#555555")
+        axes.set(ylim=(-0.03, 1.05))
+    for axes in grid[-1]:
+        axes.set_xlabel("masked (share of I)")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("fraction")
+    for axes in grid.flat[len(curves) :]:
+        axes.axis("off")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    grid.flat[-1].legend(handles, labels, loc="center")
+    return figure
+
+
+@styled
+def mas_by_temperature(table: pd.DataFrame, *, title: str = "MAS of sharpened scores, at one ranking") -> Figure:
+    """MAS against the temperature of the scores, a line for each method.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``method, temperature, mas, n`` (`metric_audit.temperature_table`).
+    """
+    require(table, "method", "temperature", "mas", "n")
+    figure, axes = new_axes(title, "temperature (1: as attributed; lower: sharper)", metric_name("mas"), height=3.0)
+    for method in method_order(list(table["method"])):
+        part = table[table["method"] == method].sort_values("temperature")
+        style = method_style(method)
+        axes.plot(part["temperature"], part["mas"], label=style.label, **style.plot_options)
+    axes.set_xscale("log", base=2)
+    ticks = sorted(table["temperature"].unique())
+    axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    axes.axvline(1, color=GREY, lw=0.8, ls=":")
+    note(axes, f"n = {int(table['n'].max())} samples a point, means; lower is better; RISE and recovery do not change")
+    label_ends(axes)
+    return figure
+
+
+@styled
+def agreement_heatmap(table: pd.DataFrame, *, title: str = "Do metrics agree about the order of methods?") -> Figure:
+    """Mean rank correlation of every two metrics, over methods within samples; blue agrees, orange contradicts.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``first, second, rho, n`` (`metric_audit.metric_agreement`). What was not measured is hatched.
+    """
+    require(table, "first", "second", "rho", "n")
+    metrics = list(dict.fromkeys(table["first"]))
+    found = table.set_index(["first", "second"])
+    figure = Figure(figsize=(WIDTH, 0.36 * len(metrics) + 1.5), layout="constrained")
+    axes = figure.add_subplot()
+    colours = LinearSegmentedColormap.from_list("agreement", [ORANGE, "white", SKY])
+    for row, first in enumerate(metrics):
+        for column, second in enumerate(metrics[:row]):
+            box = (column - 0.49, row - 0.47)
+            if (first, second) not in found.index:
+                axes.add_patch(Rectangle(box, 0.98, 0.94, fc="white", ec=LIGHT, hatch="////", lw=0))
+                continue
+            entry = found.loc[(first, second)]
+            axes.add_patch(Rectangle(box, 0.98, 0.94, fc=colours((entry["rho"] + 1) / 2), lw=0))
+            text = f"{entry['rho']:+.2f}\nn = {entry['n']:.0f}"
+            axes.text(column, row, text, ha="center", va="center", fontsize=6, color=DARK)
+    axes.set_xticks(range(len(metrics) - 1), [short_metric(metric) for metric in metrics[:-1]])
+    name_rows(axes, [short_metric(metric) for metric in metrics])
+    axes.set(xlim=(-0.5, len(metrics) - 1.5), ylim=(len(metrics) - 0.5, 0.5))
+    axes.grid(visible=False)
+    axes.tick_params(length=0, labelsize=6.5)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    axes.set_title(title, pad=16)
+    note(
+        axes,
+        "mean over n samples of the rank correlation over methods; 1: the same order from best to worst",
+        beside=1.2,
+    )
+    return figure
+
+
+@styled
+def property_dots(table: pd.DataFrame, names: Mapping[str, str], *, title: str = "") -> Figure:
+    """What RISE and MAS go with: a row a property of rankings, a colour a metric, a panel a choice of rankings.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``first`` (a property), ``second`` (a metric), ``rho, low, high, n, rankings`` (`metric_audit.within_samples`).
+    names : mapping of str to str
+        Properties and how readers know them.
+    """
+    require(table, "first", "second", "rho", "low", "high", "n", "rankings")
+    kinds, metrics = list(dict.fromkeys(table["rankings"])), list(dict.fromkeys(table["second"]))
+    figure, panels = new_panels(title, 1, len(kinds), height=0.36 * len(names) + 1.4, sharex=True, sharey=True)
+    for axes, kind in zip(panels[0], kinds, strict=True):
+        shown = table[table["rankings"] == kind]
+        for i, metric in enumerate(metrics):
+            part = shown[shown["second"] == metric].set_index("first").reindex(list(names))
+            style = {"color": PALETTE[i], "marker": MARKERS[i], "ls": ""}
+            for place, row in enumerate(part.itertuples()):
+                spread = whiskers(row.rho, row.low, row.high)
+                fill = PALETTE[i] if row.low > 0 or row.high < 0 else "white"
+                y = place + side_by_side(i, len(metrics), 0.28)
+                axes.errorbar(row.rho, y, xerr=spread, ms=5, capsize=2, markerfacecolor=fill, **style)
+            axes.plot([], [], label=metric_name(metric).split(" (")[0], **style)
+        axes.axvline(0, color=GREY, lw=0.8)
+        name_rows(axes, list(names.values()))
+        axes.grid(axis="y", visible=False)
+        axes.set_title(kind)
+        axes.set_xlabel("mean rank correlation within samples")
+        note(axes, f"n = {n_range(shown['n'])} samples; filled: leaves out 0", beside=WIDTH / 2)
+    panels[0][-1].legend(loc="upper right", fontsize=6.5)
+    return figure
