@@ -1,7 +1,6 @@
 """A line under every figure and table of the HTML book: its files."""
 
 import ast
-import json
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -37,6 +37,12 @@ def shared_samples(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[have == frame.groupby("metric")["method"].transform("nunique")]
 
 
+def widely_measured(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the methods that were measured on at least half of the samples of a cell, metric by metric."""
+    counts = frame.groupby(["metric", "cell", "method"])["sample"].transform("nunique")
+    return frame[2 * counts >= frame.groupby(["metric", "cell"])["sample"].transform("nunique")]
+
+
 def table_1(frame: pd.DataFrame, documents: pd.DataFrame) -> pd.DataFrame:
     """Means by cell and by group beside the paper's; a group's is the mean of what the paper prints for its cells.
 

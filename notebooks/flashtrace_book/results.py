@@ -1,8 +1,8 @@
 """Stored results of a chapter: one parquet file, read without a model.
 
-Its rows are of several parts. A row of ``sample`` is a context that was explained, one of ``method`` what a method said
-of it, one of ``masks`` the random ablations that all its methods share, one of ``cell`` what became of the problems that
-were tried. Other parts hold a chapter's own measurements, such as seconds.
+Its rows are of several parts. A row of ``sample`` is a context that was explained, one of ``method`` what a method
+said of it, one of ``masks`` the random ablations that all its methods share, one of ``cell`` what became of the
+problems that were tried. Other parts hold a chapter's own measurements, such as seconds.
 """
 
 from __future__ import annotations

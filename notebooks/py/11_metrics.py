@@ -120,7 +120,7 @@ stored = {name: found.records(answers=whose(found)) for name, found in results.i
 run.table(metric_audit.curve_table(stored), "metrics_curves", "Samples that masking does not harm, and curves on the floor of RISE")
 
 # %% [markdown]
-# No stored sample is flagged, so that neither the denominator nor the treatment of flagged samples changes a number of this book.
+# As long as no stored sample is flagged, neither the denominator nor the treatment of flagged samples changes a number of this book.
 #
 # ## The definition and the order of the methods
 #
@@ -161,8 +161,8 @@ fig = metric_plots.mas_by_temperature(heat.frame)
 run.figure(fig, "metrics_temperature", "MAS by temperature of the scores", stamp="SmolLM2-135M + adapter, own answers")
 
 # %% [markdown]
-# At the scores as they are, FlashTrace's MAS is below IFR's, the one metric on RULER in which it leads (`05_ruler`). At every other
-# temperature it is above.
+# At the scores as they are, FlashTrace's MAS is below IFR's; with AUROC it is the one metric on RULER in which it leads (`05_ruler`).
+# At every other temperature it is above.
 #
 # ## Ties
 #
@@ -206,8 +206,8 @@ fig = metric_plots.property_dots(related.frame, names, title="What of the top te
 run.figure(fig, "metric_properties", "Correlation of RISE and MAS with properties of the ranking", stamp="SmolLM2-135M + adapter, own answers")
 
 # %% [markdown]
-# Over all rankings evidence counts as much as the question: the controls, which know neither, are worst. Only among the methods,
-# which all know something, do the two come apart.
+# Over all rankings evidence counts as much as the question: *position* puts the question first and has the worst RISE, since it knows
+# nothing else. Among the methods, which all know something of the evidence, the question counts more.
 #
 # ## The same knowledge in another shape
 #
@@ -249,7 +249,7 @@ run.figure(fig, "metric_agreement", "Rank correlation of every two metrics over 
 #
 # Here five ranking metrics and LDS, which knows no evidence and ablates sentences at random, put the methods into nearly the same
 # order. RISE is another matter. It goes with the evidence, too, but more with masking the question early; and a random ranking
-# gets a worse RISE by its shape alone, by most of what parts random tokens from FlashTrace (`05_ruler`). MAS adds how the scores are
+# gets a worse RISE by its shape alone, by three quarters of what parts random tokens from FlashTrace (`05_ruler`). MAS adds how the scores are
 # spread: sharper methods have a worse MAS here, whatever they rank first. So a difference in MAS alone is not called a better
 # explanation in this book, and RISE stands beside metrics that know the evidence.
 #

@@ -4,20 +4,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flashtrace_book.experiments import metric_audit as audit
-from flashtrace_book.figures import method_plots, metric_audit_plots
+from flashtrace_book import metric_audit as audit
+from flashtrace_book.figures import method_plots, metric_plots
 from flashtrace_lib import metrics as m
 from flashtrace_lib.evaluation.results_table import frame_from_records
-from flashtrace_lib.store import Store
 
 STEPS = 20
 
 
 def record(method, sample, scores, log_probs, cell="c", gold=(0, 1)):
-    marks = [i in gold for i in range(len(scores))]
+    marks = np.array([i in gold for i in range(len(scores))])
     return {"method": method, "sample": sample, "cell": cell, "task": "t", "scores": np.asarray(scores, dtype=float),
             "log_probs": list(log_probs), "cumulative": m.cumulative(scores, len(log_probs) - 1).tolist(),
-            "gold": marks, "seconds": 1.0, "key": f"{method}-{sample}"}  # fmt: skip
+            "gold": marks, "seconds": 1.0, "haystack": [0, len(scores) - 4]}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -55,30 +54,16 @@ def test_an_absolute_denominator_makes_a_rising_likelihood_perfect():
     assert table["absolute"].tolist() == pytest.approx([0.5, 0.0])
 
 
-def test_variants_are_the_frames_under_other_definitions(records):
-    table = audit.variant_table(records)
-    assert set(table["variant"]) == set(audit.VARIANTS) and set(table["metric"]) == {"rise", "mas"}
-    default = frame_from_records(records, ("rise",)).groupby("method")["value"].mean()
-    mine = table[(table["metric"] == "rise") & (table["variant"] == "signed denominator")].set_index("method")
-    assert mine["mean"].to_dict() == pytest.approx(default.to_dict())
-    assert mine["rank"].to_dict() == {"flashtrace": 1, "ifr": 2, "random": 3}
-    left_out = table[table["variant"] == "flagged samples left out"]
-    assert set(left_out["n"]) == {6} and set(mine["n"]) == {8}
-    wide = table[table["metric"] == "rise"].pivot(index="method", columns="variant", values="mean")
-    assert (wide["absolute denominator"] < wide["signed denominator"]).all()  # flagged samples turn from 1 to 0
-    agreement = audit.agreement_with_default(table)
-    assert len(agreement) == 6 and agreement["rho"].between(-1, 1).all()
-
-
-def test_records_bear_the_names_of_the_evaluation_that_asked(records, tmp_path):
-    store = Store(tmp_path / "records")
-    stored = records.assign(method=records["method"].replace("random", "random/0"))
-    for row in stored.to_dict("records"):
-        store.put(row["key"], row)
-    frame = frame_from_records(records[records["sample"] != "s7"], ("rise", "mas"))  # two rows a record
-    found = audit.records_of(frame, store)
-    assert len(found) == 21 and set(found["method"]) == {"flashtrace", "ifr", "random"}
-    assert (found["key"].str.split("-").str[0] == found["method"]).all()
+def test_definitions_are_the_frames_under_each(records):
+    drawn = {"method": "random_sentences", "sample": "s0", "log_probs": None, "scores": None, "values": '{"rise": 0.5}'}
+    table = audit.definition_table(pd.concat([records, pd.DataFrame([drawn])]))  # averaged draws have no curve
+    assert set(table["definition"]) == set(m.DEFINITIONS) and set(table["n"]) == {8}
+    for definition in m.DEFINITIONS:
+        expected = frame_from_records(records, ("mas",), definition).groupby("method")["value"].mean()
+        mine = table[(table["metric"] == "mas") & (table["definition"] == definition)].set_index("method")["mean"]
+        assert mine.to_dict() == pytest.approx(expected.to_dict())
+    rise = table[(table["metric"] == "rise") & (table["definition"] == "log_probability")].set_index("method")
+    assert rise["rank"].to_dict() == {"flashtrace": 1, "ifr": 2, "random": 3}
 
 
 def test_temperature_moves_mas_and_nothing_else(records):
@@ -92,47 +77,97 @@ def test_temperature_moves_mas_and_nothing_else(records):
     assert sharper[0.25] < sharper[1] < sharper[4]  # same ranking, same response, better score
 
 
-def test_recovery_choices_by_hand():
+def test_ties_by_hand():
     scores = [1.0, 1.0, 1.0, 0.5] + [0.0] * 21  # K is 2 rounded down, 3 rounded up
-    frame = pd.DataFrame([record("x", "s", scores, np.linspace(-1, -9, 21), gold=(0, 2, 3))])
-    row = audit.recovery_table(frame).iloc[0]
-    assert row["floor"] == pytest.approx(1 / 3)  # tokens 0 and 1
-    assert row["later_first"] == pytest.approx(1 / 3)  # tokens 2 and 1
-    assert row["ceil"] == pytest.approx(2 / 3) and row["tied"] == pytest.approx(24 / 25)
-    frame.at[0, "gold"] = [i in (1, 2) for i in range(25)]
-    row = audit.recovery_table(frame).iloc[0]
-    assert (row["floor"], row["later_first"]) == (0.5, 1.0)
+    frame = pd.DataFrame([record("x", "s", scores, np.linspace(-1, -9, 21), gold=(1, 2))])
+    row = audit.tie_table(frame).iloc[0]
+    assert (row["earlier_first"], row["later_first"]) == (0.5, 1.0)  # tokens 0 and 1, tokens 2 and 1
+    assert row["expected"] == pytest.approx(2 / 3) and row["ceil"] == 1 and row["tied"] == pytest.approx(24 / 25)
 
 
 def test_flags_and_floor_are_counted(records):
-    frame = frame_from_records(records, ("recovery", "rise", "mas"))
-    flags = audit.flag_table(frame).set_index("cell")
-    assert flags["flagged"].to_dict() == {"a": 1, "b": 1} and set(flags["n"]) == {4}
     cliff = pd.DataFrame([record("x", "s", [1.0, 0.5], [-1.0] + [-9.0] * 20)])
-    floor = audit.floor_table(cliff).iloc[0]
-    assert (floor["floor"], floor["at_floor"], floor["n"]) == (0.025, 1, 1)
+    table = audit.curve_table({"many": records, "cliff": cliff, "none": records.drop(columns="log_probs")})
+    table = table.set_index("records")
+    assert table.loc["many"].to_dict() == {"samples": 8, "flagged": 2, "curves": 24, "on the floor": 0}
+    assert table.loc["cliff"].to_dict() == {"samples": 1, "flagged": 0, "curves": 1, "on the floor": 1}
+
+
+def test_properties_of_a_ranking_by_hand():
+    scores = np.zeros(40)
+    scores[[3, 4, 20, 38]] = (4.0, 3.0, 2.0, 1.0)  # the top tenth; the last four tokens stand behind the haystack
+    frame = pd.DataFrame([record("x", "s", scores, np.linspace(-1, -9, 21), gold=(3, 9))])
+    row = audit.ranking_properties(frame).iloc[0]
+    assert row["question"] == 0.25 and row["evidence"] == 0.5 and row["sharpness"] == pytest.approx(1)
+    assert row["pieces"] == 3 / 4  # 3–4, 20, 38
+
+
+def test_agreement_is_over_methods_within_samples():
+    rows = [
+        {"sample": f"s{i}", "method": f"m{j}", "metric": metric, "value": value + 100 * i}
+        for i in range(6) for j in range(4) for metric, value in (("recovery", j), ("rise", -j), ("mas", (j - 1) ** 2))
+    ]  # fmt: skip
+    table = audit.metric_agreement(pd.DataFrame(rows)).set_index(["first", "second"])
+    assert table.loc[("recovery", "rise"), "rho"] == 1  # a low RISE is good: the same order
+    assert table.loc[("rise", "recovery"), "n"] == 6
+    by_hand = -m.intervals.rank_correlation([0, 1, 2, 3], [1, 0, 1, 4])
+    assert table.loc[("recovery", "mas"), "rho"] == pytest.approx(by_hand)
+
+
+def naive_rise_and_mas(record):
+    """RISE and MAS by loops from the formulas alone, sharing no code with `metrics`."""
+    s, scores = [float(x) for x in record["log_probs"]], [float(x) for x in record["scores"]]
+    steps, n = len(s) - 1, len(scores)
+    order = sorted(range(n), key=lambda i: (-scores[i], i))  # ties in the order of the text
+    total, lowest, response, remaining = sum(map(abs, scores)), s[0], [], []
+    for k in range(steps + 1):
+        lowest, drop = min(lowest, s[k]), s[0] - s[steps]
+        response.append(1.0 if drop == 0 else min(1.0, max(0.0, (lowest - s[steps]) / drop)))
+        masked = order[: k * n // steps]
+        remaining.append(1 - (sum(abs(scores[i]) for i in masked) / total if total else len(masked) / n))
+    penalised = [min(1.0, max(0.0, r + abs(r - d))) for r, d in zip(response, remaining, strict=True)]
+    low, high = min(penalised), max(penalised)
+    scaled = [(p - low) / (high - low) for p in penalised] if high > low else penalised
+    return tuple(sum((a + b) / 2 for a, b in zip(x, x[1:], strict=False)) / steps for x in (response, scaled))
 
 
 def test_the_naive_derivation_agrees_with_the_library(records):
     for row in records.to_dict("records"):
         response = m.normalise_response(row["log_probs"])
         expected = (m.rise(response), m.mas(response, row["cumulative"]))
-        assert audit.naive_rise_and_mas(row) == pytest.approx(expected)
+        assert naive_rise_and_mas(row) == pytest.approx(expected)
     zero = record("x", "s", np.zeros(30), np.linspace(-1, -9, 21))
-    assert audit.naive_rise_and_mas(zero)[1] == pytest.approx(m.mas(m.normalise_response(zero["log_probs"]),
+    assert naive_rise_and_mas(zero)[1] == pytest.approx(m.mas(m.normalise_response(zero["log_probs"]),
                                                                     zero["cumulative"]))  # fmt: skip
 
 
 def test_the_figures_show_what_they_are_given(records):
     curves = audit.hand_made_curves()
-    figure = metric_audit_plots.hand_made_curves(curves, audit.hand_made_table())
+    figure = metric_plots.hand_made_curves(curves, audit.hand_made_table())
     titles = [axes.get_title(loc="left").replace("\n", " ") for axes in figure.axes]
     assert all(name in titles for name in curves)
-    figure = metric_audit_plots.mas_by_temperature(audit.temperature_table(records))
-    assert [line.get_label() for line in figure.axes[0].lines[:3]] == ["IFR", "Random", "FlashTrace"]
-    table = audit.variant_table(records)
-    figure = metric_audit_plots.ranks_by_variant(table, "rise")
-    assert figure.axes[0].yaxis_inverted() and "n = 6–8" in figure.axes[0].texts[0].get_text()
+    figure = metric_plots.mas_by_temperature(audit.temperature_table(records))
+    assert {line.get_label() for line in figure.axes[0].lines[:3]} == {"IFR", "Random", "FlashTrace"}
+    looks = audit.ranking_properties(records)
+    twice = pd.concat([looks, looks.assign(method=looks["method"] + "2")])
+    related = audit.within_samples(twice, audit.PROPERTIES, ("rise", "mas"))
+    figure = metric_plots.property_dots(related.assign(rankings="all"), {"sharpness": "mass on it", "pieces": "pieces"})
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["mass on it", "pieces"]
+
+
+def test_a_dot_stands_for_what_was_measured_and_a_hatched_row_for_what_was_not():
+    needles = [(method, "needles") for method in ("flashtrace", "ifr", "string_match")]
+    rows = [
+        {"method": method, "cell": cell, "metric": "recovery", "mean": 0.5, "low": 0.4, "high": 0.6, "n": 6,
+         "paper": 0.4}
+        for method, cell in (*needles, ("flashtrace", "chains"))
+    ]  # fmt: skip
+    titles = {"needles": "needles", "chains": "chains", "other": "not measured"}
+    figure = method_plots.pooled_dots(pd.DataFrame(rows), "recovery", titles)
+    assert len(figure.axes) == 2 and list_of_labels(figure.axes[0]) == ["FlashTrace", "IFR", "String match"]
+    assert [sum(patch.get_hatch() == "////" for patch in axes.patches) for axes in figure.axes] == [0, 2]
+    wide = method_plots.overview_heatmap(pd.DataFrame(rows).assign(metric=["rise", "rise", "mas", "mas"]))
+    assert sum(patch.get_hatch() == "////" for patch in wide.axes[0].patches) == 2
 
 
 def test_a_heatmap_of_methods_holds_every_mean_and_marks_the_best():

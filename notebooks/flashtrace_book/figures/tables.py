@@ -19,7 +19,9 @@ from .markup import flat, latex, markdown
 from .style import method_order, method_style, metric_name
 
 __all__ = ["Shown", "comparison_table", "flat", "interval_grid", "latex", "markdown", "styled", "wide_table"]
-LONG_COLUMNS = ("method", "cell", "metric", "mean", "low", "high", "n", "n_effective", "flagged", "paper", "model", "answers")
+LONG_COLUMNS = (
+    "method", "cell", "metric", "mean", "low", "high", "n", "n_effective", "flagged", "paper", "model", "answers",
+)  # fmt: skip
 _MEASURED = ("method", "cell", "metric", "mean", "low", "high", "n", "flagged")  # of `evaluation.summarise`
 _ENTRY = ["method", "cell", "metric"]  # what identifies a row
 # Marks of Markdown that a cell may hold, as HTML, once its text is escaped.
