@@ -9,13 +9,13 @@
 # %% [markdown]
 # # What the metrics measure
 #
-# > **Question.** How much of a ranking of methods comes from a metric's definition, and what besides the explanation do RISE and MAS
-# > respond to?
+# > **Question.** How much of a ranking of methods comes from a metric's definition, and what besides the explanation do RISE and
+# > MAS respond to?
 # >
 # > **Answer.** Metrics of evidence and LDS order the methods alike (recovery and LDS: 0.87), while RISE hardly agrees with them
-# > (recovery: 0.23) and MAS not at all. Among the methods a good RISE goes with the question among the tokens ranked first (−0.49)
-# > more than with the evidence there (−0.27). MAS depends on its definition, and on how the scores are spread: FlashTrace's lead over
-# > IFR is gone once the scores of both are made sharper or flatter, which changes no ranking.
+# > (recovery: 0.23) and MAS not at all. Among the methods a good RISE goes with the question among the tokens ranked first
+# > (−0.49) more than with the evidence there (−0.27). MAS depends on its definition, and on how the scores are spread:
+# > FlashTrace's lead over IFR is gone once the scores of both are made sharper or flatter, which changes no ranking.
 # >
 # > **n.** RULER, own right answers of the reasoner: 160 samples for rankings, 30 for LDS, 10 or 11 for deletion curves, up to ten
 # > methods on each. All correlations are over methods within a sample, averaged over samples; effective n is n.
@@ -27,9 +27,9 @@
 # −0.49 = metric_properties.csv[rankings=methods alone,first=question,second=rise].rho;
 # −0.27 = metric_properties.csv[rankings=methods alone,first=evidence,second=rise].rho -->
 #
-# Appendix F of the paper defines recovery, RISE and MAS. Where its text, its formulas and the numbers in its tables do not say the
-# same, somebody has to choose. This chapter shows the choices on curves made by hand, then the effect of each on the stored scores
-# and deletion curves of other chapters, and last what these metrics go with. Nothing is attributed here.
+# Appendix F of the paper defines recovery, RISE and MAS. Where its text, its formulas and the numbers in its tables do not say
+# the same, somebody has to choose. This chapter shows the choices on curves made by hand, then the effect of each on the stored
+# scores and deletion curves of other chapters, and last what these metrics go with. Nothing is attributed here.
 #
 # | work | what is scored | denominator | unit | stands in its place |
 # |---|---|---|---|---|
@@ -82,8 +82,8 @@ fig = metric_plots.hand_made_curves(curves, by_hand.frame)
 run.figure(fig, "metrics_by_hand", "RISE and MAS of curves made by hand, under both definitions")
 
 # %% [markdown]
-# The best RISE is not 0 but the floor of the grid, $1 / 2K$. And MAS depends on how the scores are spread, not on their order alone:
-# the second and the third curve have the same ranking and the same response.
+# The best RISE is not 0 but the floor of the grid, $1 / 2K$. And MAS depends on how the scores are spread, not on their order
+# alone: the second and the third curve have the same ranking and the same response.
 #
 # ## As printed, or as published?
 #
@@ -98,8 +98,8 @@ print(f"MAS as printed is at least {(K + 1) / (2 * K):.3f}; the lowest in the pa
 print(f"RISE is at least {1 / (2 * K):.3f} with {K} steps; the lowest in the paper's tables is {printed['rise']:.3f}")
 
 # %% [markdown]
-# "5 % of the remaining tokens" a step, which appendix F.2 says as well, would leave a third of the input unmasked after twenty steps.
-# This book takes $K = 20$ equal groups, the log-probability and the falling mass.
+# "5 % of the remaining tokens" a step, which appendix F.2 says as well, would leave a third of the input unmasked after twenty
+# steps. This book takes $K = 20$ equal groups, the log-probability and the falling mass.
 #
 # ## Where masking raises the likelihood
 #
@@ -120,7 +120,8 @@ stored = {name: found.records(answers=whose(found)) for name, found in results.i
 run.table(metric_audit.curve_table(stored), "metrics_curves", "Samples that masking does not harm, and curves on the floor of RISE")
 
 # %% [markdown]
-# As long as no stored sample is flagged, neither the denominator nor the treatment of flagged samples changes a number of this book.
+# As long as no stored sample is flagged, neither the denominator nor the treatment of flagged samples changes a number of this
+# book.
 #
 # ## The definition and the order of the methods
 #
@@ -161,15 +162,15 @@ fig = metric_plots.mas_by_temperature(heat.frame)
 run.figure(fig, "metrics_temperature", "MAS by temperature of the scores", stamp="SmolLM2-135M + adapter, own answers")
 
 # %% [markdown]
-# At the scores as they are, FlashTrace's MAS is below IFR's; with AUROC it is the one metric on RULER in which it leads (`05_ruler`).
-# At every other temperature it is above.
+# At the scores as they are, FlashTrace's MAS is below IFR's; with AUROC it is the one metric on RULER in which it leads
+# (`05_ruler`). At every other temperature it is above.
 #
 # ## Ties
 #
-# Where many tokens share a score, somebody must say which come first. This book takes the *expectation* over their orders. *Earlier
-# first* keeps the order of the text, as a stable sort does; *later first* is the opposite. They differ where scores tie, in the
-# string match and in spans of sentences, and here by less than a hundredth. The paper rounds a tenth of the input down, the published
-# code up (*ceil*).
+# Where many tokens share a score, somebody must say which come first. This book takes the *expectation* over their orders.
+# *Earlier first* keeps the order of the text, as a stable sort does; *later first* is the opposite. They differ where scores tie,
+# in the string match and in spans of sentences, and here by less than a hundredth. The paper rounds a tenth of the input down,
+# the published code up (*ceil*).
 
 # %%
 ties = metric_audit.tie_table(ruler.records((*METHODS, "sentence"), answers=answers))
@@ -178,8 +179,8 @@ run.table(ties, "metrics_ties", "Mean recovery under each choice that its defini
 # %% [markdown]
 # ## What do RISE and MAS go with?
 #
-# Now the main question. Four properties of every stored ranking are measured on its top tenth: how much of the **question**, which
-# stands behind the haystack, is in it; how much of the **evidence** (recovery); into how many **pieces** it falls; and its
+# Now the main question. Four properties of every stored ranking are measured on its top tenth: how much of the **question**,
+# which stands behind the haystack, is in it; how much of the **evidence** (recovery); into how many **pieces** it falls; and its
 # **sharpness**, the share of the mass on it. Each is correlated with RISE and MAS over the methods within a sample, and the
 # correlations are averaged over samples. Below 0: the more of it, the better (lower) the metric.
 #
@@ -206,13 +207,13 @@ fig = metric_plots.property_dots(related.frame, names, title="What of the top te
 run.figure(fig, "metric_properties", "Correlation of RISE and MAS with properties of the ranking", stamp="SmolLM2-135M + adapter, own answers")
 
 # %% [markdown]
-# Over all rankings evidence counts as much as the question: *position* puts the question first and has the worst RISE, since it knows
-# nothing else. Among the methods, which all know something of the evidence, the question counts more.
+# Over all rankings evidence counts as much as the question: *position* puts the question first and has the worst RISE, since it
+# knows nothing else. Among the methods, which all know something of the evidence, the question counts more.
 #
 # ## The same knowledge in another shape
 #
-# Random tokens and random *sentences* know nothing alike, and FlashTrace over sentences is FlashTrace with its scores shared within
-# them. Whatever a random ranking gains or loses by its shape is the shape's.
+# Random tokens and random *sentences* know nothing alike, and FlashTrace over sentences is FlashTrace with its scores shared
+# within them. Whatever a random ranking gains or loses by its shape is the shape's.
 
 # %%
 shapes = ruler.frame(METRICS, ("flashtrace", "sentence", "random", "random_sentences"), answers=answers)
@@ -227,8 +228,8 @@ run.table(shape, "metrics_shape", "In sentences minus scattered, on the same sam
 #
 # ## Do metrics agree?
 #
-# The rank correlation of every two metrics over the methods within a sample, turned so that 1 is the same order from best to worst;
-# methods alone, without controls.
+# The rank correlation of every two metrics over the methods within a sample, turned so that 1 is the same order from best to
+# worst; methods alone, without controls.
 
 # %%
 methods = [name for name in METHODS if name not in style.CONTROLS]
@@ -244,18 +245,18 @@ run.figure(fig, "metric_agreement", "Rank correlation of every two metrics over 
 # %% [markdown]
 # ## What the paper found, what we found, why they differ
 #
-# The paper defines each metric once, reports RISE and MAS to three digits and shows no effect of a definition, a shape or a spread.
-# Its printed formulas cannot give the numbers in its tables.
+# The paper defines each metric once, reports RISE and MAS to three digits and shows no effect of a definition, a shape or a
+# spread. Its printed formulas cannot give the numbers in its tables.
 #
 # Here five ranking metrics and LDS, which knows no evidence and ablates sentences at random, put the methods into nearly the same
 # order. RISE is another matter. It goes with the evidence, too, but more with masking the question early; and a random ranking
-# gets a worse RISE by its shape alone, by three quarters of what parts random tokens from FlashTrace (`05_ruler`). MAS adds how the scores are
-# spread: sharper methods have a worse MAS here, whatever they rank first. So a difference in MAS alone is not called a better
-# explanation in this book, and RISE stands beside metrics that know the evidence.
+# gets a worse RISE by its shape alone, by three quarters of what parts random tokens from FlashTrace (`05_ruler`). MAS adds how
+# the scores are spread: sharper methods have a worse MAS here, whatever they rank first. So a difference in MAS alone is not
+# called a better explanation in this book, and RISE stands beside metrics that know the evidence.
 #
-# The correlations are of ten methods, some of them close relatives, on ten prompts of one model. They say what the metrics go with,
-# not what causes them.
+# The correlations are of ten methods, some of them close relatives, on ten prompts of one model. They say what the metrics go
+# with, not what causes them.
 #
-# > **What a reader can do.** Compare methods at the same shape: tokens with tokens, sentences with sentences, and a random baseline of
-# > the same shape beside them. Say how much of the question a ranking masks early. Read a metric that knows the evidence, or LDS,
-# > beside RISE, and MAS only at more than one temperature.
+# > **What a reader can do.** Compare methods at the same shape: tokens with tokens, sentences with sentences, and a random
+# > baseline of the same shape beside them. Say how much of the question a ranking masks early. Read a metric that knows the
+# > evidence, or LDS, beside RISE, and MAS only at more than one temperature.

@@ -170,21 +170,5 @@ def test_a_dot_stands_for_what_was_measured_and_a_hatched_row_for_what_was_not()
     assert sum(patch.get_hatch() == "////" for patch in wide.axes[0].patches) == 2
 
 
-def test_a_heatmap_of_methods_holds_every_mean_and_marks_the_best():
-    rows = [
-        {"method": method, "cell": cell, "metric": "rise", "mean": mean, "low": mean - 0.01, "high": mean + 0.01,
-         "n": 5}
-        for method, mean in (("flashtrace", 0.10), ("ifr", 0.30), ("random", 0.50)) for cell in ("mq_q2", "h4_c1 ‡")
-    ]  # fmt: skip
-    figure = method_plots.metric_heatmap(pd.DataFrame(rows), "rise", title="RISE")
-    axes = figure.axes[0]
-    texts = [(t.get_text(), t.get_weight()) for t in axes.texts if t.get_text().startswith("0.")]
-    assert len(texts) == 9 and texts.count(("0.10", "bold")) == 2 and texts.count(("0.10", "normal")) == 1
-    image = axes.collections[0].get_array().reshape(3, 3)  # seaborn draws a mesh
-    assert image[list_of_labels(axes).index("FlashTrace")].max() > image[list_of_labels(axes).index("Random")].max()
-    with pytest.raises(ValueError, match="no rows of metric 'mas'"):
-        method_plots.metric_heatmap(pd.DataFrame(rows), "mas")
-
-
 def list_of_labels(axes):
     return [label.get_text() for label in axes.get_yticklabels()]

@@ -24,7 +24,6 @@ from .palette import DARK
 
 FEW = f"none below {MIN_SAMPLES} samples or templates"
 INTERVAL = f"whiskers: 95 % t interval of the mean, {FEW}"
-BANDS = INTERVAL.replace("whiskers", "bands")
 _LABEL_SIZE = 6.5  # points: the font of labels at line ends
 _BESIDE, _PER_CHARACTER = 0.6, 0.047  # inches: the labels left of the axes, and a character of the note
 

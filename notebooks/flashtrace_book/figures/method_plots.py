@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
@@ -15,69 +14,11 @@ from matplotlib.patches import Patch, Rectangle
 from flashtrace_lib.metrics import HIGHER_IS_BETTER
 from flashtrace_lib.viewer.colours import INK, SEQUENTIAL, SEQUENTIAL_RANGE, WIDTH
 
-from ..statistics import on_fewer_samples
 from .axes import INTERVAL, label_ends, n_range, name_rows, new_axes, new_panels, note
 from .checks import rows_of
 from .marks import side_by_side, whiskers
 from .palette import BLUE, GREY, LIGHT
 from .style import CONTROLS, better_side, method_order, method_style, metric_name, short_metric, styled
-from .tables import distinct_best
-
-
-@styled
-def metric_heatmap(frame: pd.DataFrame, metric: str, *, title: str = "") -> Figure:
-    """Means of one metric, methods in rows and cells in columns; the darker, the better.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        ``method, cell, metric, mean, low, high, n`` (`evaluation.summarise` or `tables.comparison_table`).
-    metric : str
-        A value of the column ``metric``.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The last column is the mean over the cells, where there are several; bold numbers as in `tables.distinct_best`.
-
-    Raises
-    ------
-    ValueError
-        If a column or the metric is missing.
-    """
-    part = rows_of(frame, metric)
-    cells, methods = list(dict.fromkeys(part["cell"])), method_order(list(part["method"]))
-    values = part.pivot(index="method", columns="cell", values="mean").loc[methods, cells]
-    if len(cells) > 1:
-        values["mean"] = values.mean(axis=1)
-    best = distinct_best(part)
-    figure = Figure(figsize=(WIDTH, 0.24 * len(methods) + 0.9), layout="constrained")
-    axes = figure.add_subplot()
-    shades = values if HIGHER_IS_BETTER.get(metric, True) else -values
-    sns.heatmap(
-        shades,
-        ax=axes,
-        cmap=_readable(),
-        cbar=False,
-        annot=values,
-        fmt=".2f",
-        annot_kws={"fontsize": 6.5, "color": INK},
-        xticklabels=[str(cell).replace("_", "\n") for cell in values.columns],
-        yticklabels=_names(part, methods),
-    )
-    drawn = np.argwhere(values.notna().to_numpy())  # [numbers, 2]: row and column, in the order of axes.texts
-    for text, (row, column) in zip(axes.texts, drawn, strict=True):
-        bold = best.get((values.columns[column], metric)) == methods[row]
-        text.set_weight("bold" if bold else "normal")
-    if len(cells) > 1:
-        axes.axvline(len(cells), color="white", lw=3)
-    axes.set(xlabel="", ylabel="")
-    axes.tick_params(length=0, labelrotation=0)
-    axes.set_title(title or metric_name(metric), pad=16)
-    counted = _counts(part)
-    shown = f"n = {counted} {'sample' if counted == '1' else 'samples'} a cell; mean; {better_side(metric)}"
-    note(axes, f"{shown}; bold: intervals apart from the second")
-    return figure
 
 
 @styled
@@ -189,18 +130,6 @@ def overview_heatmap(frame: pd.DataFrame, *, title: str = "") -> Figure:
 def _colour(method: str) -> str:
     """Colour of a method where its name stands beside its mark: FlashTrace's own, grey for controls, else blue."""
     return GREY if method in CONTROLS else method_style(method).colour if method.startswith("flashtrace") else BLUE
-
-
-def _names(frame: pd.DataFrame, methods: Sequence[str]) -> list[str]:
-    """Names of methods for readers, with a star where one was measured on fewer samples than others."""
-    starred = set(frame.loc[on_fewer_samples(frame), "method"])
-    return [method_style(method).label + ("*" if method in starred else "") for method in methods]
-
-
-def _counts(frame: pd.DataFrame) -> str:
-    """``176 (* 11)``: samples, and behind the star of `_names` those of the methods that have fewer."""
-    fewer = on_fewer_samples(frame)
-    return n_range(frame.loc[~fewer, "n"]) + (f" (* {n_range(frame.loc[fewer, 'n'])})" if fewer.any() else "")
 
 
 @styled
