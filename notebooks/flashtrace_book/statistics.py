@@ -199,8 +199,3 @@ def line_slope(x: Iterable[float], y: Iterable[float]) -> dict[str, float]:
         residuals = y - y.mean() - slope * (x - x.mean())
         half_width = stdtrit(free, 0.975) * math.sqrt(np.square(residuals).sum() / free / spread)
     return {"slope": slope, "low": slope - half_width, "high": slope + half_width, "points": len(x)}
-
-
-def on_fewer_samples(frame: pd.DataFrame) -> pd.Series:
-    """Rows of ``method, cell, metric, n`` with fewer samples than another method has of the same cell and metric."""
-    return frame["n"] < frame.groupby(["cell", "metric"])["n"].transform("max")

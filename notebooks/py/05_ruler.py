@@ -117,9 +117,9 @@ run.table(documents.counts(), caption="HotpotQA: questions tried, answers right,
 
 # %%
 theirs = whose(documents)
-found = {n: documents.frame(RANKING, f.METHODS, cell=f"hotpotqa_{n}_direct", answers=theirs, right=True) for n in (1024, 2048)}
+found = documents.frame(RANKING, f.METHODS, cell="hotpotqa_1024_direct", answers=theirs, right=True)
 deleted = {n: f.widely_measured(documents.frame(CURVE, f.METHODS, cell=f"hotpotqa_{n}", answers=theirs)) for n in (1024, 2048)}
-hotpotqa = pd.concat([found[1024], deleted[1024]], ignore_index=True).assign(cell="hotpotqa")
+hotpotqa = pd.concat([found, deleted[1024]], ignore_index=True).assign(cell="hotpotqa")
 for n, part in deleted.items():
     each = part.drop_duplicates("sample")
     print(f"{n} tokens: {len(each)} answers with curves, T empty in {(each['n_reasoning'] == 0).sum()} of them")
@@ -275,7 +275,7 @@ for metric in CURVE:
 about = {"models": "qwen", "figure": "table1_ruler"}
 of_qwen = second.frame(METRICS, f.METHODS, cell=list(f.GROUPS["all cells"]), answers=whose(second))
 others = [f.leads({"HotpotQA 2048": deleted[2048]}, ["ifr"], CURVE, above=False), f.margin_beyond(deleted[1024], of_qwen, CURVE)]
-others += [f.leads({f"HotpotQA {n}": part}, ["ifr"], ["recovery", "r_precision"], above=False) for n, part in found.items()]
+others += [f.leads({"HotpotQA 1024": found}, ["ifr"], ["recovery", "r_precision"], above=False)]
 note(run, "hotpotqa_margin", pd.concat(others), theirs, "check", **about)
 note(run, "hotpotqa_margin", f.leads({"HotpotQA 1024": deleted[1024]}, ["ifr"], CURVE, above=False), theirs, **about)
 
