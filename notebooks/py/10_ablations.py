@@ -14,7 +14,7 @@
 # > **Answer.** The first hop recovers 0.057 more of the evidence than none; further ones add less, and each lowers RISE and MAS a
 # > little. The last token alone recovers 0.485 less, as the paper says, but averaging single tokens recovers 0.063 *more* than the
 # > sum, which it does not say. Where least of the reachable evidence is found, the question takes 0.224 of the top tenth of the
-# > input. On six real questions of 2,048 tokens, answered rightly or not, FlashTrace's RISE is 0.149 and IFR's 0.175.
+# > input. On six real questions of 2,048 tokens, right or wrong, FlashTrace's RISE is a little below IFR's.
 # >
 # > **n.** RULER: 160 samples of the reasoner, 80 for depth and most targets, 10 for deletion curves. MoreHopQA: 15 answers of
 # > qwen, 10 with curves. HotpotQA: 6 answers of qwen at each length. All are the models' own.
@@ -24,9 +24,7 @@
 # <!-- numbers: 0.057 = hops_ruler.csv[method=flashtrace_k1,metric=recovery].difference;
 # 0.485 = appendix_m_ablations.csv[method=last_token,metric=recovery].difference;
 # 0.063 = appendix_m_ablations.csv[method=mean_pooling,metric=recovery].difference;
-# 0.224 = appendix_n_places.csv[group=worst quarter,kind=question].places;
-# 0.149 = table8_unfiltered.csv[method=flashtrace,cell=hotpotqa_2048,metric=rise].mean;
-# 0.175 = table8_unfiltered.csv[method=ifr,cell=hotpotqa_2048,metric=rise].mean -->
+# 0.224 = appendix_n_places.csv[group=worst quarter,kind=question].places -->
 #
 # Appendices H, K, M and N of the paper: Tables 7, 8 and 10, Figure 7. Metrics are defined in `05_ruler`. Recovery and R-precision
 # (evidence found) are better higher. RISE, the area under the deletion curve of the whole response, and MAS, RISE with the
