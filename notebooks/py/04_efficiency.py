@@ -85,7 +85,7 @@ run.table(frame.drop(columns="runs_s"), "fig4_measurements", "What was measured,
 both = frame[frame["axis"].isin(["input", "generation"])]
 fig = efficiency_plots.cost_by_length(both, title="Cost of one attribution by length")
 run.figure(fig, "fig4_cost_by_length", "Time and peak memory of one attribution by length",
-           stamp=f"{readable('base')}, random tokens")  # fmt: skip
+           stamp=f"{readable('base')}, random tokens; code of 7aebfd7 and earlier")  # fmt: skip
 
 # %% [markdown]
 # In the lower row the plain forward pass lies *above* FlashTrace. The pass, as `model(ids)` makes it, returns the logits of
