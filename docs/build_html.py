@@ -16,7 +16,7 @@ from figure_sources import add_sources  # noqa: E402 - after the path above is s
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PAGES = (
-    "*.md", "CITATION.cff", "notebooks/*.ipynb", "data/adapter/README.md", "docs/[!i]*.md",
+    "*.md", "CITATION.cff", "notebooks/*.ipynb", "data/README.md", "data/*/README.md", "docs/[!i]*.md",
     "docs/_static/*.svg", "figures/*.md", "figures/*.png", "figures/*.csv", "figures/badges/*.svg",
     "flashtrace_lib/viewer/schemas/*.json",
 )  # fmt: skip

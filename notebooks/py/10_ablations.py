@@ -309,8 +309,8 @@ run.table(structure, caption="Share of each hop's whole mass on structural token
 # **Contexts.** The paper prints the lowest RISE for FlashTrace at both lengths, 0.036 and 0.025. A grid of twenty steps cannot give
 # less than $1/2K = 0.025$ (`11_metrics`), so its last number says only that the first step took everything.
 # Here FlashTrace leads IFR at 2,048 tokens, in RISE by the width of a hair; at 1,024 the interval holds 0. Its RISE falls with
-# the length, as the paper says, on the five questions that both lengths share. Six answers a length are few, the model is small
-# and seldom right, and at 1,024 tokens a string match has a lower RISE than either.
+# the length, as the paper says, on the five questions that both lengths share, which are too few for a verdict. The model is
+# small and seldom right, and at 1,024 tokens a string match has, in the mean, a lower RISE than either.
 #
 # **Targets.** The last token alone is far worse, as in the paper. Mean pooling finds more than the sum, which contradicts it. The
 # paper's mean pooling is IFR without hops and ours FlashTrace with its hops, so that its comparison mixes two changes. Sentences
