@@ -22,7 +22,8 @@ version = release = __version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
 include_patterns = [
-    "index.md", "api.rst", "C*.md", "data/README.md", "data/*/README.md", "docs/*.md", "figures/claims.md", "notebooks/*.ipynb",
+    "index.md", "api.rst", "C*.md", "data/README.md", "data/*/README.md", "docs/*.md", "figures/claims.md",
+    "notebooks/*.ipynb",
 ]  # fmt: skip
 
 # Notebooks show what is stored in them; warnings of their text are errors like all others.

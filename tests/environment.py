@@ -1,6 +1,7 @@
 """Environment of the tests and of the kernels that nbval starts: imported by the conftest of either folder."""
 
 import os
+import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -11,8 +12,12 @@ os.environ["TQDM_DISABLE"] = "1"  # a bar's last state holds a time, which no st
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(ROOT), str(ROOT / "notebooks"), os.environ.get("PYTHONPATH")])
 )
-# The tests leave the committed figures alone.
-os.environ.setdefault("FLASHTRACE_FIGURES_DIR", str(ROOT / "build" / "test" / "figures"))
+# The tests leave the committed figures alone. Each process has a copy of its own: chapters note claims in one file.
+_FIGURES = ROOT / "build" / "test" / os.environ.get("PYTEST_XDIST_WORKER", "alone") / "figures"
+if os.environ.get("FLASHTRACE_FIGURES_DIR") != str(_FIGURES):  # else this is a process that a test started
+    shutil.rmtree(_FIGURES, ignore_errors=True)
+    shutil.copytree(ROOT / "figures", _FIGURES)
+    os.environ["FLASHTRACE_FIGURES_DIR"] = str(_FIGURES)
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"  # two processes with two threads each only wait for each other
