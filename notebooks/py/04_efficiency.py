@@ -35,6 +35,8 @@ profile = "book"
 # %%
 import pandas as pd
 
+from flashtrace_book.ablations import whose
+from flashtrace_book.faithfulness import shared_samples
 from flashtrace_book.figures import efficiency_plots, efficiency_tables, style
 from flashtrace_book.run import readable, start
 from flashtrace_lib.evaluation import summarise
@@ -224,8 +226,9 @@ run.table(tools, "efficiency_tools", "Published tools beside the nearest method,
 
 # %%
 length = run.profile.results["efficiency"]["efficiency"]["pareto_input"]
-scores = run.results("ruler").frame(["mas", "rise"], answers="own")
-scores = summarise(scores if len(scores) else run.results("ruler").frame(["mas", "rise"]), ("method", "metric"))
+ruler = run.results("ruler")
+scores = ruler.frame(["mas", "rise"], tuple(frame["method"].unique()), answers=whose(ruler))
+scores = summarise(shared_samples(scores), ("method", "metric"))
 points, left_out = efficiency_tables.cost_and_faithfulness(frame, scores[scores["metric"] == "mas"], length)
 shown = run.table(points, "fig4e_pareto", f"Cost at {length:,} tokens of input, and MAS on RULER")
 shown
