@@ -56,13 +56,14 @@ def audit(names: list[str] | None = None, k: int = 1, seed: int = 0) -> list[Che
     if k < 1:
         raise ValueError(f"-k is {k}: give the number of rows of every file, 1 or more")
     profile, checks, models = load_profile(paths.BOOK), [], {}
-    for name in tqdm(names or list(profile.results), desc="audit"):
+    for name in (bar := tqdm(names or list(profile.results), desc="audit")):
         path = paths.results_file(paths.BOOK, name)
         if not path.is_file():
             raise ValueError(f"{path} is missing: restore it from version control")
         results = Results.read(path)
         for row in chosen_rows(results, k, seed).to_dict("records"):
             label = f"{name}: {row['method']} on {row['sample']} ({row['model']})"
+            bar.set_postfix_str(label)  # a curve of the larger model takes minutes
             if row["model"] not in models:
                 try:
                     models[row["model"]] = load_profile_model(profile, row["model"])[0]
