@@ -1,7 +1,8 @@
-"""Greedy continuations of prompts, as one left-padded batch."""
+"""Greedy continuations of prompts, as one padded batch; a long beginning that they share is read once."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,10 +11,12 @@ import torch
 from transformers import GenerationConfig
 
 from ..text.offsets import tokenise
+from .batched_forward import SharedPrefix
+from .state import evaluating
 
 
 def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_new_tokens: int) -> list[list[int]]:
-    """Greedy continuations of rendered prompts, as one left-padded batch.
+    """Greedy continuations of rendered prompts, as one batch, padded on the left or behind what all of them share.
 
     Greedily whatever the model's generation config asks for (penalties, beams, forbidden tokens): each token is the
     most probable one. Of the config only the end tokens count.
@@ -42,14 +45,26 @@ def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_n
     prompts = [tokenise(tokenizer, text)[0] for text in texts]
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     length = max(map(len, prompts))
-    ids = torch.tensor([[pad] * (length - len(p)) + p for p in prompts], device=model.device)  # [B, length]
-    mask = torch.tensor([[0] * (length - len(p)) + [1] * len(p) for p in prompts], device=model.device)
     ends = _end_tokens(model, tokenizer)
-    with torch.inference_mode(), _greedy(model, ends):
+    with torch.inference_mode(), evaluating(model), _greedy(model, ends):
+        n, past = _shared(model, prompts)
+        rows = [(p[:n], [pad] * (length - len(p)), p[n:]) for p in prompts]
+        ids = torch.tensor([[*start, *gap, *rest] for start, gap, rest in rows], device=model.device)  # [B, length]
+        mask = torch.tensor([[1] * n + [0] * len(gap) + [1] * len(rest) for _, gap, rest in rows], device=model.device)
         out = model.generate(
-            ids, attention_mask=mask, max_new_tokens=max_new_tokens, do_sample=False, pad_token_id=pad
+            ids, attention_mask=mask, max_new_tokens=max_new_tokens, do_sample=False, pad_token_id=pad, **past
         )  # [B, length + new]
     return [_until_end(row, ends) for row in out[:, length:].tolist()]
+
+
+def _shared(model: torch.nn.Module, prompts: list[list[int]]) -> tuple[int, dict[str, Any]]:
+    """How many leading tokens the prompts share, if that is half of the longest, and the cache that holds them."""
+    n = len(os.path.commonprefix([prompt[:-1] for prompt in prompts])) if len(prompts) > 1 else 0
+    if 2 * n < max(map(len, prompts)):
+        return 0, {}
+    prefix = SharedPrefix(model, torch.tensor(prompts[0][:n]))
+    cache = prefix.cache(n, len(prompts)) if prefix.usable else None
+    return (n, {"past_key_values": cache}) if cache else (0, {})
 
 
 @contextmanager

@@ -4,9 +4,10 @@ import pytest
 from transformers import GenerationConfig
 
 from flashtrace_lib.model.embedded import use_reasoner_template
-from flashtrace_lib.model.generate import _end_tokens, generate
+from flashtrace_lib.model.generate import _end_tokens, _shared, generate
 from flashtrace_lib.text import build_sample
 from flashtrace_lib.text.chat_template import render_prompt
+from flashtrace_lib.text.offsets import tokenise
 from tests.oracles.tiny import COMMON
 from tests.oracles.tiny_reasoner import load_tokenizer
 from tests.support.boxes import EXAMPLES, example
@@ -16,6 +17,15 @@ def test_a_batch_answers_as_one_by_one(embedded):
     model, tokenizer = embedded
     texts = [render_prompt(tokenizer, e.prompt).text for e in (EXAMPLES[0], example(7, "91"))]
     texts.append(render_prompt(tokenizer, "Say hello.").text)
+    assert _shared(model, [[1, 2, 3, 4], [5, 2, 3, 4]])[0] == 0 == _shared(model, [[1, 2, 3, 4]])[0]
+    _answers_as_one_by_one(model, tokenizer, texts)
+    questions = ("What is hidden?", "Say hello to everybody in the room, slowly.", "Count.")
+    texts = [render_prompt(tokenizer, "The sky is blue. The number 7491 is hidden. " * 4 + q).text for q in questions]
+    assert _shared(model, [tokenise(tokenizer, text)[0] for text in texts])[0] > 30  # what they share is read once
+    _answers_as_one_by_one(model, tokenizer, texts)
+
+
+def _answers_as_one_by_one(model, tokenizer, texts):
     together = generate(model, tokenizer, texts, 12)
     assert together == [generate(model, tokenizer, [text], 12)[0] for text in texts]
     assert all(0 < len(ids) <= 12 for ids in together)
