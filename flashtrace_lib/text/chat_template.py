@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from os.path import commonprefix
 from types import MappingProxyType
 from typing import Any
 
@@ -30,8 +31,9 @@ STEP_BY_STEP: Mapping[str, Any] = MappingProxyType(
 CODE_ALONE = "\n\nReply with the complete file in one block of code, without a word of explanation before or after it."
 _MARK = "FLASHTRACE0USER0TEXT"  # takes the place of a message to show where the template puts it
 _THOUGHT, _UNREAD = "FLASHTRACE0THOUGHT", "FLASHTRACE0UNREAD"  # of its reasoning; of what no template should write
-# Roles whose messages get a list of parts as content in place of a text, in the order in which they are tried.
-_FORMS = ((), ROLES, ("user",))
+# Roles whose messages get a list of parts as content in place of a text, and whether the reasoning is one of the parts,
+# in the order in which they are tried.
+_FORMS = ((), (*ROLES, "thinking"), ROLES, ("user",))
 # A tag at the end of a prompt that opens the reasoning for the model.
 _OPENED = re.compile(r"([<\[◁])([\w:]*(?:think|thought|reason)[\w:]*)([>\]▷])\s*$", re.IGNORECASE)
 
@@ -141,7 +143,7 @@ def _renderer(tokenizer: Any, template_kwargs: Mapping[str, Any], roles: Sequenc
     """Function that renders messages, those of ``roles`` as lists of parts; its errors say what to do."""
 
     def render(messages: list[dict[str, Any]], answered: bool = False) -> str:
-        given = [_in_parts(message) if message["role"] in roles else message for message in messages]
+        given = [_in_parts(m, "thinking" in roles) if m["role"] in roles else m for m in messages]
         options = {"tokenize": False, "add_generation_prompt": not answered}
         try:
             text = tokenizer.apply_chat_template(given, **options, **template_kwargs)
@@ -160,9 +162,9 @@ def _renderer(tokenizer: Any, template_kwargs: Mapping[str, Any], roles: Sequenc
     return render
 
 
-def _in_parts(message: dict[str, Any]) -> dict[str, Any]:
+def _in_parts(message: dict[str, Any], with_reasoning: bool) -> dict[str, Any]:
     """A message whose content is a list of parts, as some templates want it."""
-    thought = message.get(REASONING[0])
+    thought = message.get(REASONING[0]) if with_reasoning else None
     parts = [{"type": "thinking", "thinking": thought}] if thought else []
     return {**message, "content": [*parts, {"type": "text", "text": message["content"], _UNREAD: ""}]}
 
@@ -191,13 +193,18 @@ def _located(render: Callable[..., str], messages: list[dict[str, Any]], n_own: 
 
 
 def _turn(message: Mapping[str, Any], span: CharSpan, text: str) -> Turn:
-    """A message that stands at ``span``; of the assistant's, what is missing at the start of reasoning and words."""
-    read, missing = "".join(text[slice(*span)].split()), []
-    for words in (message.get(REASONING[0], ""), message["content"]) if message["role"] == "assistant" else ():
-        kept = bisect_left(range(len(words)), True, key=lambda i: "".join(words[i:].split()) in read)  # noqa: B023
-        missing += [words[:kept]] if words[:kept].strip() else []
-    cut = "".join(missing).strip()
+    """A message that stands at ``span``; of the assistant's, the reasoning or the beginning that is missing there."""
+    if message["role"] != "assistant":
+        return Turn(message["role"], span)
+    read, thought, words = _bare(text[slice(*span)]), message.get(REASONING[0], ""), message["content"]
+    kept = bisect_left(range(len(words)), True, key=lambda i: _bare(words[i:]) in read)
+    cut = ((thought if _bare(thought) not in read else "") + words[:kept]).strip()
     return Turn(message["role"], span, cut if len(cut) <= 80 else f"{cut[:60]}… ({len(cut)} characters)")
+
+
+def _bare(text: str) -> str:
+    """Without white space, which templates take away and add."""
+    return "".join(text.split())
 
 
 def conversation_and_response(
@@ -253,6 +260,8 @@ def _locate_message(render: Callable[..., str], messages: list[dict[str, Any]], 
     """Characters of message ``k`` in ``text``: those that change when it holds a mark and no calls of tools."""
     bare = {name: value for name, value in messages[k].items() if name not in ("tool_calls", *REASONING)}
     before, mark, after = render([*messages[:k], {**bare, "content": _MARK}, *messages[k + 1 :]]).rpartition(_MARK)
+    if messages[k].get("tool_calls"):  # a call of a tool may lack the blank that stands before words
+        before, after = commonprefix([before, text]), commonprefix([after[::-1], text[::-1]])[::-1]
     fits = text.startswith(before) and text.endswith(after) and len(before) + len(after) <= len(text)
     if not mark or not fits:
         raise ValueError(
