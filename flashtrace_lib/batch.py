@@ -159,7 +159,8 @@ def _named(records: list[Any]) -> dict[str, Any]:
 
 def _done(path: Path) -> dict[str, tuple[dict[str, Any], str]]:
     """What a file of ours holds by id, and its lines; the last may be cut off. ValueError where it is another's."""
-    found, lines = {}, path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+    # a separator of Unicode ends no line
+    found, lines = {}, re.findall(r".*\n|.+", path.read_text(encoding="utf-8")) if path.exists() else []
     for number, line in enumerate(lines, start=1):
         try:
             stored = json.loads(line)

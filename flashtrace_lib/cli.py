@@ -46,8 +46,7 @@ def _trace_one(arguments: argparse.Namespace) -> int:
         options = {**STEP_BY_STEP, **options}
     prompt = read_prompt(arguments.prompt)
     response = None if arguments.response is None else read_text(arguments.response, "response")
-    prompt, response = conversation_and_response(prompt, response)
-    checked_messages(prompt, whole=True)
+    checked_messages(conversation_and_response(prompt, response)[0], whole=True)
     read = {"--prompt": arguments.prompt, "--response": arguments.response}
     check_writable({"--html": arguments.html, "--json": arguments.json}, read)
     result = trace(*_load(arguments), prompt, response, **options)
@@ -138,16 +137,20 @@ def check_writable(written: dict[str, Path | None], read: dict[str, str | None])
 
 
 def read_text(name: str, what: str) -> str:
-    """Content of a UTF-8 file, or of standard input for ``-``; ValueError where it cannot be read or is empty."""
+    """Content of a UTF-8 file, or of standard input for ``-``; ValueError where it cannot be read or is empty.
+
+    Nothing changes but that a byte order mark at its start and line ends at its end are left out.
+    """
     try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+        raw = getattr(sys.stdin, "buffer", sys.stdin).read() if name == "-" else Path(name).read_bytes()
+        text = raw if isinstance(raw, str) else raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{what} file {name} is no UTF-8 text: save it as UTF-8") from error
     except OSError as error:
         raise ValueError(f"cannot read the {what} file {name}: {error.strerror}") from error
     if not text.strip():
         raise ValueError(f"the {what} file {name} is empty")
-    return text.rstrip("\n")  # editors add it, writers do not mean it
+    return text.rstrip("\r\n")  # editors add it, writers do not mean it
 
 
 def read_prompt(name: str) -> str | list[dict[str, Any]]:

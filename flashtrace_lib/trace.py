@@ -21,7 +21,7 @@ from .sample import Sample, Span
 from .text.build_sample import build_sample
 from .text.chat_template import Messages, conversation_and_response, render_prompt
 from .text.locate import Locator
-from .text.offsets import check_retokenises, tokenise
+from .text.offsets import checked_ids, is_own_spelling, tokenise
 from .text.sentences import response_sentences
 from .viewer import message_shares, trace_json
 
@@ -213,7 +213,8 @@ def trace(
         them. All of its messages are the input I, those of the assistant included; the template's tokens between them
         are never ranked. Where a transcript ends with the assistant's message, that is the response.
     response : str or token ids, optional
-        The answer to explain. Default: the model generates it greedily.
+        The answer to explain. Default: the model generates it greedily. Ids are explained as they are, whether or not
+        the tokenizer would choose them for their text; `Trace.cautions` says where they are others.
     output, reasoning : str, compiled pattern, (int, int) or None
         The passages O and T of the response: a substring (its last occurrence), a pattern (its last match, or the
         first group of it), a token range of the whole context, or ``"auto"``: ``<think>…</think>`` around T, a
@@ -242,28 +243,30 @@ def trace(
     ------
     ValueError
         If the prompt or the answer is empty, the two together are longer than the model's context, a passage is not
-        found, ids given as ``response`` do not re-tokenise to themselves, a text holds half a surrogate pair, or there
-        is no such method.
+        found, ids given as ``response`` are not in the vocabulary, a text holds half a surrogate pair, or there is no
+        such method.
     """
     method = chosen_method(method, hops)
     if not isinstance(prompt, (str, Sequence)):
         raise ValueError(f"prompt must be a text or a list of messages, got {type(prompt).__name__}")
-    if response is not None and not isinstance(response, (str, Sequence, torch.Tensor)):
+    if response is not None and not isinstance(response, (str, Sequence, torch.Tensor, np.ndarray)):
         raise ValueError(f"response must be a text or token ids, got {type(response).__name__}")
-    prompt, response = conversation_and_response(prompt, response)
+    prompt, response = conversation_and_response(prompt, response, tokenizer, **rendering)
     if response is None:
         text = render_prompt(tokenizer, prompt, whole=True, **rendering).text
         response = _generate_answer(model, tokenizer, text, max_new_tokens)
     elif not isinstance(response, str):
-        check_retokenises(tokenizer, response)
+        table = model.get_input_embeddings()
+        response = checked_ids(response, getattr(table, "num_embeddings", None) or len(table.weight))
     where = {"input": input, "reasoning": reasoning, "output": output}
     sample = build_sample(tokenizer, prompt, response, whole=True, **where, **rendering)
     _check_fits(model, len(sample))
     attribution, targets = _explained(method, model, sample, tokenizer)
-    special = message_shares.special_in_input(sample, tokenizer.all_special_ids)
-    if special:
-        for one in (attribution, *(target.attribution for target in targets)):
-            one.metadata["special_in_input"] = special
+    notes: dict[str, Any] = {"special_in_input": message_shares.special_in_input(sample, tokenizer.all_special_ids)}
+    if not isinstance(response, str):
+        notes["other_spelling"] = not is_own_spelling(tokenizer, "".join(sample.tokens[: sample.response[0]]), response)
+    for one in (attribution, *(target.attribution for target in targets)):
+        one.metadata.update({name: found for name, found in notes.items() if found})
     return Trace(sample, attribution, _name_of(model), targets)
 
 

@@ -19,7 +19,7 @@ TALK = [{"role": "user", "content": "Hi. Is it 7?"}, {"role": "assistant", "cont
 LINES = [
     {"id": "q1", "prompt": PROMPT, "response": RESPONSE, "output": "re:is (\\d+)", "input": EVIDENCE},
     {"id": "talk", "messages": TALK},
-    {"prompt": "Which number?", "response": "The number is 7261.", "reasoning": "none"},
+    {"prompt": "Which number?", "response": "The\u2028number is 7261.", "reasoning": "none"},
 ]
 
 

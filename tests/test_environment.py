@@ -62,9 +62,7 @@ def imported(*folders):
     return {known[name][0].lower().replace("_", "-") for name in found if name in known}
 
 
-@pytest.mark.parametrize(
-    ("folders", "extras"), [(("flashtrace_lib", "notebooks"), ()), (("tests",), ("dev",))]
-)
+@pytest.mark.parametrize(("folders", "extras"), [(("flashtrace_lib", "notebooks"), ()), (("tests",), ("dev",))])
 def test_what_is_imported_is_pinned(folders, extras):
     pins = {name.replace("_", "-") for name in {*project_pins(extras), *nodeps()}} | {"flashtrace-lib"}
     optional = {"flashtrace", "transformer-lens"}  # a published tool that is compared where it is installed

@@ -1,17 +1,17 @@
 import json
 
+import numpy as np
 import pytest
 import torch
-from tokenizers import pre_tokenizers
 
 from flashtrace_lib import load_model
 from flashtrace_lib.attribution import Attribution, Method
 from flashtrace_lib.methods import IFR
 from flashtrace_lib.model.generate import generate
 from flashtrace_lib.text.chat_template import STEP_BY_STEP, render_prompt
-from flashtrace_lib.text.offsets import check_retokenises, tokenise
+from flashtrace_lib.text.offsets import tokenise
 from flashtrace_lib.trace import Trace, trace
-from tests.oracles.tiny_chat import PROMPT, RESPONSE, make_chat_model, make_tokenizer
+from tests.oracles.tiny_chat import PROMPT, RESPONSE, make_chat_model, make_tokenizer, spelled
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +24,6 @@ def model(tok):
     return make_chat_model(tok)
 
 
-def spelled(tok, text):
-    """Ids that spell ``text`` byte by byte: never what the tokenizer would choose."""
-    pieces = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)
-    return [tok.convert_tokens_to_ids(char) for piece, _ in pieces for char in piece]
-
-
 class Uniform(Method):
     """A method for the tests: scores rise with the position."""
 
@@ -39,10 +33,42 @@ class Uniform(Method):
         return Attribution(torch.arange(1.0, len(sample.prompt_ids) + 1), self.name)
 
 
-def test_ids_that_do_not_retokenise(tok, model):
-    check_retokenises(tok, tokenise(tok, RESPONSE)[0])
-    with pytest.raises(ValueError, match="does not re-tokenise to itself"):
-        trace(model, tok, PROMPT, response=spelled(tok, RESPONSE), method=Uniform())
+CUT = "So it is 7261 🦜"
+
+
+@pytest.mark.parametrize(
+    ("ids", "own", "text"),
+    [
+        (lambda tok: torch.tensor(tokenise(tok, RESPONSE)[0]), True, RESPONSE),
+        (lambda tok: np.array(spelled(tok, RESPONSE)), False, RESPONSE),
+        (lambda tok: spelled(tok, CUT)[:-2], False, CUT[:-1] + "\ufffd"),
+        (lambda tok: [*spelled(tok, CUT)[:-1], *tokenise(tok, "!")[0]], False, CUT[:-1] + "\ufffd!"),
+        (lambda tok: [*tokenise(tok, CUT)[0], len(tok) + 3], False, CUT),  # a row of the embedding without a token
+    ],
+)
+def test_ids_are_explained_as_they_were_sampled(tok, tmp_path, ids, own, text):
+    model, given = make_chat_model(tok, vocab_size=len(tok) + 9), ids(tok)
+    result = trace(model, tok, PROMPT, given, method=Uniform())
+    start, stop = result.sample.response
+    assert result.sample.input_ids[start:stop].tolist() == list(map(int, given)) and result.response == text
+    assert [t for t in result.sample.tokens[start:] if "\ufffd" in t] == ["\ufffd"] * text.count("\ufffd")
+    told = [note for note in Trace.from_json(result.to_json(tmp_path / "t.json")).cautions() if "not canonical" in note]
+    assert len(told) == (not own)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([5, -1], "id -1 .* outside the model's vocabulary of 290"), ([5, 290], "id 290 "), ([10**12], "vocabulary"),
+        ([5, 1.0], "flat list of whole numbers"), ([5, True], "whole numbers"), (["a"], "whole numbers"),
+        (torch.tensor([[5, 6]]), "whole numbers"), (torch.tensor([5.5]), "whole numbers"), (b"ab", "whole numbers"),
+        (torch.tensor(5), "whole numbers"), ([5, None], "whole numbers"), ([], "is empty"),
+    ],
+)  # fmt: skip
+def test_ids_that_are_none_of_the_models_are_refused(tok, ids, message):
+    model = make_chat_model(tok, vocab_size=290)
+    with pytest.raises(ValueError, match=message):
+        trace(model, tok, PROMPT, ids, method=Uniform())
 
 
 def test_trace_of_a_given_response(model, tok, tmp_path):

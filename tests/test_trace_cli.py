@@ -81,9 +81,10 @@ def test_step_by_step_begins_the_turn_and_finds_the_answer(folder, capsys):
 
 
 def test_standard_input(folder, capsys, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO("The number is 7261.\n"))
-    assert run("--prompt", "-", "--response", "response.txt", "--no-template") == 0
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"The number\r\nis 7261.\r\n")))
+    assert run("--prompt", "-", "--response", "response.txt", "--no-template", "--json", "t.json") == 0
     assert "prompt" not in capsys.readouterr().err
+    assert "".join(json.loads((folder / "t.json").read_text())["tokens"]).startswith("The number\r\nis 7261.<think>")
 
 
 @pytest.mark.parametrize(

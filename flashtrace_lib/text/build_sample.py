@@ -6,6 +6,7 @@ generated ids are never replaced by others that happen to read the same.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ from .locate import Locator, find_passage, locate_segments
 from .offsets import (
     CharSpan,
     char_spans_to_token_mask,
+    checked_ids,
     content_span,
     decode,
     decode_with_offsets,
@@ -90,7 +92,9 @@ def build_sample(
     context = encode(tokenizer, rendered.text, response)
     explained = _input_chars(context, rendered, input)
     segments, segment_chars = _segments(tokenizer, context, rendered, explained, reasoning, output)
-    shift = rendered.span[0] - rendered.trimmed  # from a character of ``prompt`` to the same one of the context
+    if rendered.trimmed is None and (evidence or places):
+        raise ValueError("the chat template rewrites the last message, so places in it cannot be found: leave them out")
+    shift = rendered.span[0] - (rendered.trimmed or 0)  # from a character of ``prompt`` to the same one of the context
     first, places = segments.prompt[0], places or {}
     display, sentences = _display_tokens(context), sentence_ranges(context.text, context.content, segment_chars)
     located: dict[str, Any] = {"messages": _messages(context, rendered)} if rendered.turns else {}
@@ -134,7 +138,8 @@ def _encode_text(tokenizer: Any, prompt: str, response: str) -> _Context:
     """Prompt, response and end token, tokenised together."""
     text = prompt + response
     ids, offsets = tokenise(tokenizer, text)
-    if not decode(tokenizer, ids).endswith(response.lstrip()) or not response.strip():
+    kept = _composed(decode(tokenizer, ids)).endswith(_composed(response.lstrip()))  # some tokenizers compose accents
+    if not kept or not response.strip():
         what = "is lost in tokenisation (decoding its ids gives another text)" if response.strip() else "is empty"
         raise ValueError(f"the response {what}: give a response that this tokenizer can represent, or its token ids")
     # A token that holds the last blank of the prompt and the first letter of the response is the response's.
@@ -146,9 +151,13 @@ def _encode_text(tokenizer: Any, prompt: str, response: str) -> _Context:
     return _Context(text, ids, offsets, n_prompt)
 
 
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
 def _encode_ids(tokenizer: Any, prompt: str, response: Sequence[int] | torch.Tensor) -> _Context:
     """The tokenised prompt, and the ids of the response as they are."""
-    response_ids = [int(i) for i in response]
+    response_ids = checked_ids(response)
     if not response_ids:
         raise ValueError("the response is empty: there is nothing to explain")
     ids, offsets = tokenise(tokenizer, prompt)
@@ -238,7 +247,8 @@ def _messages(context: _Context, rendered: PromptText) -> list[dict[str, Any]]:
     messages, first = [], 0
     for turn in rendered.turns:
         start, stop = tokens_in(context.content, turn.span, first)
-        messages.append({"role": turn.role, "start": start, "stop": stop})
+        missing = {"left_out": turn.left_out} if turn.left_out else {}
+        messages.append({"role": turn.role, "start": start, "stop": stop, **missing})
         first = stop
     return messages
 

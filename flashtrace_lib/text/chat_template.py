@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from os.path import commonprefix
 from types import MappingProxyType
 from typing import Any
 
 from jinja2 import TemplateError
 
 from .locate import THINK_CLOSE, THINK_OPEN
+from .messages import REASONING, ROLES, Messages, checked_messages, text_message
 from .offsets import CharSpan
 
-Messages = Sequence[Mapping[str, Any]]
 # Arguments of `trace` and `build_sample` that draw reasoning out of a model which, asked to think, answers at once, as
 # `qwen` does: its turn is begun for it. The words it is given, the list's first number among them, are context like the
 # template around them, since the model did not choose them; T begins with its own first word. O is what follows the
@@ -27,10 +29,13 @@ STEP_BY_STEP: Mapping[str, Any] = MappingProxyType(
 )
 # For models that explain their code at length behind it, so that their turn seldom ends within a few hundred tokens.
 CODE_ALONE = "\n\nReply with the complete file in one block of code, without a word of explanation before or after it."
-# Roles that the chat templates of the installed transformers' families know. Others are spelled wrong more often than
-# they are meant, and a template that does not know a role writes it down without a word.
-ROLES = ("system", "developer", "user", "assistant", "tool", "function", "ipython", "observation", "document")
 _MARK = "FLASHTRACE0USER0TEXT"  # takes the place of a message to show where the template puts it
+_THOUGHT, _UNREAD = "FLASHTRACE0THOUGHT", "FLASHTRACE0UNREAD"  # of its reasoning; of what no template should write
+# Roles whose messages get a list of parts as content in place of a text, and whether the reasoning is one of the parts,
+# in the order in which they are tried.
+_FORMS = ((), (*ROLES, "thinking"), ROLES, ("user",))
+# A tag at the end of a prompt that opens the reasoning for the model.
+_OPENED = re.compile(r"([<\[◁])([\w:]*(?:think|thought|reason)[\w:]*)([>\]▷])\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class Turn:
 
     role: str  # "system", "user", "assistant", "tool", …
     span: CharSpan  # its words, and its tool calls as the template writes them; empty where it leaves the message out
+    left_out: str = ""  # beginning of what the template cuts off, such as the reasoning of earlier messages
 
 
 @dataclass(frozen=True)
@@ -51,15 +57,16 @@ class PromptText:
         The rendered template with everything in it.
     span : (int, int)
         Characters of ``text`` that are the user's own words, or the whole conversation: the segment I.
-    trimmed : int
-        Characters that the template cut off the start of the user's words.
+    trimmed : int or None
+        Characters that the template cut off the start of the last message's words; None where it wrote them
+        otherwise, such as a tool's as JSON.
     turns : tuple of Turn
         Every message, the one given as ``system`` included, where the whole conversation is input.
     """
 
     text: str
     span: CharSpan
-    trimmed: int = 0
+    trimmed: int | None = 0
     turns: tuple[Turn, ...] = ()
 
 
@@ -118,66 +125,102 @@ def render_prompt(
 def _with_template(
     tokenizer: Any, messages: list[dict[str, Any]], n_own: int, template_kwargs: Mapping[str, Any], locate_all: bool
 ) -> PromptText:
-    """Messages in the chat template; the span is that of the first ``n_own`` characters of the last one."""
-
-    def render(turns: list[dict[str, Any]]) -> str:
+    """Messages in the chat template, in the form that leaves out none of their words; else in the first that fits."""
+    found, errors = [], []
+    for roles in _FORMS:
         try:
-            return tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **template_kwargs)
-        except TemplateError as error:
-            raise ValueError(f"the chat template refuses this conversation: {error}") from error
+            found.append(_located(_renderer(tokenizer, template_kwargs, roles), messages, n_own, locate_all))
+        except ValueError as error:
+            errors.append(error)
+        if found and not any(turn.left_out for turn in found[-1].turns):
+            return found[-1]
+    if not found:
+        raise errors[0]
+    return found[0]
 
+
+def _renderer(tokenizer: Any, template_kwargs: Mapping[str, Any], roles: Sequence[str]) -> Callable[..., str]:
+    """Function that renders messages, those of ``roles`` as lists of parts; its errors say what to do."""
+
+    def render(messages: list[dict[str, Any]], answered: bool = False) -> str:
+        given = [_in_parts(m, "thinking" in roles) if m["role"] in roles else m for m in messages]
+        options = {"tokenize": False, "add_generation_prompt": not answered}
+        try:
+            text = tokenizer.apply_chat_template(given, **options, **template_kwargs)
+        except Exception as error:  # a template may raise whatever Python does
+            why = str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}"
+            system = any(message["role"] in ("system", "developer") for message in messages)
+            words = "if it takes no system message, put its words into the user's turn; else " if system else ""
+            raise ValueError(
+                f"the chat template refuses this conversation: {why[:300]}; {words}change the messages to what it "
+                "takes, or use template=False (--no-template)"
+            ) from error
+        if _UNREAD in text:
+            raise ValueError("the chat template writes parts of a message as they are")
+        return text
+
+    return render
+
+
+def _in_parts(message: dict[str, Any], with_reasoning: bool) -> dict[str, Any]:
+    """A message whose content is a list of parts, as some templates want it."""
+    thought = message.get(REASONING[0]) if with_reasoning else None
+    parts = [{"type": "thinking", "thinking": thought}] if thought else []
+    return {**message, "content": [*parts, {"type": "text", "text": message["content"], _UNREAD: ""}]}
+
+
+def _located(render: Callable[..., str], messages: list[dict[str, Any]], n_own: int, locate_all: bool) -> PromptText:
+    """The rendered messages; the span is that of the first ``n_own`` characters of the last one."""
     *earlier, last = messages
-    words = last["content"]
-    before, mark, after = render([*earlier, {**last, "content": _MARK}]).rpartition(_MARK)
-    text, content = render(messages), words
-    if mark and text != before + content + after:
-        content = words.strip()  # several templates trim the message
-    if not mark or text != before + content + after:
+    words, text = last["content"], render(messages)
+    start, stop = _locate_message(render, messages, len(earlier), text)
+    content = text[start:stop]
+    trimmed = words.index(content) if content.strip() == words.strip() and content in words else None
+    if trimmed is None and last["role"] == "user":
         raise ValueError(
             "the chat template changes the user's text, so its tokens cannot be located: "
             "use template=False, or render the prompt yourself"
         )
-    trimmed = words.index(content)
-    span = (len(before), len(before) + min(len(content), n_own - trimmed))
+    if trimmed is not None:
+        stop = start + min(len(content), n_own - trimmed)
+    elif n_own < len(words):  # a request stands behind them
+        stop = render([*earlier, {**last, "content": words[:n_own] + _MARK + words[n_own:]}]).rfind(_MARK)
+    span = (start, stop)
     if not locate_all:
         return PromptText(text, span, trimmed)
-    turns = [Turn(m["role"], _locate_message(render, messages, k, text)) for k, m in enumerate(earlier)]
+    turns = [_turn(m, _locate_message(render, messages, k, text), text) for k, m in enumerate(earlier)]
     return PromptText(text, span, trimmed, (*turns, Turn(last["role"], span)))
 
 
-def checked_messages(prompt: str | Messages, whole: bool = False) -> list[dict[str, Any]]:
-    """Messages with one text each, the last of which is to be answered; with ``whole`` it may be a tool's.
-
-    Raises
-    ------
-    ValueError
-        If one of them is no message with a text and a role that is known (the first is number 1), or the last one is
-        empty or not to be answered.
-    """
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [_as_text(m) for m in prompt]
-    for number, message in enumerate(messages, start=1):
-        if message["role"] not in ROLES:
-            raise ValueError(f"message {number} has the role {message['role']!r}, which is none of {', '.join(ROLES)}")
-    if not messages or not _to_answer(messages[-1], whole):
-        ends = "the user's text message" + (", or a tool's" if whole else "")
-        raise ValueError(f"prompt must be a text, or a list of messages that ends with {ends}")
-    if not messages[-1]["content"].strip():
-        what = "the prompt is empty"
-        if not isinstance(prompt, str):
-            what = f"message {len(messages)} ({messages[-1]['role']}), the one to answer, has no content"
-        raise ValueError(f"{what}: there is no input to explain from")
-    return messages
+def _turn(message: Mapping[str, Any], span: CharSpan, text: str) -> Turn:
+    """A message that stands at ``span``; of the assistant's, the reasoning or the beginning that is missing there."""
+    if message["role"] != "assistant":
+        return Turn(message["role"], span)
+    read, thought, words = _bare(text[slice(*span)]), message.get(REASONING[0], ""), message["content"]
+    kept = bisect_left(range(len(words)), True, key=lambda i: _bare(words[i:]) in read)
+    cut = ((thought if _bare(thought) not in read else "") + words[:kept]).strip()
+    return Turn(message["role"], span, cut if len(cut) <= 80 else f"{cut[:60]}… ({len(cut)} characters)")
 
 
-def conversation_and_response(prompt: str | Messages, response: Any) -> tuple[str | Messages, Any]:
+def _bare(text: str) -> str:
+    """Without white space, which templates take away and add."""
+    return "".join(text.split())
+
+
+def conversation_and_response(
+    prompt: str | Messages, response: Any, tokenizer: Any = None, **rendering: Any
+) -> tuple[str | Messages, Any]:
     """The prompt and the response, which may also be the assistant's message at the end of a transcript.
+
+    Its reasoning stands before its words as the tokenizer's template puts it there, with options as of `render_prompt`;
+    between think tags where the template shows none.
 
     Raises
     ------
     ValueError
         If both the transcript and ``response`` have one, or that message holds no words (only a call of a tool, say).
     """
-    last = _as_text(prompt[-1]) if prompt and not isinstance(prompt, str) else {"role": ""}
+    last = text_message(prompt[-1]) if prompt and not isinstance(prompt, str) else {"role": ""}
     if last["role"] != "assistant":
         return prompt, response
     if response is not None:
@@ -186,37 +229,44 @@ def conversation_and_response(prompt: str | Messages, response: Any) -> tuple[st
         )
     if not last["content"].strip():
         raise ValueError("the last message of the assistant holds no words to explain: give what it wrote as response")
-    thought = last.get("reasoning_content")
-    opening = f"{THINK_OPEN}\n{thought}\n{THINK_CLOSE}\n\n" if thought else ""
-    return list(prompt[:-1]), opening + last["content"]
+    thought = last.get(REASONING[0], "").strip("\n")
+    if not thought:
+        return list(prompt[:-1]), last["content"]
+    opening, closing = _around_reasoning(tokenizer, checked_messages(prompt[:-1], whole=True), rendering)
+    return list(prompt[:-1]), opening + thought + closing + last["content"].lstrip("\n")
 
 
-def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message with one text as its content; ValueError for pictures and the like."""
-    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-        raise ValueError(f"a message must be a mapping with role and content, got {message!r:.80}")
-    content = message.get("content")
-    if isinstance(content, list) and all(isinstance(p, Mapping) and p.get("type") == "text" for p in content):
-        content = "".join(str(part.get("text", "")) for part in content)
-    if content is not None and not isinstance(content, str):
-        raise ValueError(f"the content of a {message['role']} message is no text: only text can be explained")
-    return {**message, "content": content or ""}
+def _around_reasoning(tokenizer: Any, messages: list[dict[str, Any]], rendering: Mapping[str, Any]) -> tuple[str, str]:
+    """What the template writes before and behind the reasoning of a last message; think tags where it shows neither."""
+    asked = {"role": "assistant", "content": _MARK, **dict.fromkeys(REASONING, _THOUGHT)}
+    start = prefix = rendering.get("answer_prefix", "")
+    for roles in _FORMS if rendering.get("template", True) and getattr(tokenizer, "chat_template", None) else ():
+        render = _renderer(tokenizer, rendering.get("template_kwargs") or {}, roles)
+        try:
+            start = render(messages) + prefix
+            opening, _, rest = render([*messages, asked], answered=True).partition(_THOUGHT)
+        except ValueError:
+            continue
+        closing, shown, _ = rest.partition(_MARK)
+        stem = start.rstrip()
+        if shown and closing.strip() and opening.startswith(stem):
+            return opening[len(stem) :].removeprefix(start[len(stem) :]), closing
+    if tag := _OPENED.search(start):
+        return "", f"\n{tag[1]}/{tag[2]}{tag[3]}\n\n"
+    return f"{THINK_OPEN}\n", f"\n{THINK_CLOSE}\n\n"
 
 
-def _to_answer(message: Mapping[str, Any], whole: bool) -> bool:
-    """Whether a conversation may end with this message."""
-    return message["role"] not in ("assistant", "system") if whole else message["role"] == "user"
-
-
-def _locate_message(render: Callable[[list], str], messages: list[dict[str, Any]], k: int, text: str) -> CharSpan:
+def _locate_message(render: Callable[..., str], messages: list[dict[str, Any]], k: int, text: str) -> CharSpan:
     """Characters of message ``k`` in ``text``: those that change when it holds a mark and no calls of tools."""
-    bare = {name: value for name, value in messages[k].items() if name not in ("tool_calls", "reasoning_content")}
+    bare = {name: value for name, value in messages[k].items() if name not in ("tool_calls", *REASONING)}
     before, mark, after = render([*messages[:k], {**bare, "content": _MARK}, *messages[k + 1 :]]).rpartition(_MARK)
+    if messages[k].get("tool_calls"):  # a call of a tool may lack the blank that stands before words
+        before, after = commonprefix([before, text]), commonprefix([after[::-1], text[::-1]])[::-1]
     fits = text.startswith(before) and text.endswith(after) and len(before) + len(after) <= len(text)
     if not mark or not fits:
         raise ValueError(
             f"message {k} ({messages[k]['role']}) cannot be located: the chat template leaves it out or renders "
-            "others differently because of it; use template=False, or drop the message"
+            "others differently because of it; use template=False, or put its words into another turn"
         )
     return len(before), len(text) - len(after)
 
@@ -227,9 +277,8 @@ def _without_template(tokenizer: Any, messages: list[dict[str, Any]], n_own: int
     text = tokenizer.bos_token if start_ids and start_ids[0] == tokenizer.bos_token_id else ""
     turns = []
     for message in messages:
-        text += "\n\n" if turns else ""
-        turns.append(Turn(message["role"], (len(text), len(text) + len(message["content"]))))
-        text += message["content"]
+        text += ("\n\n" if turns else "") + message["content"]
+        turns.append(_turn(message, (len(text) - len(message["content"]), len(text)), text))
     start = turns[-1].span[0]
     turns[-1] = replace(turns[-1], span=(start, start + n_own))
     return PromptText(text, turns[-1].span, turns=tuple(turns))

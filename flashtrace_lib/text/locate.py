@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from unicodedata import combining, normalize
 
 from .offsets import CharSpan, strip_span
 
@@ -64,6 +65,8 @@ def find_thinking(text: str) -> tuple[CharSpan, int] | None:
 def find_passage(text: str, locator: str | re.Pattern, name: str, within: CharSpan) -> CharSpan:
     """Last place in ``text[within]`` that a substring or a compiled pattern (its first group, if any) matches.
 
+    What is not found as it stands is looked for with each letter composed or decomposed (NFC, NFD).
+
     Parameters
     ----------
     name : {"input", "reasoning", "output"}
@@ -84,6 +87,7 @@ def find_passage(text: str, locator: str | re.Pattern, name: str, within: CharSp
         if isinstance(locator.pattern, bytes):
             raise ValueError(f"{name}: the {described} is one for bytes: compile it from a text")
         matches = _matches(locator, text, within)
+    matches = matches or _in_either_form(text, locator, within)
     spans = [span for span in matches if span[0] < span[1]]
     if spans:
         return spans[-1]
@@ -91,6 +95,22 @@ def find_passage(text: str, locator: str | re.Pattern, name: str, within: CharSp
         raise ValueError(f"{name}: the {described} matches, but no words: write one whose (first) group holds some")
     where = {"reasoning": ", or not before the output", "output": ", or not behind the reasoning"}.get(name, "")
     raise ValueError(f"{name}: the {described} does not occur in the {source} {_brief(text)!r}{where}")
+
+
+def _in_either_form(text: str, locator: str | re.Pattern, within: CharSpan) -> list[CharSpan]:
+    """Matches of a passage with each letter composed or decomposed; none that ends before an accent of its last."""
+    words = isinstance(locator, str)
+    source, flags = (re.escape(locator), 0) if words else (locator.pattern, locator.flags)
+    if not source or (not words and "[" in source):
+        return []  # two letters for one would say something else between brackets
+    pairs = [(letter, normalize("NFD", letter)) for letter in normalize("NFC", source)]
+    either = re.compile("".join(a if a == b else f"(?:{a}|{b})" for a, b in pairs), flags)
+    return [span for span in _matches(either, text, within) if not _goes_on(text[span[1] : span[1] + 1])]
+
+
+def _goes_on(letter: str) -> bool:
+    """Whether a character belongs to the one before it: an accent, or the vowel or end of a Korean syllable."""
+    return letter != "" and (combining(letter) > 0 or "\u1160" <= letter <= "\u11ff")
 
 
 def parse_locator(text: str) -> Locator:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from operator import index
 from typing import Any
 
 import torch
@@ -101,7 +102,19 @@ def tokenise(tokenizer: Any, text: str) -> tuple[list[int], list[CharSpan]]:
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(f"{type(tokenizer).__name__} gives no character offsets: load the fast tokenizer")
     encoded = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False, verbose=False)
-    return list(encoded["input_ids"]), [(int(a), int(b)) for a, b in encoded["offset_mapping"]]
+    return list(encoded["input_ids"]), _with_marks(text, [(int(a), int(b)) for a, b in encoded["offset_mapping"]])
+
+
+def _with_marks(text: str, offsets: list[CharSpan]) -> list[CharSpan]:
+    """Offsets with the accents behind a letter that a tokenizer composes, but counts as the letter alone."""
+    covered = {i for start, stop in offsets for i in range(start, stop)}
+
+    def end(stop: int) -> int:
+        while 0 < stop < len(text) and stop not in covered and not text[stop].isspace():
+            stop += 1
+        return stop
+
+    return offsets if len(covered) == len(text) else [(start, end(stop)) for start, stop in offsets]
 
 
 def decode_with_offsets(tokenizer: Any, ids: Sequence[int], before: Sequence[int] = ()) -> tuple[str, list[CharSpan]]:
@@ -126,16 +139,21 @@ def decode_with_offsets(tokenizer: Any, ids: Sequence[int], before: Sequence[int
     context = next((last for n in range(1, 5) if _is_text(decode(tokenizer, last := before[-n:]))), before[-1:])
     text, offsets = "", []
     first = 0  # first token of the group being decoded
-    head = decode(tokenizer, context)
+    head = joint = decode(tokenizer, context)
     for stop in range(1, len(ids) + 1):
-        joint = decode(tokenizer, context + ids[first:stop])
+        unfinished, joint = joint, decode(tokenizer, context + ids[first:stop])
         complete = joint.startswith(head) and not joint.endswith("\ufffd")
         if not complete and stop < len(ids):
             continue  # a character is not finished yet
-        piece = joint[len(head) :]
-        offsets += [(len(text), len(text) + len(piece))] * (stop - first)
-        text, context, first = text + piece, ids[first:stop], stop
-        head = decode(tokenizer, context)
+        # bytes that the last token did not make a character of never become one: they stand alone, before it
+        broken = complete and joint.startswith(unfinished) and unfinished.startswith(head)
+        cuts = [first, stop - 1, stop] if broken else [first, stop]
+        for start, end in pairwise(cuts):
+            piece = joint[len(head) :] if end == stop else unfinished[len(head) :]
+            offsets += [(len(text), len(text) + len(piece))] * (end - start)
+            text, head = text + piece, (joint if end == stop else unfinished)
+        context, first = ids[cuts[-2] : stop], stop
+        head = joint = decode(tokenizer, context)
     return text, offsets
 
 
@@ -144,20 +162,28 @@ def _is_text(text: str) -> bool:
     return not text.startswith("\ufffd")
 
 
-def check_retokenises(tokenizer: Any, ids: Sequence[int] | torch.Tensor) -> None:
-    """Raise ValueError unless the text of ``ids`` is tokenised to these ids again.
-
-    Ids that a model generated need not pass. Ids from a user that fail are mostly from another tokenizer.
-    """
-    ids = [int(i) for i in ids]
-    again, _ = tokenise(tokenizer, decode(tokenizer, ids))
-    if again != ids:
-        differing = (k for k, (a, b) in enumerate(zip(ids, again, strict=False)) if a != b)
-        where = next(differing, min(len(ids), len(again)))
+def checked_ids(ids: Any, n_vocabulary: int = 2**31) -> list[int]:
+    """Token ids as a list of int; ValueError where some are no whole numbers, or no token has them."""
+    listed = ids.tolist() if hasattr(ids, "tolist") else ids
+    try:
+        if isinstance(ids, bytes) or any(isinstance(i, bool) for i in listed):
+            raise TypeError("neither bytes nor truth values are ids")
+        listed = [index(i) for i in listed]
+    except TypeError as error:
+        raise ValueError(f"token ids must be one flat list of whole numbers, got {ids!r:.80}: {error}") from error
+    outside = [i for i in listed if not 0 <= i < n_vocabulary]
+    if outside:
         raise ValueError(
-            f"the response does not re-tokenise to itself: it differs from token {where} on. "
-            "Give the response as text, or ids made by this model's tokenizer"
+            f"id {outside[0]} of the response is outside the model's vocabulary of {n_vocabulary} tokens: "
+            "give ids of this very model, without padding such as -100, or the response as text"
         )
+    return listed
+
+
+def is_own_spelling(tokenizer: Any, before: str, ids: list[int]) -> bool:
+    """Whether ``ids`` are those that the tokenizer makes of their text, alone or behind the text ``before``."""
+    text = decode(tokenizer, ids)
+    return ids in (tokenise(tokenizer, text)[0], tokenise(tokenizer, before + text)[0][-len(ids) :])
 
 
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:

@@ -171,6 +171,13 @@ def cautions(sample: Sample, attribution: Attribution) -> list[str]:
         if message["start"] == message["stop"]:
             role = message["role"]
             notes.append(f"Message {number} ({role}) is not in what the model read: its chat template leaves it out.")
+        elif left_out := message.get("left_out"):
+            notes.append(f"The model did not read all of message {number}: its chat template leaves out {left_out!r}.")
+    if attribution.metadata.get("other_spelling"):
+        notes.append(
+            "The response's ids are not those that the tokenizer makes of its text (not canonical): they are explained "
+            "as they were given; those within one character are shown as one."
+        )
     special = attribution.metadata.get("special_in_input", [])
     if special:
         notes.append(

@@ -10,7 +10,7 @@ from flashtrace_lib.text.chat_template import conversation_and_response, render_
 from flashtrace_lib.text.offsets import tokenise
 from flashtrace_lib.text.sentences import response_sentences
 from flashtrace_lib.viewer.message_shares import cautions, importance, parts, shares
-from tests.oracles.tiny_chat import PROMPT, RESPONSE, TEMPLATE, make_chat_model, make_tokenizer
+from tests.oracles.tiny_chat import PROMPT, RESPONSE, TEMPLATE, make_chat_model, make_tokenizer, shaped
 
 CALLS = "{% for c in m.tool_calls or [] %}[call {{ c.function.name }} {{ c.function.arguments }}]{% endfor %}"
 WITH_TOOLS = TEMPLATE.replace("{{ m.content }}", "{{ m.content }}" + CALLS)
@@ -54,13 +54,29 @@ def test_every_message_is_located(tok, template):
     assert alone.turns == () and alone.text[slice(*alone.span)] == "So when?"
 
 
-def test_a_template_that_drops_earlier_thinking_is_followed():
-    tok = make_tokenizer(TEMPLATE.replace("{{ m.content }}", "{{ m.content.split('</think>')[-1] | trim }}"))
-    talk = [
-        {"role": "user", "content": " One? "}, {"role": "assistant", "content": "<think>\nx\n</think>\n\nTwo."},
-        {"role": "user", "content": "Three?"},
-    ]  # fmt: skip
-    assert words(render_prompt(tok, talk, whole=True)) == [("user", "One?"), ("assistant", "Two."), ("user", "Three?")]
+THINKS = {"role": "assistant", "content": "Two.", "reasoning": "Hm, x."}
+TAGGED = {"role": "assistant", "content": "<think>\nHm, x.\n</think>\n\nTwo."}
+
+
+@pytest.mark.parametrize(
+    ("shape", "message", "read", "left_out"),
+    [
+        ("cuts", TAGGED, "Two.", "<think>\\nHm, x.\\n</think>"),
+        ("cuts", THINKS, "Two.", "Hm, x."),
+        ("field", THINKS, TAGGED["content"], None),
+        ("parts", THINKS, "[THINK]Hm, x.[/THINK]Two.", None),
+        ("first part", {**THINKS, "reasoning": "y" * 99}, "Two.", "y" * 60 + "… (99 characters)"),
+    ],
+)
+def test_what_a_template_cuts_out_of_a_message_is_told(shape, message, read, left_out):
+    tok = shaped(shape)
+    talk = [{"role": "user", "content": "One?"}, message, {"role": "user", "content": "Three?"}]
+    rendered = render_prompt(tok, talk, whole=True)
+    assert words(rendered) == [("user", "One?"), ("assistant", read), ("user", "Three?")]
+    result = trace(make_chat_model(tok), tok, talk, "Yes.", method="ifr")
+    notes = [note for note in Trace.from_dict(result.to_dict()).cautions() if "did not read all" in note]
+    expected = f"The model did not read all of message 2: its chat template leaves out '{left_out}'."
+    assert notes == ([expected] if left_out else [])
 
 
 def test_the_system_option_is_context_and_its_mass_is_reported(model, tok):
@@ -128,7 +144,8 @@ def test_one_message_is_the_prompt_as_before(model, tok):
     [
         (AGENT, "At 8.", "drop one of them"),
         ([{"role": "assistant", "content": "", "tool_calls": [CALL]}], None, "holds no words"),
-        ([{"role": "user", "content": [{"type": "image"}]}], "x", "only text"),
+        ([{"role": "user", "content": [{"type": "image"}]}], "x", "no text but image: only text"),
+        ([AGENT[1], {"role": "assistant", "content": "x", "reasoning": "y", "thinking": "z"}], None, "two reasonings"),
         ([{"content": "x"}], "x", "role and content"),
         (["Hi."], None, "role and content"),
         ([{"role": "system", "content": "x"}], "x", "ends with the user's"),
@@ -146,19 +163,82 @@ def test_a_call_that_the_template_leaves_out_is_named(model):
     assert notes[0] == "Message 3 (assistant) is not in what the model read: its chat template leaves it out."
 
 
-def test_a_refusing_or_forgetful_template_is_named(model):
-    refusing = make_tokenizer("{{ raise_exception('roles must alternate') }}")
-    with pytest.raises(ValueError, match="refuses this conversation: roles must alternate"):
-        trace(model, refusing, PROMPT, RESPONSE)
-    forgetful = make_tokenizer(TEMPLATE.replace("for m in messages", "for m in messages[-1:]"))
-    with pytest.raises(ValueError, match="message 0 .system. cannot be located"):
-        trace(model, forgetful, AGENT)
+SYSTEM = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "When?"}]
 
 
-def test_reasoning_of_the_last_message_is_the_reasoning(model, tok):
-    last = {"role": "assistant", "content": "At 7:00.", "reasoning_content": "It says 7:00."}
-    result = trace(model, tok, [{"role": "user", "content": "When?"}, last])
-    assert "".join(result.sample.tokens[slice(*result.sample.segments.reasoning)]).strip() == "It says 7:00."
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{{ raise_exception('no system role') }}", "refuses this conversation: no system role; .* the user's turn"),
+        ("{{ messages.x.y }}", "refuses .*no attribute 'x'"), ("{{ 1 + messages[0].role }}", "TypeError: .*template=F"),
+        ("{{ messages[0].content.index('?') }}", "ValueError"), ("{{ '{x}'.format() }}", "KeyError: 'x'; .*change the"),
+        (TEMPLATE.replace("for m in messages", "for m in messages[-1:]"), "message 0 .system. cannot be located"),
+        (TEMPLATE.replace("m.content", "m.content | upper"), "changes the user's text"),
+    ],
+)  # fmt: skip
+def test_a_template_that_does_not_take_the_conversation_is_named(template, message):
+    with pytest.raises(ValueError, match=message) as error:
+        render_prompt(make_tokenizer(template), SYSTEM, whole=True)
+    assert len(str(error.value)) < 600
+
+
+@pytest.mark.parametrize("shape", ["parts", "first part", "user parts"])
+def test_templates_that_want_parts_get_them(shape):
+    rendered = render_prompt(shaped(shape), [*SYSTEM, AGENT[-1], SYSTEM[1]], request=" Say.", whole=True)
+    assert [text for _, text in words(rendered)] == ["Be brief.", "When?", "At 7:00. Bye.", "When?"]
+    assert "When? Say.<|end|>" in rendered.text and "{" not in rendered.text
+
+
+def test_tools_messages_stand_as_the_template_writes_them():
+    talk, tok = [AGENT[1], AGENT[2], {"role": "tool", "content": 'a "b"\n'}], shaped("tool json")
+    rendered = render_prompt(tok, talk, whole=True, request=" Say it.")
+    assert words(rendered)[-1] == ("tool", r"a \"b\"\n") and r"\n Say it." in rendered.text
+    with pytest.raises(ValueError, match="places in it cannot be found"):
+        build_sample(tok, talk, "Yes.", whole=True, evidence=[(0, 1)])
+    call = words(render_prompt(shaped("calls"), talk, whole=True))[1][1]
+    assert call == '[TOOL_CALLS] [{"name": "hours", "arguments": {"what": "breakfast"}}]'
+
+
+def part(kind, words):
+    return {"type": kind, kind.removeprefix("output_").removeprefix("input_"): words}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"reasoning_content": "Is 7."}, {"reasoning": "\nIs 7.\n"}, {"thinking": "Is 7.", "reasoning": "Is 7."},
+        {"content": [part("thinking", "Is 7."), part("text", "At "), part("text", "7.")]},
+        {"content": [part("thinking", [part("text", "Is "), part("text", "7.")]), part("output_text", "At 7.")]},
+        {"content": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "Is 7."}]}, "At 7."]},
+        {"content": [part("text", {"value": "At 7."})], "reasoning": [part("text", "Is 7.")]},
+    ],
+)  # fmt: skip
+def test_reasoning_of_the_last_message_is_the_reasoning(message):
+    last = {"role": "assistant", "content": "At 7.", **message}
+    prompt = [{"role": "user", "content": [part("input_text", "When?")]}, last]
+    expected = prompt[:1], "<think>\nIs 7.\n</think>\n\nAt 7."
+    assert conversation_and_response(prompt, None, shaped("field")) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "opened", "options", "response"),
+    [
+        ("cuts", "", {}, "<think>\nT\n</think>\n\nO"),  # its format cannot be seen
+        ("cuts", "<think>\n", {}, "T\n</think>\n\nO"), ("cuts", "[THINK]", {}, "T\n[/THINK]\n\nO"),
+        ("field", "<think>\n", {}, "T\n</think>\n\nO"), ("field", "<think>", {}, "\nT\n</think>\n\nO"),
+        ("field", "", {"template": False}, "<think>\nT\n</think>\n\nO"),
+        ("field", "", {"answer_prefix": "<think>\n"}, "T\n</think>\n\nO"),
+        ("parts", "", {}, "[THINK]T[/THINK]O"),
+        ("channels", "", {}, "<|channel|>analysis<|message|>T<|end|><|start|>assistant<|channel|>final<|message|>O"),
+    ],
+)  # fmt: skip
+def test_reasoning_stands_before_the_answer_as_the_template_has_it(shape, opened, options, response):
+    tok = shaped(shape)
+    tok.chat_template = tok.chat_template.removesuffix("{% endif %}") + opened + "{% endif %}"
+    talk = [{"role": "user", "content": "When?"}, {"role": "assistant", "content": "O", "reasoning": "T"}]
+    result = trace(make_chat_model(tok), tok, talk, method="ifr", **options, reasoning="T", output="O")
+    assert result.response == response.lstrip() + "<|end|>"  # a token of white space alone is the prompt's
+    assert "".join(result.sample.tokens).endswith(opened + response + "<|end|>")
 
 
 # --- sentences of the response --------------------------------------------------------------------------------

@@ -1,12 +1,18 @@
 """Which tokens a span of characters covers."""
 
+import re
+from unicodedata import normalize
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models
+from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
+from flashtrace_lib.text.build_sample import build_sample
+from flashtrace_lib.text.locate import find_passage
 from flashtrace_lib.text.offsets import char_spans_to_token_mask, decode_with_offsets
+from tests.oracles.tiny_chat import make_tokenizer
 
 pairs = st.tuples(st.integers(0, 9), st.integers(0, 3)).map(lambda p: (p[0], p[0] + p[1]))
 
@@ -44,3 +50,40 @@ def test_bytes_of_a_character_before_do_not_spoil_what_follows():
     bird = list("🦜".encode())
     text, offsets = decode_with_offsets(tokenizer, [*bird, 257], before=[256, 258, *bird])
     assert text == "🦜 Hi" and offsets == [(0, 1)] * 4 + [(1, 4)]
+
+
+def test_bytes_that_never_become_a_character_stand_alone():
+    bird = list("🦜".encode())[:3]
+    text, offsets = decode_with_offsets(byte_fallback_tokenizer(), [257, *bird, 257, *bird], before=[256])
+    half = "\ufffd" * 3  # one for each byte, as this decoder has it
+    assert text == f" Hi{half} Hi{half}" and offsets == [(0, 3)] + [(3, 6)] * 3 + [(6, 9)] + [(9, 12)] * 3
+
+
+WORDS = "Un café, là. 한국의 각 ấ café!"
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("other", ["NFC", "NFD"])
+@pytest.mark.parametrize("passage", ["café", "là. 한국의", "각", "ấ c", "(?<=c)afé!"])
+def test_a_passage_is_found_in_either_normal_form(form, other, passage):
+    text, sought = normalize(form, WORDS), normalize(other, passage)
+    start, stop = find_passage(text, re.compile(sought) if "(" in sought else sought, "output", (0, len(text)))
+    parts = [normalize("NFC", part) for part in (text[:start], text[start:stop], text[stop:])]
+    assert parts[1] == passage.removeprefix("(?<=c)") and "".join(parts) == WORDS
+
+
+@pytest.mark.parametrize(("text", "part"), [("q\u0303é", "q\u0303e"), (normalize("NFD", "각é"), "가")])
+def test_half_a_letter_is_no_passage(text, part):
+    with pytest.raises(ValueError, match="does not occur"):
+        find_passage(text, part, "output", (0, len(text)))
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_a_tokenizer_that_composes_accents_keeps_them_with_their_letters(form):
+    tok = make_tokenizer()
+    tok.backend_tokenizer.normalizer = normalizers.NFC()
+    prompt, response = normalize(form, "Où? 각"), normalize(form, "Au café là. Bien.")
+    sample = build_sample(tok, prompt, response, input=normalize("NFC", "각"), output=normalize("NFD", "café là"))
+    shown = {name: "".join(sample.tokens[a:b]).strip() for name, (a, b) in sample.segments.named()}
+    assert shown["output"] == normalize(form, "café là") and shown["prompt"] == normalize(form, "각")
+    assert normalize("NFC", "".join(sample.tokens)) == tok.decode(sample.input_ids)
