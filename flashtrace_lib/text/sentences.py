@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from ..sample import Sample, Span
-from .locate import THINK_CLOSE, THINK_OPEN, sentence_spans
+from .locate import THINK_CLOSE, THINK_OPEN
 from .offsets import CharSpan, content_span, display_spans, strip_span
+from .segmenter import sentence_spans
 
 _MARKED = re.compile(r"\s*Question:")
 _ENDS_ASKING = re.compile(r"\?[\s\"'”’)\]$\\]*$")
