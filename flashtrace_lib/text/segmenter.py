@@ -45,8 +45,8 @@ def sentence_spans(text: str) -> list[CharSpan]:
 
 def _sentence_starts(text: str) -> list[int]:
     """Where sentences may begin; sorted, so that a slip of the segmenter cannot break the tiling."""
-    stops = [stop.end() for stop in _STOPS.finditer(text)]
-    return sorted({span.start for span in _segmenter().segment(text)} | {i for i in stops if not text[i : i + 1].islower()})
+    stops = {stop.end() for stop in _STOPS.finditer(text) if not text[stop.end() : stop.end() + 1].islower()}
+    return sorted(stops | {span.start for span in _segmenter().segment(text)})
 
 
 def _begins(text: str, last: int, start: int) -> bool:

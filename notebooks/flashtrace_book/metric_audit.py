@@ -135,8 +135,8 @@ def tie_table(records: pd.DataFrame) -> pd.DataFrame:
         scores, gold = record["scores"].astype(float), record["gold"]
         _, counts = np.unique(scores, return_counts=True)
         top = m.top_count(len(scores))
-        earlier = m.ranking(scores)[:top].numpy()
-        later = len(scores) - 1 - m.ranking(scores[::-1].copy())[:top].numpy()  # in the reversed text it comes first
+        earlier = np.argsort(-scores, kind="stable")[:top]
+        later = len(scores) - 1 - np.argsort(-scores[::-1], kind="stable")[:top]  # in the reversed text it comes first
         rows.append({
             "method": record["method"], "expected": m.recovery_rate(scores, gold),
             "ceil": m.recovery_rate(scores, gold, rounding="ceil"),
