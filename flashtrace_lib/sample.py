@@ -112,8 +112,8 @@ class Sample:
         What replaces a masked token: the tokenizer's pad token, else its end token.
     metadata : dict
         What identifies the sample: ``id``, ``task``, ``cell``, seeds, counts; ``question_start``, the token at which I
-        begins to ask, and ``haystack_span``, a token range, where they are known; ``messages`` of a conversation that is
-        the input, and ``marks``, token ranges of the template's marks within I, T and O.
+        begins to ask, and ``haystack_span``, a token range, where they are known; ``messages`` of a conversation that
+        is the input, and ``marks``, token ranges of the template's marks within I, T and O.
 
     Raises
     ------

@@ -46,8 +46,8 @@ class CLP(UnitMethod):
 
     With m(c) = −log p(o_t | context that holds the last c units of I), mean over the tokens of O, the unit at distance
     c gets the differential importance m(c − 1) − m(c); the scores of all units add up to m(0) − m(|units|). The
-    template before I and within it stays in every context: without its opening marks a chat model is off its distribution, and
-    context tokens are never counted as input. Everything behind I stays too, so positions close up.
+    template before I and within it stays in every context: without its opening marks a chat model is off its
+    distribution, and context tokens are never counted as input. Everything behind I stays too, so positions close up.
 
     Costs one forward pass for each unit and one for the full context.
 

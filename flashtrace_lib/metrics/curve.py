@@ -201,8 +201,8 @@ def bisected(
     """A deletion curve from as few of its steps as an error of RISE below ``tolerance`` allows.
 
     Both ends are evaluated, then again and again the middle of the interval on which RISE is least certain, until the
-    bounds of all intervals add up to ``tolerance``: r falls within an interval of L steps, by h, so that a straight line
-    is off by at most h (L - 1) / (2 steps). A likelihood that dips between two evaluated steps escapes the bound; RISE
+    bounds of all intervals add up to ``tolerance``: where r falls by h over L steps, a straight line is off by at most
+    h (L - 1) / (2 steps). A likelihood that dips between two evaluated steps escapes the bound; RISE
     then comes out too high. MAS, twice as steep in r where its density lies below, may be off by twice as much.
 
     Parameters

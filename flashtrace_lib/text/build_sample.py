@@ -246,7 +246,9 @@ def _messages(context: _Context, rendered: PromptText) -> list[dict[str, Any]]:
     return messages
 
 
-def _marks(tokenizer: Any, context: _Context, segments: Segments, messages: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+def _marks(
+    tokenizer: Any, context: _Context, segments: Segments, messages: Sequence[Mapping[str, Any]]
+) -> list[list[int]]:
     """Token ranges of the template's marks in T, in O and in earlier messages of the assistant, white space included.
 
     The user's own words are no marks, whatever they read like.

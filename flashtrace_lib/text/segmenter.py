@@ -11,7 +11,10 @@ from .offsets import CharSpan
 _WINDOW = 4000  # pysbd's cost grows with the square of the text, so long texts go through in windows
 _CLOSERS = "\"'”’»›」』】）〉》)\\]"
 # Stops that pysbd does not know with English, and what closes behind them. An ellipsis needs a blank.
-_STOPS = re.compile(rf"(?:[。！？｡।॥۔؟።։။។]+[{_CLOSERS}]*|…[{_CLOSERS}]*(?=\s)|[.!?]+[»›](?=\s))\s*")
+_STOPS = re.compile(
+    rf"(?:[。！？｡।॥۔؟።։။។]+[{_CLOSERS}]*|…[{_CLOSERS}]*(?=\s)|[.!?]+[»›](?=\s)|[.!?][{_CLOSERS}]*(?=\s+[«„‹¿¡]))\s*"
+)
+ENDS_SENTENCE = re.compile(rf"[.!?。！？｡।॥۔؟։።။។…][{_CLOSERS}]*\s*$")
 # Where no sentence begins: in "<!--" and behind a title; in "т.е.", at what closes a quotation or a tag, and at the
 # hiragana or comma behind a quotation, as where Japanese says who said it.
 _NO_END = re.compile(r"<!$|\b(?:e\.g|i\.e|cf|vs|Drs?|Mrs?|Ms|Profs?|St|Gen|Col|Lt|Sen|Rep|Rev|Hon)\.\s+$")
@@ -19,6 +22,7 @@ _GOES_ON = re.compile(r"(?<=\w\.)\w|[”’»›」』】）〉》)\]]|</|(?<=[�
 _NUMBER = re.compile(r"\s*[(\[]?(?:(?:\d+\.)+\d*[.)]?|(?:\d+|[A-Za-z]|[ivxIVX]+)[.)\]])[^\S\n]*")  # 1. 1.1. (a) IV.
 _MARKER = re.compile(r"\s*(?:[-*•·–—+>#|]|\[\w+\]|\(?(?:\d+(?:\.\d+)*|[A-Za-z]|[ivx]+)[.)])\s|[\w-]+:(?:\s|$)")
 _NOT_PROSE = re.compile(r"[{}=_<>|\\`\t]|\S {3,}\S|^\s*\"[^\"]*\"\s*(?::|,?\s*$)|^\W*\d+[-/:]\d+[-/:]\d")
+_RECORD = re.compile(r"\s*(?:\d|[A-Z]{3})")  # two lines that both begin so are a log's or a list's
 _GOES_ON_BELOW = re.compile(r"\b(?:an?|and|as|at|by|for|from|in|is|of|on|or|that|the|to|was|were|with)\s*$")
 _MARGINS = range(25, 161)  # characters of a line that a margin may have ended
 
@@ -81,7 +85,7 @@ def _may_wrap(line: str, following: str, margin: int) -> bool:
         return False
     if _MARKER.match(following) or any(map(_NOT_PROSE.search, (line, following))):
         return False
-    if words[0][0].isdigit() and further[0][0].isdigit() or words[-1][-1] == ":" and length == margin:
+    if all(map(_RECORD.match, (line, following))) or words[-1][-1] == ":" and length == margin:
         return False
     return length + 1 + len(further[0]) > (0.8 if further[0][0].islower() else 1) * margin
 
