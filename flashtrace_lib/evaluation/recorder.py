@@ -45,8 +45,8 @@ class Recorder:
 
     def key(self, method: Method, sample: Sample) -> str:
         """Key of everything that shapes the record."""
-        key = (self.model_key, sample_fingerprint(sample), method, self.steps, self.precision)
-        return record_key(*key, self.tolerance)
+        shared = (self.steps, self.precision, self.tolerance)
+        return record_key(self.model_key, sample_fingerprint(sample), method, *shared)
 
     def masks_key(self, sample: Sample, n: int) -> str:
         """Key of the record of a sample's masks."""

@@ -248,22 +248,15 @@ def _messages(context: _Context, rendered: PromptText) -> list[dict[str, Any]]:
 
 def _marks(
     tokenizer: Any, context: _Context, segments: Segments, messages: Sequence[Mapping[str, Any]]
-) -> list[list[int]]:
+) -> list[Span]:
     """Token ranges of the template's marks in T, in O and in earlier messages of the assistant, white space included.
 
     The user's own words are no marks, whatever they read like.
     """
     places = [(m["start"], m["stop"]) for m in messages if m["role"] == "assistant"]
     places += [segments.reasoning, segments.output]
-    found = [match.span() for match in template_marks(tokenizer).finditer(context.text)]
-    marked = char_spans_to_token_mask(context.content, found).tolist()  # [N]
-    runs: list[list[int]] = []
-    for i in (i for start, stop in places for i in range(start, stop) if marked[i]):
-        if runs and runs[-1][1] == i:
-            runs[-1][1] = i + 1
-        else:
-            runs.append([i, i + 1])
-    return runs
+    found = [tokens_in(context.content, mark.span()) for mark in template_marks(tokenizer).finditer(context.text)]
+    return [span for span in found if any(max(a, span[0]) < min(b, span[1]) for a, b in places)]
 
 
 def _words(
