@@ -8,7 +8,7 @@ and in every normalisation, and is never ranked, masked or counted as input.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -107,12 +107,13 @@ class Sample:
     tokens : list of str, optional
         Display text of each token.
     sentences : list of (int, int), optional
-        Token ranges of sentences that tile I, T and O, for sentence granularity.
+        Token ranges of sentences that tile the words of I, T and O (`words`), for sentence granularity.
     mask_token_id : int, optional
         What replaces a masked token: the tokenizer's pad token, else its end token.
     metadata : dict
         What identifies the sample: ``id``, ``task``, ``cell``, seeds, counts; ``question_start``, the token at which I
-        begins to ask, and ``haystack_span``, a token range, where they are known.
+        begins to ask, and ``haystack_span``, a token range, where they are known; ``messages`` of a conversation that
+        is the input, and ``marks``, token ranges of the template's marks within I, T and O.
 
     Raises
     ------
@@ -224,6 +225,11 @@ class Sample:
             )
         return spans
 
+    def words(self, segment: Span) -> list[Span]:
+        """Token ranges of a segment without the template: role headers and end marks between messages, think tags."""
+        messages = self.metadata.get("messages") if segment == self.segments.prompt else None
+        return words_in(segment, messages, self.metadata.get("marks", ()))
+
     def sentences_in(self, span: Span) -> list[Span]:
         """Sentences of a token range, cut to it, as token ranges in the order of the text."""
         first, stop = span
@@ -253,6 +259,17 @@ def seeded_generator(seed: int | str, sample: Sample) -> torch.Generator:
     """Random generator fixed by the seed and the sample alone, whatever was computed before."""
     digest = hashlib.sha256(f"{seed}:{sample.id}:".encode() + sample.input_ids.cpu().numpy().tobytes()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+
+
+def words_in(segment: Span, messages: Sequence[Mapping[str, Any]] | None, marks: Sequence[Span]) -> list[Span]:
+    """Parts of a segment that are a message (all of it without messages) and no mark; all of it where none is left."""
+    first, stop = segment
+    parts = [(max(first, m["start"]), min(stop, m["stop"])) for m in messages] if messages else [segment]
+    for start, end in marks:
+        cut = [part for a, b in parts for part in ((a, min(b, start)), (max(a, end), b))]
+        parts = [(a, b) for a, b in cut if a < b]
+    parts = [(a, b) for a, b in parts if a < b]
+    return parts or ([segment] if first < stop else [])
 
 
 def bounding_span(spans: Sequence[Span]) -> Span:

@@ -41,6 +41,7 @@ def evaluate(
     store: Store | str | os.PathLike[str] | None = None,
     metrics: Sequence[str] = DEFAULT_METRICS,
     steps: int = 20,
+    tolerance: float = 0.0,
     masks: int = 64,
     scorer: Scorer | None = None,
     progress: bool = True,
@@ -66,6 +67,9 @@ def evaluate(
         are added later to a record that lacks them, without attributing again.
     steps : int
         Groups of the deletion curve.
+    tolerance : float
+        Error of RISE that is allowed, such as .01: above 0 only some steps are evaluated, named in each record, and the
+        others interpolated (`metrics.curve.bisected`).
     masks : int
         Random masks over the sentences of a sample, for ``lds``: so many forward passes, and two, serve all methods,
         and are stored once in ``<name>_masks`` beside the store ``<name>``.
@@ -95,7 +99,7 @@ def evaluate(
     store = Memory() if store is None else store
     curve = any(name in ON_CURVE for name in metrics)
     n_masks = masks if "lds" in metrics else 0
-    job = _Job(Recorder(model, scorer, steps), labelled(methods), store, masks_beside(store), curve, n_masks)
+    job = _Job(Recorder(model, scorer, steps, tolerance), labelled(methods), store, masks_beside(store), curve, n_masks)
     samples = list(samples)
     with tqdm(total=len(samples), desc="evaluate", unit="sample", **({} if progress else {"disable": True})) as bar:
         run = _run_here if executor is None else _run_on
@@ -176,7 +180,7 @@ def _run_on(
         scorer.settle(sample)  # one arithmetic for all workers
     how = {name: getattr(scorer, name) for name in ("precision", "tolerance", "dtype", "note")}
     made_by = job.recorder.model if recipe is None else pickle.dumps(recipe)
-    made = (made_by, job.recorder.model_key, how, job.recorder.steps)
+    made = (made_by, job.recorder.model_key, how, job.recorder.steps, job.recorder.tolerance)
     bare = replace(job, recorder=None, store=None, masks=None)
     futures = {executor.submit(_task, made, bare, s, *job.known(s)): i for i, s in enumerate(samples)}
     for future in as_completed(futures):
@@ -193,10 +197,10 @@ _ONE_AT_A_TIME = threading.Lock()  # attribution listens to the model's forward 
 
 def _task(made: tuple, job: _Job, sample: Sample, known: Memory, known_masks: Memory):
     """In a worker: records of one sample, and what is new for the store and for that of the masks."""
-    made_by, model_key, how, steps = made
+    made_by, model_key, how, *grid = made
     with _ONE_AT_A_TIME:
         model = _loaded(made_by) if isinstance(made_by, bytes) else made_by
-        recorder = Recorder(model, Scorer(model, **how), steps)
+        recorder = Recorder(model, Scorer(model, **how), *grid)
         job = replace(job, recorder=recorder, store=_New(known), masks=_New(known_masks))
         if recorder.model_key != model_key:
             raise ValueError("the worker's model is not the caller's: recipe= must make the same weights")

@@ -24,10 +24,10 @@ RECORD_VERSION = 1  # raise when what a record's raw columns mean changes; defin
 class Recorder:
     """What all records of one run share: the model, the scorer, the number of steps and the provenance."""
 
-    def __init__(self, model, scorer: Scorer | None, steps: int):
+    def __init__(self, model, scorer: Scorer | None, steps: int, tolerance: float = 0.0):
         if scorer is not None and scorer.model is not model:
             raise ValueError("the scorer wraps another model: build it with Scorer(model)")
-        self.model, self.steps = model, steps
+        self.model, self.steps, self.tolerance = model, steps, tolerance
         self.scorer = scorer if scorer is not None else Scorer(model, precision="auto")
         # The arithmetic that was asked for, as keys have it; a dtype that is not the model's own stands beside it.
         other = self.scorer.precision == "model" and self.scorer.dtype not in (None, dtype_name(model))
@@ -45,7 +45,8 @@ class Recorder:
 
     def key(self, method: Method, sample: Sample) -> str:
         """Key of everything that shapes the record."""
-        return record_key(self.model_key, sample_fingerprint(sample), method, self.steps, self.precision)
+        shared = (self.steps, self.precision, self.tolerance)
+        return record_key(self.model_key, sample_fingerprint(sample), method, *shared)
 
     def masks_key(self, sample: Sample, n: int) -> str:
         """Key of the record of a sample's masks."""
@@ -77,11 +78,12 @@ class Recorder:
 
     def curve(self, sample: Sample, scores) -> Record:
         """Columns of the deletion curve of ``scores``."""
-        curve = self.scorer.curve(sample, scores, self.steps)
+        curve = self.scorer.curve(sample, scores, self.steps, self.tolerance)
         return {
             "log_probs": curve.log_probs.tolist(),
             "cumulative": curve.cumulative.tolist(),
             "n_masked": curve.n_masked.tolist(),
+            "evaluated": curve.evaluated,
             "mask_token_id": curve.mask_token_id,
             "curve_dtype": curve.dtype,
             "curve_note": curve.note,
@@ -93,7 +95,9 @@ class Recorder:
         return columns | labels(sample) | {"sample_key": sample_fingerprint(sample), **self.provenance}
 
 
-def record_key(model_key: str, sample_key: str, method: Method, steps: int, precision: str) -> str:
+def record_key(
+    model_key: str, sample_key: str, method: Method, steps: int, precision: str, tolerance: float = 0.0
+) -> str:
     """Key of a stored record; it knows the names of classes and options, never where they are defined."""
     shaped_by = {
         "version": RECORD_VERSION,
@@ -102,6 +106,7 @@ def record_key(model_key: str, sample_key: str, method: Method, steps: int, prec
         "method": [type(method).__qualname__, method.name, method.options()],
         "steps": steps,
         "precision": precision,
+        **({"tolerance": tolerance} if tolerance else {}),  # an option that came after results had been stored
     }
     return fingerprint(shaped_by)
 

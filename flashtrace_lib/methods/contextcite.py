@@ -13,7 +13,7 @@ from torch import nn
 from ..attribution import Attribution, Method
 from ..model.ablations import draw_masks, logit, sentence_effects
 from ..sample import Sample, seeded_generator
-from .perturbation_base import check_choice, renormalise, unit_spans
+from .perturbation_base import check_choice, over_input, renormalise, unit_spans
 
 
 @dataclass
@@ -69,7 +69,7 @@ class ContextCite(Method):
         values = logit(effects.log_prob.sum(1))  # [n]
         n_target = sum(stop - start for start, stop in spans)
         weights = n_target * lasso(masks, values / n_target, self.alpha)  # [U]
-        signed = weights.repeat_interleave(torch.tensor([stop - start for start, stop in sources]))  # [|I|]
+        signed = over_input(sample, sources, weights)
         metadata = {
             "forward_passes": len(masks),
             "backward_passes": 0,

@@ -46,8 +46,8 @@ class CLP(UnitMethod):
 
     With m(c) = −log p(o_t | context that holds the last c units of I), mean over the tokens of O, the unit at distance
     c gets the differential importance m(c − 1) − m(c); the scores of all units add up to m(0) − m(|units|). The
-    template before I stays in every context: without its opening marks a chat model is off its distribution, and
-    context tokens are never counted as input. Everything behind I stays too, so positions close up.
+    template before I and within it stays in every context: without its opening marks a chat model is off its
+    distribution, and context tokens are never counted as input. Everything behind I stays too, so positions close up.
 
     Costs one forward pass for each unit and one for the full context.
 
@@ -74,7 +74,8 @@ def shortened_rows(sample: Sample, spans: list[Span]) -> Iterator[torch.Tensor]:
     """
     ids = sample.input_ids[: sample.segments.output[1] - 1].cpu()
     yield ids
-    before = ids[: sample.segments.prompt[0]]
-    for _, stop in spans:
-        nothing = not len(before) and stop == sample.segments.output[0]
-        yield torch.cat([torch.tensor([mask_token(sample)]) if nothing else before, ids[stop:]])
+    stays = torch.ones(len(ids), dtype=torch.bool)
+    for start, stop in spans:
+        stays[start:stop] = False
+        nothing = not stays[: sample.segments.output[0]].any()
+        yield torch.cat([torch.tensor([mask_token(sample)] if nothing else [], dtype=torch.long), ids[stays]])

@@ -33,18 +33,26 @@ def renormalise(signed: torch.Tensor) -> torch.Tensor:
 
 
 def unit_spans(sample: Sample, segment: Span, units: str) -> list[Span]:
-    """Token ranges of the units that tile one segment: its tokens or its sentences."""
+    """Token ranges of the units that tile the words of one segment: its tokens or its sentences."""
     start, stop = segment
+    tokens = [(i, i + 1) for a, b in sample.words(segment) for i in range(a, b)]
     if units == "token":
-        return [(i, i + 1) for i in range(start, stop)]
+        return tokens
     spans = sorted(tuple(span) for span in sample.sentences or [] if span[0] < stop and span[1] > start)
-    edges = [start, *(edge for span in spans for edge in span), stop]
-    if start < stop and (not spans or any(a != b for a, b in zip(edges[::2], edges[1::2], strict=True))):
+    if tokens != [(i, i + 1) for a, b in spans for i in range(a, b)]:
         raise ValueError(
-            f"sample {sample.id}: its sentences do not tile the tokens [{start}, {stop}); units='sentence' needs "
+            f"sample {sample.id}: its sentences do not tile the words in [{start}, {stop}); units='sentence' needs "
             "Sample.sentences, token ranges that text.build_sample fills in; units='token' does not"
         )
     return spans
+
+
+def over_input(sample: Sample, spans: list[Span], values: torch.Tensor) -> torch.Tensor:
+    """The value of each unit at all of its tokens, [|I|]; 0 at the template's, which are in none."""
+    signed, first = values.new_zeros(len(sample.prompt_ids)), sample.segments.prompt[0]
+    for (start, stop), value in zip(spans, values, strict=True):
+        signed[start - first : stop - first] = value
+    return signed
 
 
 @dataclass
@@ -103,8 +111,7 @@ class UnitMethod(Method):
 
     def _attribution(self, sample: Sample, values: torch.Tensor, forward_passes: int, **metadata) -> Attribution:
         """Attribution from the score of each unit of I, float [U]."""
-        lengths = torch.tensor([stop - start for start, stop in self._spans(sample)])
-        signed = values.repeat_interleave(lengths)  # [|I|]
+        signed = over_input(sample, self._spans(sample), values)
         counts = {"forward_passes": forward_passes, "backward_passes": 0, "n_units": len(values)}
         metadata = counts | {"units": self._units(sample)} | metadata | {"signed": signed.tolist()}
         return Attribution(renormalise(signed), self.name, metadata=metadata)

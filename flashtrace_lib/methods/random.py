@@ -10,7 +10,7 @@ import torch
 
 from ..attribution import Attribution, Method
 from ..sample import Sample, seeded_generator
-from .perturbation_base import renormalise, unit_spans
+from .perturbation_base import over_input, renormalise, unit_spans
 
 
 @dataclass
@@ -52,8 +52,7 @@ class RandomSentences(Random):
         spans = unit_spans(sample, sample.segments.prompt, "sentence")
         generator = seeded_generator(f"sentences {self.seed}", sample)  # no draw of Random's
         drawn = torch.rand(len(spans), generator=generator, dtype=torch.float64)
-        lengths = torch.tensor([stop - start for start, stop in spans])
-        result = _without_model(drawn.repeat_interleave(lengths), self.name)
+        result = _without_model(over_input(sample, spans, drawn), self.name)
         result.metadata |= {"units": "sentence", "n_units": len(spans)}
         return result
 

@@ -16,7 +16,7 @@ from ..model.ablations import Effects, sentence_effects
 from ..model.batched_forward import log_prob_of, score_rows
 from ..model.context import mask_token
 from ..sample import Sample, seeded_generator
-from .curve import cumulative, is_flagged, masked_counts, normalise_response, ranking, ranks_nothing, rise
+from .curve import as_vector, bisected, cumulative, is_flagged, masked_counts, normalise_response, ranking, rise
 
 
 @dataclass
@@ -35,6 +35,8 @@ class DeletionCurve:
         What stood in their place.
     dtype, note : str
         Arithmetic of the forward passes, and why it was used.
+    evaluated : list of int
+        The steps whose s_k was computed; all others are interpolated.
     """
 
     log_probs: torch.Tensor
@@ -43,13 +45,15 @@ class DeletionCurve:
     mask_token_id: int
     dtype: str
     note: str = ""
+    evaluated: list[int] = field(default_factory=list)
 
 
-def deletion_curve(model, sample: Sample, scores, steps: int = 20) -> DeletionCurve:
+def deletion_curve(model, sample: Sample, scores, steps: int = 20, tolerance: float = 0.0) -> DeletionCurve:
     """Mask the tokens of I group by group, most important first, and score the response each time.
 
     s_k = sum over the response of log p(token | context with the top k of ``steps`` groups masked). Tokens of
-    the context (template, special tokens) and of the response itself are never masked.
+    the context (template, special tokens) and of the response itself are never masked, nor is the template between the
+    messages of a conversation.
 
     Parameters
     ----------
@@ -58,17 +62,19 @@ def deletion_curve(model, sample: Sample, scores, steps: int = 20) -> DeletionCu
     sample : Sample
         Must have a ``mask_token_id``.
     scores : array-like of float, shape [|I|]
-        Importance of the tokens of I. Where all are equal they rank nothing, and the order is a random one that the
-        sample fixes.
+        Importance of the tokens of I. Tied tokens, all of them where all are equal, are masked in a random order that
+        the sample fixes.
     steps : int
         Number of groups.
+    tolerance : float
+        Of RISE; above 0 only some steps are evaluated, see `curve.bisected`.
 
     Raises
     ------
     ValueError
         If the sample has no mask token, or the scores do not fit I or are not finite.
     """
-    return Scorer(model).curve(sample, scores, steps)
+    return Scorer(model).curve(sample, scores, steps, tolerance)
 
 
 @dataclass(eq=False)
@@ -168,21 +174,23 @@ class Scorer:
         self.note = f"{self.dtype}: bfloat16 changes RISE by {rounded - exact:+.4f} (limit {self.tolerance:.4f})"
         return curves[agree]
 
-    def curve(self, sample: Sample, scores, steps: int = 20) -> DeletionCurve:
+    def curve(self, sample: Sample, scores, steps: int = 20, tolerance: float = 0.0) -> DeletionCurve:
         """Deletion curve of ``scores`` on ``sample``; see `deletion_curve`."""
         mask = mask_token(sample)
-        order = ranking(scores)
-        if len(order) != len(sample.prompt_ids):
+        scores, (first, stop) = as_vector(scores, "scores"), sample.segments.prompt
+        if len(scores) != stop - first:
             raise ValueError(
-                f"sample {sample.id} has {len(sample.prompt_ids)} input tokens but {len(order)} scores: "
+                f"sample {sample.id} has {stop - first} input tokens but {len(scores)} scores: "
                 "pass one score for each token of the prompt span"
             )
-        if ranks_nothing(scores):
-            order = torch.randperm(len(order), generator=seeded_generator("no ranking", sample))
+        words = torch.cat([torch.arange(a - first, b - first) for a, b in sample.words((first, stop))])  # [M]
+        order = words[ranking(scores[words], seeded_generator("no ranking", sample))]
         counts = masked_counts(len(order), steps)  # [steps + 1]
-        log_probs = self.settle(sample, scores, steps)
-        log_probs = self._log_probs(sample, order, counts) if log_probs is None else log_probs
-        return DeletionCurve(log_probs, cumulative(scores, steps), counts, mask, self.arithmetic, self.note)
+        log_probs, evaluated = self.settle(sample, scores, steps), list(range(steps + 1))
+        if log_probs is None:
+            log_probs, evaluated = bisected(lambda at: self._log_probs(sample, order, counts[at]), steps, tolerance)
+        share = cumulative(scores[words], steps)
+        return DeletionCurve(log_probs, share, counts, mask, self.arithmetic, self.note, evaluated)
 
     def effects(self, sample: Sample, masks: torch.Tensor, progress: str | None = None) -> Effects:
         """Likelihood of T, O and the response under masks [n, U] over the sample's sources, see `sentence_effects`."""
@@ -219,11 +227,11 @@ class Scorer:
         todo = [n for n in counts.unique().tolist() if n not in known]
         found = dict(known)
         if todo:
-            masks = torch.zeros(len(todo), len(order), dtype=torch.bool)  # [B, |I|]
+            masks = torch.zeros(len(todo), len(sample.prompt_ids), dtype=torch.bool)  # [B, |I|]
             for mask, n in zip(masks, todo, strict=True):
                 mask[order[:n]] = True
             found.update(zip(todo, self.log_probs(sample, masks).tolist(), strict=True))
-        known.update({n: found[n] for n in (0, len(order))})
+        known.update({n: found[n] for n in (0, len(order)) if n in found})
         return torch.tensor([found[n] for n in counts.tolist()], dtype=torch.float64)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..sample import Sample, Segments, Span
+from ..sample import Sample, Segments, Span, words_in
 from .chat_template import Messages, PromptText, render_prompt
 from .locate import Locator, find_passage, locate_segments
 from .offsets import (
@@ -28,7 +28,7 @@ from .offsets import (
     tokenise,
     tokens_in,
 )
-from .sentences import question_in, sentence_ranges
+from .sentences import question_in, sentence_ranges, template_marks
 
 
 def build_sample(
@@ -96,8 +96,11 @@ def build_sample(
         raise ValueError("the chat template rewrites the last message, so places in it cannot be found: leave them out")
     shift = rendered.span[0] - (rendered.trimmed or 0)  # from a character of ``prompt`` to the same one of the context
     first, places = segments.prompt[0], places or {}
-    display, sentences = _display_tokens(context), sentence_ranges(context.text, context.content, segment_chars)
     located: dict[str, Any] = {"messages": _messages(context, rendered)} if rendered.turns else {}
+    if found := _marks(tokenizer, context, segments, located.get("messages", ())):
+        located["marks"] = found
+    words = _words(context, segments, segment_chars, located)
+    display, sentences = _display_tokens(context), sentence_ranges(context.text, context.content, words)
     if places.get("question") is None:
         located["question_start"] = question_in(display, sentences, segments.prompt)
     else:
@@ -251,6 +254,32 @@ def _messages(context: _Context, rendered: PromptText) -> list[dict[str, Any]]:
         messages.append({"role": turn.role, "start": start, "stop": stop, **missing})
         first = stop
     return messages
+
+
+def _marks(
+    tokenizer: Any, context: _Context, segments: Segments, messages: Sequence[Mapping[str, Any]]
+) -> list[Span]:
+    """Token ranges of the template's marks in T, in O and in earlier messages of the assistant, white space included.
+
+    The user's own words are no marks, whatever they read like.
+    """
+    places = [(m["start"], m["stop"]) for m in messages if m["role"] == "assistant"]
+    places += [segments.reasoning, segments.output]
+    found = [tokens_in(context.content, mark.span()) for mark in template_marks(tokenizer).finditer(context.text)]
+    return [span for span in found if any(max(a, span[0]) < min(b, span[1]) for a, b in places)]
+
+
+def _words(
+    context: _Context, segments: Segments, segment_chars: Mapping[Span, CharSpan], located: Mapping[str, Any]
+) -> dict[Span, CharSpan]:
+    """Token range and characters of each run of words in I, T and O, see `Sample.words`."""
+    words = {}
+    for span, chars in segment_chars.items():
+        messages = located.get("messages") if span == segments.prompt else None
+        for part in words_in(span, messages, located.get("marks", ())):
+            first, stop = part
+            words[part] = chars if part == span else (context.content[first][0], context.content[stop - 1][1])
+    return words
 
 
 def _gold(context: _Context, evidence: list[CharSpan], prompt: Span) -> torch.Tensor:

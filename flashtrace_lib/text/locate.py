@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from unicodedata import combining, normalize
 
 from .offsets import CharSpan, strip_span
@@ -14,7 +13,6 @@ from .offsets import CharSpan, strip_span
 Locator = str | re.Pattern | tuple[int, int] | None
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 _BOX = re.compile(r"\\(?:f?boxed|box)\s*\{")
-_WINDOW = 4000  # pysbd's cost grows with the square of the text, so long texts go through in windows
 
 
 def find_boxed(text: str) -> CharSpan | None:
@@ -202,34 +200,6 @@ def _locate_output(text: str, output: Locator, thinking: tuple[CharSpan, int] | 
         return strip_span(text, find_passage(text, output, "output", behind))
     box = None if thinking else find_boxed(text)
     return strip_span(text, box or behind)
-
-
-def sentence_spans(text: str) -> list[CharSpan]:
-    """Sentences of ``text`` as character ranges that tile it (white space goes with the sentence before it)."""
-    starts, position = [0], 0
-    while position < len(text):
-        window = text[position : position + _WINDOW]
-        end = position + len(window)
-        in_window = [position + start for start in _sentence_starts(window)]
-        if end < len(text) and in_window and in_window[-1] > position:
-            end = in_window[-1]  # the window may cut its last sentence, so the next window starts there
-        for start in [*in_window, end]:
-            if start < len(text) and text[starts[-1] : start].strip():
-                starts.append(start)
-        position = end
-    return list(zip(starts, [*starts[1:], len(text)], strict=True)) if text else []
-
-
-def _sentence_starts(text: str) -> list[int]:
-    """Where each sentence begins; sorted, so that a slip of the segmenter cannot break the tiling."""
-    return sorted({span.start for span in _segmenter().segment(text)})
-
-
-@lru_cache(maxsize=1)
-def _segmenter():
-    import pysbd  # imported late: only sentence granularity and sentence-wise baselines need it
-
-    return pysbd.Segmenter(language="en", clean=False, char_span=True)
 
 
 def _brief(text: str) -> str:

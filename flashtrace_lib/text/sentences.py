@@ -1,4 +1,4 @@
-"""Sentences as token ranges: those that tile the segments, and all those of a response."""
+"""Sentences as token ranges: those that tile the words of the segments, and all those of a response."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 from ..sample import Sample, Span
-from .locate import THINK_CLOSE, THINK_OPEN, sentence_spans
+from .locate import THINK_CLOSE, THINK_OPEN
 from .offsets import CharSpan, content_span, display_spans, strip_span
+from .segmenter import sentence_spans
 
 _MARKED = re.compile(r"\s*Question:")
 _ENDS_ASKING = re.compile(r"\?[\s\"'”’)\]$\\]*$")
@@ -59,14 +61,25 @@ def question_in(tokens: Sequence[str], sentences: Iterable[Span], segment: Span)
     return inside[asking_from(["".join(tokens[a:b]) for a, b in inside])][0]
 
 
-def sentence_ranges(text: str, content: list[CharSpan], segments: Mapping[Span, CharSpan]) -> list[Span]:
-    """Token ranges of sentences that tile every segment; a token goes with the sentence it begins in.
+def template_marks(tokenizer: Any) -> re.Pattern:
+    """Pattern of the marks that a chat template writes between words, with the white space around them.
 
-    ``content`` [N] holds the `offsets.content_span` of each token, ``segments`` the characters of each token range.
+    Special tokens, think tags, and added tokens such as ``<tool_call>``; not ``<table>``, which some vocabularies have.
+    """
+    added = tokenizer.added_tokens_decoder.values()
+    marks = {token.content for token in added if token.special or re.fullmatch(r"<\S*[_|]\S*>", token.content)}
+    marks |= {THINK_OPEN, THINK_CLOSE, *tokenizer.all_special_tokens}
+    return re.compile(rf"\s*(?:{'|'.join(re.escape(mark) for mark in sorted(marks) if mark.strip())})\s*")
+
+
+def sentence_ranges(text: str, content: list[CharSpan], words: Mapping[Span, CharSpan]) -> list[Span]:
+    """Token ranges of sentences that tile all runs of words; a token goes with the sentence it begins in.
+
+    ``content`` [N] holds the `offsets.content_span` of each token, ``words`` the characters of each token range.
     """
     begins = [start for start, _ in content]
     ranges: list[Span] = []
-    for (first, stop), (segment_start, segment_stop) in segments.items():
+    for (first, stop), (segment_start, segment_stop) in words.items():
         edges = {first, stop}
         for start, _ in sentence_spans(text[segment_start:segment_stop]):
             edges.add(bisect_left(begins, segment_start + start, first, stop))

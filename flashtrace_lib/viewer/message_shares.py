@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,7 @@ from ..attribution import Attribution, holds_copies, sentences_of_input
 from ..sample import Sample, Span
 from ..text.locate import THINK_CLOSE, THINK_OPEN
 from ..text.offsets import char_spans_to_token_mask, display_spans
+from ..text.segmenter import ENDS_SENTENCE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +23,7 @@ TEMPLATE, REST, REST_OF_PROMPT = "template", "rest of response", "rest of prompt
 _THINK = re.compile(f"{re.escape(THINK_OPEN)}|{re.escape(THINK_CLOSE)}")
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[[A-Z_/]+\]")  # a token of its own that reads like this is no word
 # Shares from which on a note is given. Judgement, not theory: with lower ones every trace would have the note.
-ON_TEMPLATE, ON_FIRST, ON_MARKS = 0.5, 0.15, 0.35
+ON_TEMPLATE, ON_FIRST, ON_MARKS, ON_LINES = 0.5, 0.15, 0.35, 0.5
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,15 @@ def special_in_input(sample: Sample, special_ids: Collection[int]) -> list[str]:
     return list(dict.fromkeys(special))
 
 
+def _units_that_are_lines(sample: Sample) -> tuple[int, int]:
+    """How many sentences the input has, and how many of them only the end of a line ends."""
+    spans = sample.sentences_in(sample.segments.prompt) if sample.tokens else []
+    texts = ["".join(sample.tokens[slice(*span)]) for span in spans]
+    between = [a[len(a.rstrip()) :] + b[: len(b) - len(b.lstrip())] for a, b in pairwise([*texts, ""])]
+    cut = ["\n" in blank and not ENDS_SENTENCE.search(text) for text, blank in zip(texts, between, strict=True)]
+    return len(texts), sum(cut)
+
+
 def cautions(sample: Sample, attribution: Attribution) -> list[str]:
     """Sentences on why these scores may say less than they seem to; empty where nothing stands out."""
     notes = []
@@ -183,6 +193,12 @@ def cautions(sample: Sample, attribution: Attribution) -> list[str]:
         notes.append(
             f"The input's own words hold {', '.join(special)}: the model reads such a special token as a mark of the "
             "template and not as text, so what stands behind it may not count as the user's."
+        )
+    units, lines = _units_that_are_lines(sample)
+    if lines >= max(ON_LINES * units, 3):
+        notes.append(
+            f"{lines} of the input's {units} sentences are lines without a full stop: every line of a list, a "
+            "table, code or a log counts as a sentence."
         )
     if attribution.hops:
         first_hop = attribution.hops[0].scores.double()

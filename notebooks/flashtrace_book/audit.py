@@ -13,7 +13,7 @@ from tqdm import tqdm
 from flashtrace_lib.attribution import Method
 from flashtrace_lib.fingerprints import sample_fingerprint
 from flashtrace_lib.methods import METHODS
-from flashtrace_lib.metrics import Scorer
+from flashtrace_lib.metrics import Scorer, ranks_nothing
 
 from . import paths
 from .experiments.code_targets import OnCode
@@ -111,11 +111,21 @@ def _checked(label: str, model: Any, row: dict[str, Any], steps: int) -> Check:
     gap = float(np.abs(found - stored).max() / max(np.abs(stored).max(), 1e-12))
     said, agrees = f"scores differ by {gap:.1e} of the largest", gap <= SCORES
     if isinstance(row.get("log_probs"), np.ndarray):
-        curve = Scorer(model).curve(sample, stored, steps).log_probs.numpy()
+        curve = Scorer(model).curve(sample, _ranked_as_stored(row), steps).log_probs.numpy()
         old = np.asarray(row["log_probs"])
         away = float(np.abs(curve - old).max() / max(abs(old[0] - old[-1]), 1e-12))
         said, agrees = f"{said}, the curve by {away:.1e} of its drop", agrees and away <= CURVES
     return Check(label, said, agrees)
+
+
+def _ranked_as_stored(row: dict[str, Any]) -> np.ndarray:
+    """The row's scores; where its curve is one of those that masked the earlier of tied tokens first, without ties."""
+    scores = np.asarray(row["scores"])
+    if isinstance(row.get("evaluated"), (list, np.ndarray)) or ranks_nothing(scores):
+        return scores
+    ranks = np.empty(len(scores))
+    ranks[np.argsort(-scores, kind="stable")] = np.arange(len(scores), 0, -1)
+    return ranks
 
 
 def report(checks: list[Check]) -> str:

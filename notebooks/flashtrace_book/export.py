@@ -20,8 +20,8 @@ from .results import CELL, CURVE, MASKS, METHOD, METRICS, RANKING, SAMPLE
 
 KEPT = (
     "key", "sample_key", "model_key", "method", "method_name", "options", "method_metadata", "seconds", "steps",
-    "scores", "hop_scores", "hop_targets", "flow", "log_probs", "cumulative", "n_masked", "curve_dtype", "masks_key",
-    "code", "versions", "device", "model_dtype",
+    "scores", "hop_scores", "hop_targets", "flow", "log_probs", "cumulative", "n_masked", "evaluated", "curve_dtype",
+    "masks_key", "code", "versions", "device", "model_dtype",
 )  # fmt: skip
 OF_MASKS = ("key", "sample_key", "n_masks", "masks", "mask_sources", "mask_log_probs", "mask_log_odds", "masks_dtype")
 WITH_HOPS = re.compile(r"flashtrace(_k\d)?$")  # methods whose scores of every hop are stored

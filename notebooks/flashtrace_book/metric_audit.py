@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from flashtrace_lib import metrics as m
 from flashtrace_lib.evaluation.results_table import frame_from_records
+from flashtrace_lib.metrics.curve import bisected
 
 from .statistics import mean_row, rank_correlation
 
@@ -135,8 +137,8 @@ def tie_table(records: pd.DataFrame) -> pd.DataFrame:
         scores, gold = record["scores"].astype(float), record["gold"]
         _, counts = np.unique(scores, return_counts=True)
         top = m.top_count(len(scores))
-        earlier = m.ranking(scores)[:top].numpy()
-        later = len(scores) - 1 - m.ranking(scores[::-1].copy())[:top].numpy()  # in the reversed text it comes first
+        earlier = np.argsort(-scores, kind="stable")[:top]
+        later = len(scores) - 1 - np.argsort(-scores[::-1], kind="stable")[:top]  # in the reversed text it comes first
         rows.append({
             "method": record["method"], "expected": m.recovery_rate(scores, gold),
             "ceil": m.recovery_rate(scores, gold, rounding="ceil"),
@@ -168,6 +170,39 @@ def curve_table(records: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def bisection_table(records: pd.DataFrame, tolerances: Iterable[float] = (0.01, 0.03)) -> pd.DataFrame:
+    """What stored curves would have cost by bisection, and how far RISE and MAS would be off.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``tolerance, method, passes`` (steps evaluated), ``rise, mas`` (mean of what bisection adds), ``rise_worst,
+        mas_worst`` (its largest magnitude) and ``n``: of each method, of all curves (``"all"``), and of FlashTrace
+        minus IFR on the samples that both have (``"flashtrace - ifr"``).
+    """
+    rows = []
+    for record in _with_curve(records):
+        whole, steps = torch.tensor(list(record["log_probs"]), dtype=torch.float64), len(record["log_probs"]) - 1
+        exact = m.normalise_response(whole)
+        for tolerance in tolerances:
+            found, at = bisected(whole.__getitem__, steps, tolerance)
+            found = m.normalise_response(found)
+            rows.append({
+                "tolerance": tolerance, "method": record["method"], "sample": record["sample"], "passes": len(at),
+                "rise": m.rise(found) - m.rise(exact),
+                "mas": m.mas(found, record["cumulative"]) - m.mas(exact, record["cumulative"]),
+            })  # fmt: skip
+    by = pd.DataFrame(rows)
+    index, errors = ["tolerance", "sample"], ["passes", "rise", "mas"]
+    pair = [by[by["method"] == method].set_index(index)[errors] for method in ("flashtrace", "ifr")]
+    paired = (pair[0] - pair[1]).dropna().reset_index().assign(method="flashtrace - ifr", passes=np.nan)
+    frame = pd.concat([by, by.assign(method="all"), paired])
+    worst = {f"{name}_worst": (name, lambda error: error.abs().max()) for name in ("rise", "mas")}
+    means = {name: (name, "mean") for name in errors}
+    table = frame.groupby(["tolerance", "method"], sort=False).agg(**means, **worst, n=("rise", "size")).reset_index()
+    return table.sort_values("tolerance", kind="stable", ignore_index=True)
+
+
 def ranking_properties(records: pd.DataFrame) -> pd.DataFrame:
     """RISE and MAS of every stored curve beside what its ranking looks like.
 
@@ -181,7 +216,8 @@ def ranking_properties(records: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for record in _with_curve(records):
         scores, end = record["scores"].astype(float), record["haystack"][1]
-        top = np.sort(m.ranking(scores)[: m.top_count(len(scores))].numpy())
+        # Of tied tokens the earlier first, as the stored curves masked them.
+        top = np.sort(np.argsort(-scores, kind="stable")[: m.top_count(len(scores))])
         mass = np.abs(scores) / np.abs(scores).sum()
         response = m.normalise_response(record["log_probs"])
         rows.append({

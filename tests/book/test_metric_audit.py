@@ -54,6 +54,17 @@ def test_an_absolute_denominator_makes_a_rising_likelihood_perfect():
     assert table["absolute"].tolist() == pytest.approx([0.5, 0.0])
 
 
+def test_bisection_keeps_its_bound_and_pairs_the_methods(records):
+    table = audit.bisection_table(records, (0.0, 0.02)).set_index(["tolerance", "method"])
+    assert (table.loc[0.0, "rise_worst"] < 1e-12).all() and table.loc[(0.0, "ifr"), "passes"] == STEPS + 1
+    cheap = table.loc[0.02]
+    assert cheap.loc["all", "n"] == 24 and 2 < cheap.loc["ifr", "passes"] < STEPS + 1
+    assert 0 < cheap.loc["all", "rise_worst"] < 0.03 and cheap.loc["all", "mas_worst"] < 0.06
+    gap = cheap.loc["flashtrace"] - cheap.loc["ifr"]
+    paired = cheap.loc["flashtrace - ifr"]
+    assert paired["rise"] == pytest.approx(gap["rise"]) and paired["n"] == 8
+
+
 def test_definitions_are_the_frames_under_each(records):
     drawn = {"method": "random_sentences", "sample": "s0", "log_probs": None, "scores": None, "values": '{"rise": 0.5}'}
     table = audit.definition_table(pd.concat([records, pd.DataFrame([drawn])]))  # averaged draws have no curve

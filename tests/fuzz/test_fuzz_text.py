@@ -17,8 +17,9 @@ from flashtrace_lib.cli import read_prompt, read_text
 from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.scoring import SCORERS, score
 from flashtrace_lib.text.build_sample import build_sample
-from flashtrace_lib.text.locate import find_boxed, find_thinking, locate_segments, parse_locator, sentence_spans
+from flashtrace_lib.text.locate import find_boxed, find_thinking, locate_segments, parse_locator
 from flashtrace_lib.text.offsets import char_spans_to_token_mask, decode_with_offsets, tokenise
+from flashtrace_lib.text.segmenter import sentence_spans
 from tests.oracles.tiny_chat import make_chat_model, make_tokenizer
 
 MANY = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

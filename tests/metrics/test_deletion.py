@@ -1,10 +1,12 @@
 """The deletion curve against a plain loop of full forward passes."""
 
+import numpy as np
 import pytest
 import torch
 
 from flashtrace_lib import metrics
 from flashtrace_lib.metrics import deletion
+from flashtrace_lib.metrics.curve import bisected
 from flashtrace_lib.metrics.deletion import Scorer, deletion_curve
 from flashtrace_lib.model import batched_forward
 from flashtrace_lib.sample import seeded_generator
@@ -192,15 +194,45 @@ def test_bad_input_is_named(model):
         Scorer(model, dtype="float16")
 
 
-@pytest.mark.parametrize("scores", [torch.zeros(54), torch.full((54,), 0.3)])
-def test_scores_that_rank_nothing_are_masked_in_a_random_order(model, scores):
+@pytest.mark.parametrize("scores", [torch.zeros(54), torch.full((54,), 0.3), torch.arange(54) // 20])
+def test_tied_tokens_are_masked_in_a_random_order(model, scores):
     """Not in the order of the text: the ranking by position would be the attribution of no method."""
     sample = tiny_sample(**LONG)
     curve = deletion_curve(model, sample, scores, steps=54)
-    assert torch.equal(curve.log_probs, deletion_curve(model, sample, scores, steps=54).log_probs)
-    by_position = deletion_curve(model, sample, torch.arange(54, 0, -1), steps=54)
+    by_position = deletion_curve(model, sample, scores * 100 - torch.arange(54), steps=54)
     assert curve.log_probs[0] == by_position.log_probs[0] and not torch.equal(curve.log_probs, by_position.log_probs)
-    order = torch.randperm(54, generator=seeded_generator("no ranking", sample))
-    ranks = torch.empty(54).scatter_(0, order, torch.arange(54, 0, -1.0))
+    order = torch.randperm(54, generator=seeded_generator("no ranking", sample)).tolist()
+    ranked = sorted(range(54), key=lambda i: (-float(scores[i]), order.index(i)))
+    ranks = torch.empty(54).scatter_(0, torch.tensor(ranked), torch.arange(54, 0, -1.0))
     assert torch.equal(curve.log_probs, deletion_curve(model, sample, ranks, steps=54).log_probs)
-    torch.testing.assert_close(curve.cumulative, torch.arange(55).double() / 54)
+
+
+# --- fewer steps
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_bisected_curves_have_the_area_of_whole_ones_within_the_tolerance(noise):
+    random, counts = np.random.default_rng(0), []
+    for case in range(300):
+        falls = random.dirichlet(np.full(20, 10.0 ** random.uniform(-1.5, 1))) * random.uniform(1, 300)
+        whole = torch.from_numpy(-np.r_[0, falls.cumsum()])
+        inner = noise * falls.mean() * random.standard_normal(19)
+        whole[1:-1] += torch.from_numpy(inner)
+        found, at = bisected(whole.__getitem__, 20, 0.01)
+        assert torch.equal(found[at], whole[at])
+        error = metrics.rise(metrics.normalise_response(found)) - metrics.rise(metrics.normalise_response(whole))
+        assert abs(error) <= 0.01 + 2 * noise * falls.mean() / falls.sum(), case
+        counts.append(len(at))
+    assert 2 < min(counts) < 8 and np.mean(counts) < 18
+    assert bisected(whole.__getitem__, 20, 0.0)[1] == list(range(21))
+    assert bisected(whole.flip(0).__getitem__, 20, 0.01)[1] == [0, 20]  # flagged: RISE is 1 whatever lies between
+
+
+def test_a_curve_says_which_of_its_steps_were_evaluated(model):
+    sample, scorer = tiny_sample(**LONG), Scorer(model)
+    whole = deletion_curve(model, sample, random_scores(sample))
+    curve = scorer.curve(sample, random_scores(sample), tolerance=0.05)
+    assert whole.evaluated == list(range(21)) and scorer.n_contexts == len(curve.evaluated) < 21
+    assert torch.allclose(curve.log_probs[curve.evaluated], whole.log_probs[curve.evaluated], atol=1e-4)
+    with pytest.raises(ValueError, match="at least 0"):
+        scorer.curve(sample, random_scores(sample), tolerance=-1)

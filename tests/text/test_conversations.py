@@ -1,10 +1,16 @@
 """Conversations: every message is found in the template and has its share of the mass."""
 
+import re
+
 import pytest
 import torch
 
 from flashtrace_lib import FlashTrace, Trace, trace
-from flashtrace_lib.methods import Perturbation
+from flashtrace_lib.methods import ContextCite, Perturbation, RandomSentences, ReAGent
+from flashtrace_lib.methods.perturbation import shortened_rows
+from flashtrace_lib.methods.perturbation_base import unit_spans
+from flashtrace_lib.metrics import deletion_curve
+from flashtrace_lib.model.batched_forward import score_rows
 from flashtrace_lib.text.build_sample import build_sample
 from flashtrace_lib.text.chat_template import conversation_and_response, render_prompt
 from flashtrace_lib.text.offsets import tokenise
@@ -338,3 +344,57 @@ def test_a_message_without_content_is_named(tok):
     for content in ({}, {"content": " \n"}, {"content": None}):
         with pytest.raises(ValueError, match=r"message 2 \(user\), the one to answer, has no content"):
             render_prompt(tok, [{"role": "user", "content": "Hi."}, {"role": "user", **content}])
+
+
+# --- units -----------------------------------------------------------------------------------------------------
+
+
+TALK = [
+    {"role": "system", "content": "Be brief. "},
+    {"role": "user", "content": "What is <think>? Say it."},
+    {"role": "assistant", "content": "<think>\nHm. So.\n</think>\n\nA mark. Yes."},
+    {"role": "user", "content": "And\nnow?"},
+]
+THOUGHT_TWICE = "<think>\nA b. C.\n</think>\nI say:\n<think>\nmore\n</think>\nDone. Bye."
+UNITS = ["Be brief.", "What is <think>?", "Say it.", "Hm.", "So.", "A mark.", "Yes.", "And", "now?"]
+
+
+@pytest.mark.parametrize("template", [True, False])
+def test_template_tokens_are_in_no_unit(tok, template):
+    thought = re.compile("(?s)A b.*more")
+    sample = build_sample(tok, TALK, THOUGHT_TWICE, whole=True, template=template, reasoning=thought)
+    said = ["".join(sample.tokens[slice(*span)]).strip() for span in sample.sentences]
+    assert said == [*UNITS, "A b.", "C.", "I say:", "more", "Done.", "Bye."]
+    prompt = ["".join(sample.tokens[a:b]) for a, b in sample.words(sample.segments.prompt)]
+    assert [words.strip() for words in prompt] == [
+        "Be brief.", "What is <think>? Say it.", "Hm. So.", "A mark. Yes.", "And\nnow?"
+    ]  # fmt: skip
+    assert len(sample.words(sample.segments.reasoning)) == 3
+
+
+@pytest.mark.parametrize("units", ["sentence", "token"])
+def test_template_tokens_are_never_masked_and_no_sources(tok, model, units, monkeypatch):
+    sample = build_sample(tok, TALK, "Done. Bye.", whole=True)
+    first, stop = sample.segments.prompt
+    outside = torch.ones(len(sample), dtype=torch.bool)
+    for start, end in sample.words(sample.segments.prompt):
+        outside[start:end] = False
+    rows = []
+
+    def watched(model, given, *arguments, **options):
+        given = list(given)
+        rows.extend(given)
+        return score_rows(model, given, *arguments, **options)
+
+    for module in ("methods.perturbation_base", "methods.reagent", "model.ablations", "metrics.deletion"):
+        monkeypatch.setattr(f"flashtrace_lib.{module}.score_rows", watched)
+    methods = [Perturbation(units), ReAGent(units, runs=1, max_steps=2), ContextCite(n_masks=9), RandomSentences()]
+    for method in methods:
+        attribution = method.attribute(model, sample)
+        assert not attribution.scores[outside[first:stop]].any() and attribution.scores.shape == (stop - first,)
+    curve = deletion_curve(model, sample, torch.rand(stop - first), steps=5)
+    assert curve.n_masked[-1] == (~outside[first:stop]).sum()
+    changed = torch.stack([row[:stop] != sample.input_ids[:stop] for row in rows if len(row) >= stop])
+    assert len(changed) > 20 and changed[:, ~outside[:stop]].any() and not changed[:, outside[:stop]].any()
+    shortened = list(shortened_rows(sample, unit_spans(sample, sample.segments.prompt, units)))
+    assert torch.equal(shortened[-1][: int(outside[:stop].sum())], sample.input_ids[:stop][outside[:stop]])

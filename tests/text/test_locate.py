@@ -1,6 +1,4 @@
-import pytest
-
-from flashtrace_lib.text.locate import find_boxed, locate_segments, sentence_spans
+from flashtrace_lib.text.locate import find_boxed, locate_segments
 
 
 def test_boxed_braces():
@@ -14,17 +12,3 @@ def test_reasoning_is_looked_for_before_the_output():
     text = "one two one"
     thought, out = locate_segments(text, "one", "two")
     assert text[slice(*thought)] == "one" and thought[0] == 0 and out == (4, 7)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "  \n", "x" * 9000, "A b. C d! E? " * 900, "\n\nOne.\n\n\tTwo (e.g. this).\n", "日本。東京。"]
-)
-def test_sentences_tile_any_text(text):
-    spans = sentence_spans(text)
-    assert "".join(text[a:b] for a, b in spans) == text
-    assert all(a < b for a, b in spans)
-
-
-def test_windows_do_not_cut_sentences():
-    sentence = "The grass is green and the sky over it is blue. "
-    assert [b - a for a, b in sentence_spans(sentence * 300)] == [len(sentence)] * 300
