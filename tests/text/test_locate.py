@@ -1,6 +1,7 @@
 import pytest
 
-from flashtrace_lib.text.locate import find_boxed, locate_segments, sentence_spans
+from flashtrace_lib.text.labels import find_boxed
+from flashtrace_lib.text.locate import locate_segments, sentence_spans
 
 
 def test_boxed_braces():
