@@ -84,7 +84,7 @@ FORMATS = (
     Format(
         "channels (analysis, final)",
         (f"{_TURN}<|channel|>analysis…<|message|>", "<|channel|>analysis…<|message|>"), ("<|end|>",),
-        (f"{_TURN}<|channel|>final…<|message|>", "<|channel|>final…<|message|>"), ("<|end|>",),
+        (f"{_TURN}<|channel|>final…<|message|>", "<|channel|>final…<|message|>"), ("<|end|>", "<|return|>", "<|call|>"),
         (f"{_TURN}…<|channel|>commentary…<|message|>", "<|channel|>commentary…<|message|>"), alone=False,
     ),
     Format(

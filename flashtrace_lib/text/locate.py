@@ -42,6 +42,8 @@ def find_passage(text: str, locator: Locator, name: str, within: CharSpan) -> Ch
     """
     source = "prompt" if name == "input" else "response"
     locator, number = locator if isinstance(locator, tuple) else (locator, None)
+    if number is not None and not isinstance(number, int):
+        raise ValueError(f"{name}: {number!r} is no number of a place in the {source}: give (words, n), from 1")
     if isinstance(locator, str):
         described, pattern = f"text {locator!r}", re.compile(f"(?=({re.escape(locator)}))")
         matches = [match.span(1) for match in pattern.finditer(text, *within)] if locator else []
@@ -184,8 +186,7 @@ def locate_segments(
     cautions = list(reading.notes) if reasoning == output == "auto" else []
     if reasoning == output == "auto":
         cautions += [_PLAIN] if form == WHOLE else []
-        known = [span for span in (thought, answer, label) if span]
-        cautions += _told(text, reading, known)
+        cautions += _told(text, reading, {"reasoning T": thought, "answer O": answer, "label": label})
     if reading.behind:
         cautions.append(_BEHIND.format(_brief(text[slice(*reading.behind)])))
     marks = tuple(mark[1:] for mark in reading.marks)
@@ -205,13 +206,14 @@ _LEFT = (
 _AS_WORDS = "The {} holds {!r}, which is taken for words and not for a mark."
 
 
-def _told(text: str, reading: Reading, known: list[CharSpan]) -> list[str]:
+def _told(text: str, reading: Reading, spans: dict[str, CharSpan | None]) -> list[str]:
     """Cautions on words outside T and O, and on marks inside them."""
+    known = [span for span in spans.values() if span]
     left = [text[slice(*piece)].strip() for words in reading.words for piece in outside(words, known)]
     left = [repr(_brief(piece)) for piece in left if re.search(r"\w", piece)]
     notes = [_LEFT.format(", ".join(left[:3]) + (", …" if len(left) > 3 else ""))] if left else []
-    for span in known[:2]:
-        name, mark = "answer O" if span == known[-1] else "reasoning T", MARKS.search(text, *span)
+    for name, span in spans.items():
+        mark = span and MARKS.search(text, *span)
         notes += [_AS_WORDS.format(name, mark[0])] if mark else []
     return notes
 

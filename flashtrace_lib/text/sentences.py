@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from ..sample import Sample, Span
-from .locate import THINK_CLOSE, THINK_OPEN, sentence_spans
+from .formats import MARKS
+from .locate import sentence_spans
 from .offsets import CharSpan, content_span, display_spans, strip_span
 
 _MARKED = re.compile(r"\s*Question:")
@@ -77,7 +78,7 @@ def sentence_ranges(text: str, content: list[CharSpan], segments: Mapping[Span, 
 def response_sentences(sample: Sample, special: Iterable[str] = ()) -> list[Span]:
     """Token ranges of all sentences of the response, in order: those of T, of O, and of the text between them.
 
-    Think tags, special tokens and pieces without a letter or digit are no sentences.
+    Marks of reasoning and answer, special tokens and pieces without a letter or digit are no sentences.
 
     Parameters
     ----------
@@ -93,7 +94,7 @@ def response_sentences(sample: Sample, special: Iterable[str] = ()) -> list[Span
         raise ValueError(f"sample {sample.id} has no display tokens or no sentences: build it with text.build_sample")
     first, stop = sample.response
     spans = [span for span in sample.sentences if first <= span[0] and span[1] <= stop]
-    marks = re.compile("|".join(re.escape(mark) for mark in (THINK_OPEN, THINK_CLOSE, *special) if mark))
+    marks = re.compile("|".join([MARKS.pattern, *(re.escape(mark) for mark in special if mark)]), re.IGNORECASE)
     known = sorted(span for name, span in sample.segments.named() if name != "prompt")
     edges = [first, *(edge for span in known for edge in span), stop]
     for gap in zip(edges[::2], edges[1::2], strict=True):  # what lies neither in T nor in O

@@ -13,8 +13,8 @@ def test_boxed_braces():
 
 def test_reasoning_is_looked_for_before_the_output():
     text = "one two one"
-    thought, out = locate_segments(text, "one", "two")
-    assert text[slice(*thought)] == "one" and thought[0] == 0 and out == (4, 7)
+    found = locate_segments(text, "one", "two")
+    assert found.reasoning == (0, 3) and found.output == (4, 7)
 
 
 @pytest.mark.parametrize(
