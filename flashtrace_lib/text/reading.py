@@ -111,16 +111,19 @@ def read_reply(reply: str, before: str = "", tokens: Sequence[Token] = ()) -> Re
             behind = _words(reply, (token.stop, size), tokens)
             turn = read_reply(reply[: token.start], before, [t for t in tokens if t.stop <= token.start])
             return replace(turn, stop=token.start, behind=behind)
-    words = _pieces(reply, (0, size), [*walk.blocks, *tail, *(mark[1:] for mark in marks)], tokens)
+    known = [*walk.blocks, *tail, *(mark[1:] for mark in marks)]
+    words = _pieces(reply, (0, size), known, tokens)
     answer = _marked_answer(reply, walk, tokens)
     name, thought, notes = walk.row.name, None, [_LONE] if walk.lone else []
     if words and not answer:
         answer = words[-1]
-        inner = [_walk(row, reply[: answer[1]], "", tokens, answer[0]) for row in ANSWERS]
+        # the whole gap: where marks of an answer are special tokens, `words` has lost them
+        gap = next((a, b) for a, b in outside((0, size), known) if a <= answer[0] < b)
+        inner = [_walk(row, reply[: gap[1]], "", tokens, gap[0]) for row in ANSWERS]
         tagged = min((w for w in inner if w.marks), key=lambda w: w.marks[0].start, default=None)
         if tagged:
-            words = words[:-1] + _pieces(reply, answer, [mark[1:] for mark in tagged.marks], tokens)
-            thought = None if name else _words(reply, (answer[0], tagged.marks[0].start), tokens)
+            words = words[:-1] + _pieces(reply, gap, [mark[1:] for mark in tagged.marks], tokens)
+            thought = None if name else _words(reply, (gap[0], tagged.marks[0].start), tokens)
             name, answer = ", ".join(filter(None, (name, tagged.row.name))), _marked_answer(reply, tagged, tokens)
             marks = [*marks, *tagged.marks]
             notes += [_UNCLOSED.format(tagged.row.name)] if tagged.marks[-1].kind == "answer" else []
