@@ -50,14 +50,14 @@ REPLIES = (
     ("a tag in the answer's code", ("", "<think>We add.</think>Write `'</think>'`."), "We add.", "Write `'</think>'`.",
      "taken for words"),
     ("tags spoken of", ("", "The <think> tag ends with </think> tags."), "", "The <think> tag ends with </think> tags.",
-     "no marks of reasoning"),
+     "marks no reasoning"),
     ("a box", ("", "We add: \\boxed{7}"), "We add:", "\\boxed{7}", ""),
     ("a label, a note", ("", "We add.\n\n**Final answer:** 7\n\nNote: I may err."),
      "We add.", "7", "'Note: I may err.'"),
     ("four hashes", ("", "We add.\n#### 7"), "We add.", "7", ""),
     ("a sentence", ("", "We add. So the final answer is 7.\nI hope this helps!"),
      "We add.", "7.", "'I hope this helps!'"),
-    ("no mark at all", ("", "It is 7."), "", "It is 7.", "no marks of reasoning"),
+    ("no mark at all", ("", "It is 7."), "", "It is 7.", "marks no reasoning"),
 )  # fmt: skip
 RESPONSES = "Responses"
 CASES = (

@@ -16,7 +16,7 @@ import torch
 from ..sample import Sample, Segments, Span
 from .chat_template import Messages, PromptText, render_prompt
 from .formats import MARKS
-from .locate import Located, Locator, find_passage, locate_segments
+from .locate import Locator, find_passage, locate_segments
 from .offsets import (
     CharSpan,
     char_spans_to_token_mask,
@@ -27,7 +27,7 @@ from .offsets import (
     tokenise,
     tokens_in,
 )
-from .reading import Token, token_kinds
+from .reading import Reading, Token, token_kinds
 from .sentences import question_in, sentence_ranges
 
 
@@ -167,7 +167,7 @@ def _encode_ids(tokenizer: Any, prompt: str, response: Sequence[int] | torch.Ten
 
 def _located(
     tokenizer: Any, context: _Context, rendered: PromptText, reasoning: Locator, output: Locator
-) -> tuple[_Context, Located, dict[str, Span | None], int]:
+) -> tuple[_Context, Reading, dict[str, Span | None], int]:
     """The context up to the end of the response's first turn; T and O in the response, and where that begins."""
     places = {"reasoning": reasoning, "output": output}
     ranges = {name: _token_range(context, locator, name) for name, locator in places.items()}
@@ -191,13 +191,13 @@ def _located(
 
 
 def _segments(
-    context: _Context, found: Located, start: int, prompt: CharSpan, ranges: Mapping[str, Span | None]
+    context: _Context, found: Reading, start: int, prompt: CharSpan, ranges: Mapping[str, Span | None]
 ) -> tuple[Segments, dict[Span, CharSpan], list[str]]:
     """Token ranges of I (the characters ``prompt``), T and O, the characters of those with any, and cautions."""
     chars = {"prompt": prompt, "output": (found.output[0] + start, found.output[1] + start)}
     if found.reasoning:
         chars["reasoning"] = (found.reasoning[0] + start, found.reasoning[1] + start)
-    marks = [(a + start, b + start) for a, b in found.marks]
+    marks = [(a + start, b + start) for _, a, b in found.marks]
     spans: dict[str, Span] = {}
     notes: list[str] = []
     first = 0  # a token that lies in two segments belongs to the first of them

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 
 from .formats import MARKS
@@ -17,10 +18,7 @@ from .reading import Reading, Token, outside, read_reply
 
 Locator = str | re.Pattern | tuple[int, int] | tuple[str | re.Pattern, int] | None
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
-_PLAIN = (
-    "The response has no marks of reasoning or answer that are known: all of it is taken for the answer O, and T is "
-    "empty. reasoning= and output= (--reasoning, --output) name others."
-)
+_PLAIN = "The response marks no reasoning: all of it is taken for the answer O. reasoning= and output= name others."
 _WINDOW = 4000  # pysbd's cost grows with the square of the text, so long texts go through in windows
 
 
@@ -104,41 +102,9 @@ def _matches(pattern: re.Pattern, text: str, within: CharSpan) -> list[CharSpan]
     return [(a + start, b + start) for a, b in matches]
 
 
-@dataclass(frozen=True)
-class Located:
-    """Where T and O stand in a response, and how that was found.
-
-    Parameters
-    ----------
-    reasoning : (int, int) or None
-        Characters of T; None where there is none.
-    output : (int, int)
-        Characters of O.
-    format : str
-        Name of the format (`formats`), of the answer's label, or ``"plain text"``; ``"as given"`` for an output that
-        the caller named.
-    cautions : tuple of str
-        What could not be decided, and what was left out of T and O.
-    stop : int
-        Where the response's first turn ends.
-    behind : bool
-        Whether words stand behind it.
-    marks : tuple of (int, int)
-        The format's marks.
-    """
-
-    reasoning: CharSpan | None
-    output: CharSpan
-    format: str
-    cautions: tuple[str, ...]
-    stop: int
-    behind: bool
-    marks: tuple[CharSpan, ...]
-
-
 def locate_segments(
     text: str, reasoning: Locator, output: Locator, before: str = "", tokens: Sequence[Token] = ()
-) -> Located:
+) -> Reading:
     r"""Character ranges of T and O in the response ``text``, both without the white space at their ends.
 
     Parameters
@@ -154,16 +120,22 @@ def locate_segments(
     before, tokens
         As in `read_reply`.
 
+    Returns
+    -------
+    Reading
+        Its output is never None. Beside the names of formats its format may be a box, a label, "plain text" or "as
+        given"; its cautions say what is neither T nor O.
+
     Raises
     ------
     ValueError
         If a passage is not found, the reasoning is never closed, or the answer is empty.
     """
     reading = read_reply(text, before, tokens)
-    form, thought, answer, label = reading.format, reading.thought, reading.answer, None
+    form, thought, answer, label = reading.format, reading.reasoning, reading.output, None
     if output != "auto":
         form, answer = "as given", _named_output(text, output, reading)
-        thought = thought if reading.format else (reading.answer[0] if reading.answer else 0, answer[0])
+        thought = thought if reading.format else (reading.output[0] if reading.output else 0, answer[0])
     elif answer and not form:
         first = answer[0]
         form, label, answer = labelled_answer(text, answer)
@@ -173,24 +145,21 @@ def locate_segments(
             answer = strip_span(text, (thought[1], answer[1]))
     if not answer or answer[0] == answer[1]:
         raise ValueError(_NEVER_CLOSED.format(reading.format) if reading.unfinished else _EMPTY.format(_brief(text)))
-    if reasoning is None:
-        thought = None
-    elif reasoning != "auto":
+    if _is_range(reasoning):
         thought = reasoning
-        if not _is_range(reasoning):
-            thought = find_passage(text, reasoning, "reasoning", (0, answer[0]))
+    elif reasoning != "auto":
+        thought = reasoning and find_passage(text, reasoning, "reasoning", (0, answer[0]))
     elif thought:
         thought = thought[0], min(thought[1], answer[0])
     thought = thought and strip_span(text, thought)
     thought = thought if thought and thought[0] < thought[1] else None
-    cautions = list(reading.notes) if reasoning == output == "auto" else []
+    cautions = []
     if reasoning == output == "auto":
-        cautions += [_PLAIN] if form == WHOLE else []
-        cautions += _told(text, reading, {"reasoning T": thought, "answer O": answer, "label": label})
+        spans = {"reasoning T": thought, "answer O": answer, "label": label}
+        cautions = [*reading.cautions, *([_PLAIN] if form == WHOLE else []), *_told(text, reading, spans)]
     if reading.behind:
         cautions.append(_BEHIND.format(_brief(text[slice(*reading.behind)])))
-    marks = tuple(mark[1:] for mark in reading.marks)
-    return Located(thought, answer, form, tuple(cautions), reading.stop, reading.behind is not None, marks)
+    return replace(reading, format=form, reasoning=thought, output=answer, cautions=tuple(cautions))
 
 
 _NEVER_CLOSED = (
@@ -199,10 +168,7 @@ _NEVER_CLOSED = (
 )
 _EMPTY = "the response {!r} holds no answer after its reasoning: nothing to explain"
 _BEHIND = "The response goes on behind the end of its first turn, {!r}: that part is left out."
-_LEFT = (
-    "Words of the response are neither reasoning T nor answer O, and count as context: {}. reasoning= and output= "
-    "(--reasoning, --output) name others."
-)
+_LEFT = "Words of the response are neither reasoning T nor answer O, and count as context: {}."
 _AS_WORDS = "The {} holds {!r}, which is taken for words and not for a mark."
 
 
@@ -228,14 +194,11 @@ def _named_output(text: str, output: Locator, reading: Reading) -> CharSpan:
         raise ValueError("output is None: name the answer to explain, by text, pattern or token range, or say 'auto'")
     if _is_range(output):
         return output
-    begin = reading.answer[0] if reading.answer and reading.thought else 0
-    errors = []
-    for within in ((begin, reading.stop), (0, reading.stop), (0, len(text))):
-        try:
+    begin = reading.output[0] if reading.output and reading.reasoning else 0
+    for within in ((begin, reading.stop), (0, reading.stop)):
+        with suppress(ValueError):
             return strip_span(text, find_passage(text, output, "output", within))
-        except ValueError as error:
-            errors.append(error)
-    raise errors[0]
+    return strip_span(text, find_passage(text, output, "output", (0, len(text))))
 
 
 def sentence_spans(text: str) -> list[CharSpan]:

@@ -44,14 +44,14 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """What the marks of a reply say, in characters of the reply.
+    """Where T and O stand in a reply, in its characters, and how that was found.
 
     Parameters
     ----------
     format : str
-        Name of the format; empty where there are no marks.
-    thought, answer : (int, int) or None
-        Reasoning and answer, white space and special tokens at their ends left out.
+        Name of the format (`formats`); empty where there are no marks. `locate_segments` has names for these too.
+    reasoning, output : (int, int) or None
+        Characters of T and O, white space and special tokens at their ends left out; None where there are none.
     words : tuple of (int, int)
         All that is neither a mark nor blank.
     marks : tuple of Mark
@@ -62,19 +62,19 @@ class Reading:
         Where the first turn ends: at its end token, or with the reply.
     behind : (int, int) or None
         What stands behind the first turn.
-    notes : tuple of str
-        What the marks leave open.
+    cautions : tuple of str
+        What could not be decided.
     """
 
     format: str
-    thought: CharSpan | None
-    answer: CharSpan | None
+    reasoning: CharSpan | None
+    output: CharSpan | None
     words: tuple[CharSpan, ...]
     marks: tuple[Mark, ...]
     unfinished: bool
     stop: int
     behind: CharSpan | None = None
-    notes: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
 
 
 @dataclass
