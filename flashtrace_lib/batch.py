@@ -179,6 +179,6 @@ def _traced(model: torch.nn.Module, tokenizer: Any, record: Any, method: Method,
     if not isinstance(record, Mapping) or ("prompt" in record) == ("messages" in record) or set(record) - set(FIELDS):
         raise ValueError(f"a record is an object with a prompt or messages, and any of {', '.join(FIELDS)}")
     spans = {name: record[name] for name in ("input", "reasoning", "output") if record.get(name) is not None}
-    spans = {name: parse_locator(value) if isinstance(value, str) else value for name, value in spans.items()}
+    spans = {name: parse_locator(value) if isinstance(value, str) else tuple(value) for name, value in spans.items()}
     prompt = record["prompt"] if "prompt" in record else record["messages"]
     return trace(model, tokenizer, prompt, record.get("response"), method=method, **{**options, **spans})
