@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from transformers import GenerationConfig
 
 from ..text.offsets import tokenise
+from .state import evaluating, input_device
+from .wrapped import has_virtual_tokens, in_use, unwrap, without_peft
 
 
 def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_new_tokens: int) -> list[list[int]]:
@@ -40,27 +42,27 @@ def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_n
     if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
         raise ValueError(f"max_new_tokens must be a whole number of at least 1, got {max_new_tokens!r}")
     prompts = [tokenise(tokenizer, text)[0] for text in texts]
+    model = unwrap(model)
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     length = max(map(len, prompts))
-    ids = torch.tensor([[pad] * (length - len(p)) + p for p in prompts], device=model.device)  # [B, length]
-    mask = torch.tensor([[0] * (length - len(p)) + [1] * len(p) for p in prompts], device=model.device)
+    ids = torch.tensor([[pad] * (length - len(p)) + p for p in prompts], device=input_device(model))  # [B, length]
+    mask = torch.tensor([[0] * (length - len(p)) + [1] * len(p) for p in prompts], device=input_device(model))
     ends = _end_tokens(model, tokenizer)
-    with torch.inference_mode(), _greedy(model, ends):
-        out = model.generate(
-            ids, attention_mask=mask, max_new_tokens=max_new_tokens, do_sample=False, pad_token_id=pad
-        )  # [B, length + new]
+    how = {"max_new_tokens": max_new_tokens, "do_sample": False, "pad_token_id": pad}
+    with torch.inference_mode(), in_use(model), evaluating(model):
+        out = _greedy(model, ends).generate(input_ids=ids, attention_mask=mask, **how)  # [B, length + new]
     return [_until_end(row, ends) for row in out[:, length:].tolist()]
 
 
-@contextmanager
-def _greedy(model: torch.nn.Module, ends: set[int]) -> Iterator[None]:
-    """Put the model's generation config, whose values fill in what a call leaves open, aside for a plain one."""
-    kept = model.generation_config
-    model.generation_config = GenerationConfig(eos_token_id=sorted(ends) or None)
-    try:
-        yield
-    finally:
-        model.generation_config = kept
+def _greedy(model: torch.nn.Module, ends: set[int]) -> torch.nn.Module:
+    """The model with a plain generation config, whose values fill in what a call leaves open; the rest is shared."""
+    inner = copy.copy(without_peft(model))
+    inner.generation_config = GenerationConfig(eos_token_id=sorted(ends) or None)
+    if not has_virtual_tokens(model):
+        return inner
+    outer = copy.copy(model)  # of peft, which puts virtual tokens before the text
+    outer._modules = {**model._modules, "base_model": inner}
+    return outer
 
 
 def is_finished(model: torch.nn.Module, tokenizer: Any, response: Sequence[int]) -> bool:
