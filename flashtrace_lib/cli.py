@@ -194,7 +194,11 @@ def _parser() -> argparse.ArgumentParser:
         prog="flashtrace trace", description="Explain which words of a prompt a model's answer is attributed to."
     )
     add = parser.add_argument
-    add("--model", default="embedded", help="embedded, embedded-base, qwen, a hub id or a folder (default: embedded)")
+    add(
+        "--model",
+        default="embedded",
+        help="embedded, embedded-base, qwen, a hub id, a folder or a .gguf file (default: embedded)",
+    )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
         "--prompt", metavar="FILE",

@@ -16,6 +16,7 @@ from .files import write_text
 from .methods import chosen_method
 from .model.answer import check_fits, generate_answer, kept
 from .model.generate import is_finished
+from .model.wrapped import unwrap
 from .sample import Sample, Span
 from .text.build_sample import build_sample
 from .text.chat_template import Messages, conversation_and_response, render_prompt
@@ -209,7 +210,7 @@ def trace(
     Parameters
     ----------
     model : transformers.PreTrainedModel
-        A causal language model.
+        A causal language model; it may be compiled, parallel or have a value head.
     tokenizer : transformers.PreTrainedTokenizerBase
         Its fast tokenizer; its chat template is applied where it has one.
     prompt : str or list of messages
@@ -254,7 +255,7 @@ def trace(
         found, ids given as ``response`` are not in the vocabulary, a text holds half a surrogate pair, or there is no
         such method.
     """
-    method = chosen_method(method, hops)
+    method, model = chosen_method(method, hops), unwrap(model)
     if not isinstance(prompt, (str, Sequence)):
         raise ValueError(f"prompt must be a text or a list of messages, got {type(prompt).__name__}")
     if response is not None and not isinstance(response, (str, Sequence, torch.Tensor, np.ndarray)):
@@ -298,4 +299,4 @@ def _explained(
 def _name_of(model: torch.nn.Module) -> str:
     """Name that the model was loaded by; of a folder the last part, since pages get shared."""
     name = str(getattr(model.config, "name_or_path", "") or type(model).__name__)
-    return Path(name).resolve().name if Path(name).is_dir() else name
+    return Path(name).resolve().name if Path(name).exists() else name

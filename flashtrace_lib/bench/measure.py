@@ -23,6 +23,7 @@ from tqdm import tqdm
 from ..attribution import Method
 from ..load import DTYPES, load_model
 from ..methods import METHODS
+from ..model.context import vocabulary_size
 from ..sample import Sample, Segments, Span
 from .memory import peak_memory, plain_environment
 
@@ -82,7 +83,7 @@ def measure(model: torch.nn.Module, method: Method, sample: Sample, runs: int = 
 
 def warm_up(model: torch.nn.Module, method: Method) -> None:
     """One small attribution: code and buffers that libraries load on first use belong to the model, not to a size."""
-    method.attribute(model, bench_sample(32, 32, model.get_input_embeddings().num_embeddings))
+    method.attribute(model, bench_sample(32, 32, vocabulary_size(model)))
 
 
 def peak_gib(model: torch.nn.Module, work: Callable[[], object]) -> float:
@@ -189,7 +190,7 @@ def main(argv: list[str] | None = None) -> int:
     sizes = [parse_size(size) for size in args.sizes]
     if args.worker:
         model, _ = load_model(args.model, dtype=args.dtype)
-        sample = bench_sample(*sizes[0], model.get_input_embeddings().num_embeddings)
+        sample = bench_sample(*sizes[0], vocabulary_size(model))
         print(json.dumps(measure(model, METHODS[args.methods[0]](), sample, args.runs)))
         return 0
     frame = run_sizes(args.sizes, args.methods, model=args.model, dtype=args.dtype, runs=args.runs)

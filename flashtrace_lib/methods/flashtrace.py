@@ -16,6 +16,7 @@ from ..kernel.decomposition import check_decomposition
 from ..kernel.fused_attention import attention_used, choose
 from ..kernel.proximity import span_rollout, span_scores, span_sums, spans_at_once
 from ..model.context import check_context
+from ..model.wrapped import in_use
 from ..sample import Sample, Span, bounding_span
 from .hops import mass_by_segment, share_by_sentence, spread_to_neighbours
 from .perturbation_base import check_choice
@@ -134,13 +135,14 @@ class FlashTrace(Method):
         ValueError
             If there is no span, or one is empty or does not lie in the response.
         """
-        start = time.perf_counter()
         samples = [sample.with_output(span) for span in spans]
         if not samples:
             raise ValueError("no spans to explain: pass at least one (start, stop) range of token positions")
-        check_context(model, sample)
-        check_decomposition(model)
-        state = self._capture(model, samples)
+        with in_use(model) as model:
+            start = time.perf_counter()
+            check_context(model, sample)
+            check_decomposition(model)
+            state = self._capture(model, samples)
         at_once, results = spans_at_once(state), []
         for first in range(0, len(samples), at_once):
             results += self._explain(state, samples[first : first + at_once])

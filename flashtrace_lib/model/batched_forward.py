@@ -7,6 +7,7 @@ of each prediction is a *measure*: the target's log-probability, or the distance
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -16,7 +17,9 @@ from tqdm import tqdm
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from .state import eager_maps, evaluating, model_budget
+from .checks import check_equal, check_ids, check_once, plain_logits, run_checked
+from .state import eager_maps, evaluating, input_device, model_budget
+from .wrapped import has_virtual_tokens, in_use
 
 
 class SharedPrefix:
@@ -38,10 +41,10 @@ class SharedPrefix:
 
     def __init__(self, model: nn.Module, ids: torch.Tensor) -> None:
         self.ids = ids.cpu()
-        device = model.get_input_embeddings().weight.device
         layers = []
-        if not getattr(model, "_is_stateful", False):  # a recurrent state cannot be cut at a position
-            found = model(input_ids=ids[None].to(device), use_cache=True, logits_to_keep=1)
+        # a recurrent state cannot be cut at a position, and peft puts its virtual tokens before every pass
+        if not getattr(model, "_is_stateful", False) and not has_virtual_tokens(model):
+            found = model(input_ids=ids[None].to(input_device(model)), use_cache=True, logits_to_keep=1)
             layers = getattr(getattr(found, "past_key_values", None), "layers", [])
         self.usable = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
         self._layers = [(layer.keys, layer.values) for layer in layers] if self.usable else []  # [1, heads, L, d_head]
@@ -108,6 +111,23 @@ def _kl(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     return (p.exp() * gap).sum(-1)
 
 
+def check_batched(model: nn.Module) -> None:
+    """Assert that changed contexts in a batch predict what an ordinary pass over each predicts; see `check_once`."""
+    check_once(model, "batched", partial(run_checked, model, "in batches", partial(_check_batched, model)))
+
+
+@torch.inference_mode()
+def _check_batched(model: nn.Module) -> None:
+    """The check, of two rows of unequal length, with and without a shared beginning."""
+    ids, n = check_ids(model)[:-1], 4
+    plain = plain_logits(model, ids).log_softmax(-1).cpu()  # [N, V]
+    expected = torch.cat([plain[len(ids) - n :], plain[len(ids) - n - 2 : -2]])  # of a causal model
+    for resembling in (None, ids):
+        found = _score_rows(model, [ids, ids[:-2]], n, whole_distribution, resembling=resembling)  # [2, n, V]
+        # quantised layers may round otherwise in a batch; one that predicts something else is off by more
+        check_equal(model, found.flatten(0, 1), expected, "in a batch of changed contexts", least=0.01)
+
+
 @torch.inference_mode()
 def score_rows(
     model: nn.Module,
@@ -147,11 +167,23 @@ def score_rows(
     Returns
     -------
     torch.FloatTensor, shape [number of rows, R, ...], on the CPU
+
+    Raises
+    ------
+    ValueError
+        If the model does not predict in batches what it predicts in ordinary passes (`check_batched`).
     """
-    device = model.get_input_embeddings().weight.device
+    shown = {} if progress else {"disable": True}
+    with in_use(model) as model, tqdm(total=total, desc=progress, leave=False, unit="context", **shown) as bar:
+        check_batched(model)
+        return _score_rows(model, rows, n_targets, measure, resembling, visible, bar.update)
+
+
+def _score_rows(model, rows, n_targets, measure, resembling=None, visible=None, done=lambda n: None) -> torch.Tensor:
+    """`score_rows` of a model that may be read in batches; ``done`` is told of every row."""
+    device = input_device(model)
     budget = model_budget(model)  # of one batched forward; a single row may exceed it
     kept: list[torch.Tensor] = []
-    bar = tqdm(total=total, desc=progress, leave=False, unit="context") if progress else None
     with evaluating(model):
         prefix = None if resembling is None else SharedPrefix(model, resembling)
         for batch, masks, n_common in _batches(model, rows, visible, n_targets, budget, prefix):
@@ -159,10 +191,7 @@ def score_rows(
             past = {"past_key_values": cache, "use_cache": True} if cache is not None else {"use_cache": False}
             past |= _masked(masks, n_common, device)
             kept += _score_batch(model, [row[n_common:] for row in batch], n_targets, measure, device, past)
-            if bar is not None:
-                bar.update(len(batch))
-    if bar is not None:
-        bar.close()
+            done(len(batch))
     return torch.stack(kept)
 
 
@@ -224,8 +253,10 @@ def _score_batch(
         raise ValueError(f"a context of {shortest} tokens cannot predict {n_targets} targets: each follows something")
     # Positions that predict any row's targets; on the CPU, from where they index states on whatever device these end.
     keep = torch.arange(shortest - n_targets, longest)
-    logits = model(input_ids=padded.to(device), logits_to_keep=keep, **past).logits  # [B, K, V]
-    first = shortest - n_targets if logits.shape[1] == len(keep) else 0  # a model may return all positions
+    past |= {} if has_virtual_tokens(model) else {"logits_to_keep": keep}  # it would count virtual tokens as positions
+    logits = model(input_ids=padded.to(device), **past).logits  # [B, K, V]
+    # A model may return all positions, virtual ones before the text's.
+    first = shortest - n_targets if logits.shape[1] == len(keep) else longest - logits.shape[1]
     ends = [len(row) - first for row in batch]
     return [_measure(row[end - n_targets : end], measure) for row, end in zip(logits, ends, strict=True)]
 

@@ -7,6 +7,7 @@ from flashtrace_lib.methods import CLP, Perturbation
 from flashtrace_lib.methods.perturbation_base import masked_rows
 from flashtrace_lib.model import batched_forward
 from flashtrace_lib.model.batched_forward import (
+    check_batched,
     kl_from,
     log_prob_of,
     score_rows,
@@ -25,6 +26,7 @@ def model():
 @pytest.mark.parametrize("method", [Perturbation, CLP])
 def test_batch_size_changes_nothing(model, method, options, monkeypatch):
     sample, sizes = long_sample(), []
+    check_batched(model)  # once; its passes are none of the method's
     forward = type(model).forward
     monkeypatch.setattr(
         type(model),
