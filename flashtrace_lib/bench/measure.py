@@ -90,7 +90,7 @@ def measure(model: torch.nn.Module, method: Method, sample: Sample, runs: int = 
 
 
 def measure_one_by_one(model: torch.nn.Module, sample: Sample) -> dict[str, float]:
-    """`measure` for IFR one target token at a time, of as many tokens of O as ``ONE_BY_ONE_RUN`` allows (``targets``)."""
+    """`measure` for IFR one target token at a time, of as many of O as ``ONE_BY_ONE_RUN`` allows: ``targets``."""
     method, (start, stop), n = METHODS["ifr"](batch_size=1), sample.segments.output, 1
     warm_up(model, method)
     while n < stop - start:

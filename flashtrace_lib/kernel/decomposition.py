@@ -14,10 +14,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
-from ..model.architecture import decoder_layers, family
+from ..model.architecture import decoder_layers, family, is_adapted
 from ..model.state import evaluating
 from .activations import Activations
 from .capture import capture
@@ -193,7 +192,7 @@ def _state(model: nn.Module) -> tuple | None:
     parts: list[Any] = []
     for module in model.modules():
         parts.append((id(module), *module._forward_pre_hooks, *module._forward_hooks))  # a hook may change what it does
-        if isinstance(module, BaseTunerLayer):
+        if is_adapted(module):
             parts.append((tuple(module.active_adapters), module.disable_adapters, tuple(module.merged_adapters)))
         for tensor in (*module._parameters.values(), *module._buffers.values()):
             if tensor is None:

@@ -10,7 +10,6 @@ from math import inf
 from typing import Any, ClassVar
 
 import torch
-from peft import PeftModel
 from torch import nn
 
 from ..attribution import Attribution
@@ -159,7 +158,7 @@ def target_logits(
     -------
     torch.FloatTensor, shape [M]
     """
-    body = model.get_base_model().base_model if isinstance(model, PeftModel) else model.base_model
+    body = getattr(model, "get_base_model", lambda: model)().base_model  # what peft has wrapped
     hidden = body(inputs_embeds=embeddings, use_cache=False).last_hidden_state[0, slice(*target.rows)]  # [M, d]
     head = model.get_output_embeddings()
     ids = target.ids.to(head.weight.device)

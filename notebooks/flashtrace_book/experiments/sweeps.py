@@ -10,10 +10,8 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
 from flashtrace_lib.bench.measure import hardware_name
