@@ -7,20 +7,12 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-_QWEN3: dict[str, Any] = {
+_ALIKE: dict[str, Any] = {
     "head_dim": 128, "num_key_value_heads": 8, "vocab_size": 151_936, "max_position_embeddings": 40_960,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
 }  # fmt: skip
-SHAPES: dict[str, dict[str, Any]] = {
-    "qwen3-8b": _QWEN3 | {
-        "num_hidden_layers": 36, "hidden_size": 4096, "num_attention_heads": 32, "intermediate_size": 12_288,
-        "tie_word_embeddings": False,
-    },
-    "qwen3-0.6b": _QWEN3 | {
-        "num_hidden_layers": 28, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 3072,
-        "tie_word_embeddings": True,
-    },
-}  # fmt: skip
+_SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "tie_word_embeddings")
+SHAPES = {"qwen3-8b": (36, 4096, 32, 12_288, False), "qwen3-0.6b": (28, 1024, 16, 3072, True)}
 
 
 @torch.no_grad()
@@ -45,7 +37,8 @@ def random_model(
     transformers.PreTrainedModel
         In evaluation mode.
     """
-    config = Qwen3Config(**SHAPES[shape] | ({} if layers is None else {"num_hidden_layers": layers}), dtype=dtype)
+    sizes = dict(zip(_SIZES, SHAPES[shape], strict=True)) | ({"num_hidden_layers": layers} if layers else {})
+    config = Qwen3Config(**_ALIKE, **sizes, dtype=dtype)
     with torch.device("meta"):  # makes no weights that would be overwritten
         model = Qwen3ForCausalLM._from_config(config, dtype=dtype)
     model.to_empty(device=device).tie_weights()
