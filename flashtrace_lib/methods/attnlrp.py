@@ -161,11 +161,8 @@ def target_logits(
     -------
     torch.FloatTensor, shape [M]
     """
-    hidden = (
-        without_peft(model)
-        .base_model(inputs_embeds=embeddings, use_cache=False)
-        .last_hidden_state[0, slice(*target.rows)]
-    )  # [M, d]
+    body = without_peft(model).base_model
+    hidden = body(inputs_embeds=embeddings, use_cache=False).last_hidden_state[0, slice(*target.rows)]  # [M, d]
     head = model.get_output_embeddings()
     ids = target.ids.to(head.weight.device)
     hidden = hidden.to(ids.device)

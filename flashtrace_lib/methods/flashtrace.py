@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from ..attribution import Attribution, Hop, Method
 from ..kernel.activations import Activations
@@ -22,6 +23,7 @@ from .hops import mass_by_segment, share_by_sentence, spread_to_neighbours
 from .perturbation_base import check_choice
 
 BEST = {"residual": "propagated", "smoothing": 5}  # docs/better_flashtrace.md
+RELEASED = {"first_hop": "generation", "recursion": "generation", "flow": "generation", "hop_scale": "raw"}
 Request = tuple[Sample, Span, torch.Tensor]  # a span of a sample to explain, and the weights of its tokens
 
 
@@ -57,6 +59,9 @@ class FlashTrace(Method):
         Add up the hops as distributions, or as raw sums over layers.
     first_hop : {"output", "generation"}
         Hop 0 targets O, or all from the first token of T to the last of O.
+    flow : {"reasoning", "generation"}
+        ρ_k is the share of T in hop k's mass, or of all from the first token of T to the last of O. With the latter an
+        empty T ends nothing.
     smoothing : int
         Tokens of I, an odd number, among which each shares its final score; 1 leaves the scores as they are.
 
@@ -74,10 +79,11 @@ class FlashTrace(Method):
     residual: str = "denominator"
     hop_scale: str = "distribution"
     first_hop: str = "output"
+    flow: str = "reasoning"
     smoothing: int = 1
 
     name: ClassVar[str] = "flashtrace"
-    added_after_v1: ClassVar[tuple[str, ...]] = ("residual", "hop_scale", "first_hop", "smoothing")
+    added_after_v1: ClassVar[tuple[str, ...]] = ("residual", "hop_scale", "first_hop", "flow", "smoothing")
     removed: ClassVar[Mapping[str, Any]] = {"heads": "per_head", "target_state": "token"}
 
     @classmethod
@@ -88,6 +94,18 @@ class FlashTrace(Method):
         ``docs/better_flashtrace.md``. ``options`` are further ones, such as ``hops``.
         """
         return cls(**{**BEST, **options})
+
+    @classmethod
+    def released(cls, tokenizer: PreTrainedTokenizerBase, **options: Any) -> FlashTrace:
+        """What version 0.1.1 of the authors' package ``flashtrace`` computes; the paper's is ``FlashTrace()``.
+
+        Every hop explains T ∪ O, whose share of a hop's mass is ρ; hops are added at their raw scale; tokens that are
+        blank, "," or "." count nowhere, in a chat template neither. Values whose projection has a bias (Qwen2) keep it
+        here, where the package drops it. ``options`` are further ones, such as ``hops``.
+        """
+        texts = tokenizer.batch_decode([[i] for i in range(len(tokenizer))], clean_up_tokenization_spaces=False)
+        skipped = tuple(i for i, text in enumerate(texts) if text.strip() in ("", ",", "."))
+        return cls(**{**RELEASED, "skip_tokens": skipped, **options})
 
     def __post_init__(self) -> None:
         if type(self.hops) is not int or self.hops < 0:
@@ -101,6 +119,7 @@ class FlashTrace(Method):
         check_choice("residual", self.residual, ("denominator", "propagated"))
         check_choice("hop_scale", self.hop_scale, ("distribution", "raw"))
         check_choice("first_hop", self.first_hop, ("output", "generation"))
+        check_choice("flow", self.flow, ("reasoning", "generation"))
         self.skip_tokens = tuple(int(t) for t in self.skip_tokens)
 
     def options(self) -> dict[str, Any]:
@@ -161,6 +180,7 @@ class FlashTrace(Method):
         """The paper's algorithm: yields the span that a hop explains, and is sent the span's scores [N]."""
         segments, hops, flow = sample.segments, [], []
         target = segments.output if self.first_hop == "output" else segments.generated
+        passed_on = segments.generated if self.flow == "generation" else segments.reasoning
         if self.aggregation == "last":
             target = (target[1] - 1, target[1])
         weights = torch.ones(target[1] - target[0])
@@ -169,12 +189,12 @@ class FlashTrace(Method):
             weights = self._target_weights(sample, target, weights)
             hop = self._as_hop((yield sample, target, weights), sample, target, weights)  # w^(k), sums to 1
             total += carried * hop.scale * hop.scores[slice(*segments.prompt)]
-            flow.append(float(hop.scores[slice(*segments.reasoning)].sum()))  # ρ_k
+            flow.append(float(hop.scores[slice(*passed_on)].sum()))  # ρ_k
             hops.append(hop)
             carried *= flow[-1]
             target = segments.generated if self.recursion == "generation" else segments.reasoning
             weights = hop.scores[slice(*target)]
-            if not segments.has_reasoning or not weights.sum() > 0:  # nothing flowed into T to go on with
+            if passed_on[0] == passed_on[1] or not weights.sum() > 0:  # nothing flowed there to go on with
                 break
         return Attribution(spread_to_neighbours(total, self.smoothing), self.name, hops=hops, flow=flow)
 
@@ -244,7 +264,7 @@ class FlashTraceBest(FlashTrace):
     smoothing: int = BEST["smoothing"]
 
     name: ClassVar[str] = "flashtrace_best"
-    added_after_v1: ClassVar[tuple[str, ...]] = ()  # its options differ from v1's: all are part of a record's key
+    added_after_v1: ClassVar[tuple[str, ...]] = ("flow",)  # the others differ from v1's: part of a record's key
     removed: ClassVar[Mapping[str, Any]] = {**FlashTrace.removed, "sink": "kept", "value_bias": "included"}
 
 

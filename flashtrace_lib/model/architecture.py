@@ -192,10 +192,15 @@ def is_plain(weight: Any) -> bool:
     return type(weight) in (nn.Parameter, torch.Tensor) and weight.ndim == 2 and weight.dtype in PLAIN_DTYPES
 
 
+def is_adapted(module: nn.Module) -> bool:
+    """Whether a module is a layer of peft, which is slow to import and is loaded wherever a layer of it stands."""
+    peft = sys.modules.get("peft.tuners.tuners_utils")
+    return peft is not None and isinstance(module, peft.BaseTunerLayer)
+
+
 def _check_projection(index: int, o_proj: nn.Module, kind: str) -> None:
     """ValueError where W_O is not what the model multiplies with: packed, quantised, or changed by an adapter."""
-    peft = sys.modules.get("peft.tuners.tuners_utils")  # slow to import, and loaded wherever a layer of it stands
-    if peft and isinstance(o_proj, peft.BaseTunerLayer) and not (o_proj.disable_adapters or o_proj.merged):
+    if is_adapted(o_proj) and not (o_proj.disable_adapters or o_proj.merged):
         active = sorted(set(o_proj.active_adapters) & o_proj._get_available_adapters())
         if active:
             raise ValueError(

@@ -7,10 +7,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
-from .architecture import family
+from .architecture import family, is_adapted
 from .context import vocabulary_size
 from .state import evaluating, input_device
 from .wrapped import has_virtual_tokens
@@ -117,7 +116,7 @@ def _state(model: nn.Module) -> tuple | None:
     parts: list[Any] = [has_virtual_tokens(model), getattr(model, "active_adapter", None)]
     for module in model.modules():
         parts.append((id(module), *module._forward_pre_hooks, *module._forward_hooks))  # a hook may change what it does
-        if isinstance(module, BaseTunerLayer):
+        if is_adapted(module):
             parts.append((tuple(module.active_adapters), module.disable_adapters, tuple(module.merged_adapters)))
         for tensor in (*module._parameters.values(), *module._buffers.values()):
             if tensor is None:
