@@ -1,6 +1,6 @@
 """What FlashTrace does with replies and cases that are easy to get wrong: ``python -m scripts.robustness_table``.
 
-Writes docs/robustness.md. A row of `CASES` is (section, case, what is done); the replies are read anew at every run.
+Writes docs/robustness.md. The replies are read anew at every run.
 """
 
 from __future__ import annotations
@@ -59,20 +59,61 @@ REPLIES = (
      "We add.", "7.", "'I hope this helps!'"),
     ("no mark at all", ("", "It is 7."), "", "It is 7.", "marks no reasoning"),
 )  # fmt: skip
-RESPONSES = "Responses"
-CASES = (
-    (RESPONSES, "the answer is cut at `max_new_tokens`",
-     "explained, with a caution that names the number and the option"),
-    (RESPONSES, "the reasoning is cut at `max_new_tokens`",
-     "an error that names the number and the option; what the model wrote is kept in a file that it names"),
-    (RESPONSES, "token ids without an end token", "explained, with a caution"),
-    (RESPONSES, "a second turn behind the end token",
-     "the first turn is explained; a caution quotes what was left out"),
-    (RESPONSES, "marks that are tokens of their own",
-     "found as tokens; the same letters spelled by other tokens are words"),
-    (RESPONSES, "a token that holds words and a part of a tag", "context, with a caution"),
-    (RESPONSES, '`output="…"`, `output=("…", 2)`, a pattern, a token range', "goes before every mark"),
-)  # fmt: skip
+RESPONSES, CONVERSATIONS, UNITS, MODELS = "Responses", "Conversations and ids", "Units and metrics", "Models"
+CASES = {
+    RESPONSES: (
+        ("the answer is cut at `max_new_tokens`", "explained, with a caution that names the number and the option"),
+        ("the reasoning is cut at `max_new_tokens`",
+         "an error that names the number and the option; what the model wrote is kept in a file that it names"),
+        ("token ids without an end token", "explained, with a caution"),
+        ("a second turn behind the end token", "the first turn is explained; a caution quotes what was left out"),
+        ("marks that are tokens of their own",
+         "found as tokens; the same letters spelled by other tokens are words"),
+        ("a token that holds words and a part of a tag", "context, with a caution"),
+        ('`output="…"`, `output=("…", 2)`, a pattern, a token range', "goes before every mark"),
+    ),
+    CONVERSATIONS: (
+        ("`reasoning`, `reasoning_content`, `thinking`, or parts of a content that hold it",
+         "read; two that differ are refused"),
+        ("the reasoning of the last answer", "put in the template's own format where that shows, else in `<think>`"),
+        ("a template that cuts the reasoning out of earlier messages", "a caution names the message and the words"),
+        ("ids as they were sampled, an emoji cut in half", "explained as they are; a caution if their text has others"),
+        ("ids outside the vocabulary, or no whole numbers", "refused"),
+        ("line ends of Windows in a file", "kept; a byte order mark and the file's last line end are not"),
+        ("a template that takes lists of parts alone", "is given parts"),
+        ("a tool's message that the template writes as JSON", "its words are those that the model reads"),
+        ("a system message that the template refuses", "an error: put it into the user's turn"),
+        ("any other error of a template", "passed on, with a remedy"),
+        ("letters composed (NFC) or decomposed (NFD)", "a passage is found in either form"),
+    ),
+    UNITS: (
+        ("marks of the template between sentences", "belong to no unit; never ranked, never masked"),
+        ("prose wrapped at a width", "lines of one sentence are joined"),
+        ("a list, a table, code, JSON, a log", "a unit a line, and a caution where most of the input is lines"),
+        ("`1.1.`, `<!`, an ellipsis, an abbreviation, full stops of other scripts", "no sentence ends, or one does"),
+        ("tied scores in recovery, R-precision, AUROC", "the expectation over all orders of the tied tokens"),
+        ("tied scores in a deletion curve", "masked in a random order that the sample fixes"),
+    ),
+    MODELS: (
+        ("a compiled model, as a whole or in parts", "runs uncompiled; the same scores"),
+        ("DataParallel, DDP, a value head", "the model inside is explained"),
+        ("FSDP, ZeRO-3", "an error: load whole weights"),
+        ("another wrapper, a bare decoder, an encoder-decoder", "an error that says what to pass"),
+        ("several threads", "take turns; the same results"),
+        ("a `generate` of the caller's beside a trace", "goes on unchanged"),
+        ("LoRA on the embedding or the head", "equals the merged model"),
+        ("prompt, prefix and p-tuning", "methods that change the input are right; others name a remedy"),
+        ("a batch that predicts something else than single passes", "refused"),
+        ("a layer without gradients (int8, GPTQ, AWQ, …)", "methods that need gradients name its class"),
+        ("a packed `o_proj`", "an error that names its class"),
+        ("weights on the disk", "methods that change the input are right; others say so"),
+        ("a GGUF file, or a folder with `gguf_file=`", "loads"),
+        ("a folder with a vision tower", "its text path, else a short error"),
+        ("a tokenizer beside an adapter", "is used"),
+        ("`revision`, `token`, `cache_dir`, `trust_remote_code`, `subfolder`",
+         "reach the tokenizer and an adapter's base as well"),
+    ),
+}  # fmt: skip
 INTRODUCTION = """\
 # Replies and cases that are easy to get wrong
 
@@ -106,9 +147,9 @@ def page() -> str:
         shown = f"{_code(before)} \\| {_code(reply)}" if before else _code(reply)
         rows.append(f"| {name} | {shown} | {_code(thought)} | {_code(answer)} | {_code(form)} | {_cell(caution)} |")
     lines = [INTRODUCTION + "\n".join(rows)]
-    for section in dict.fromkeys(section for section, *_ in CASES):
+    for section, cases in CASES.items():
         lines += [f"\n## {section}\n\n| case | what is done |\n|---|---|"]
-        lines += [f"| {case} | {done} |" for name, case, done in CASES if name == section]
+        lines += [f"| {case} | {done} |" for case, done in cases]
     return "\n".join(lines) + "\n"
 
 
