@@ -6,7 +6,7 @@ of each prediction is a *measure*: the target's log-probability, or the distance
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -49,6 +49,26 @@ class SharedPrefix:
         self.usable = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
         self._layers = [(layer.keys, layer.values) for layer in layers] if self.usable else []  # [1, heads, L, d_head]
 
+    @classmethod
+    def captured(cls, model: nn.Module, ids: torch.Tensor, layers: Sequence[Any]) -> SharedPrefix:
+        """As ``SharedPrefix(model, ids)``, of the keys k and values v [H_kv, L, d_head] that each layer attended to.
+
+        Another pass is made only where the model's cache of the first tokens does not hold what was seen of them.
+        """
+        begin = cls(model, ids[:8])
+        if not begin.usable:
+            return begin
+        seen = [(layer.k[None], layer.v[None]) for layer in layers]
+        if len(seen) != len(begin._layers) or not all(map(_begin_like, seen, begin._layers)):
+            return cls(model, ids)
+        begin.ids, begin._layers = ids.cpu(), seen
+        return begin
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the keys and values, bytes."""
+        return sum(state.nbytes for states in self._layers for state in states)
+
     def common(self, row: torch.Tensor, at_most: int) -> int:
         """Number of leading tokens, ``at_most`` or fewer, that a row [L'] has in common with this one."""
         n = min(len(row), len(self.ids), at_most) if self.usable else 0
@@ -64,6 +84,16 @@ class SharedPrefix:
             keys, values = (state[:, :, :length].repeat(batch, 1, 1, 1) for state in states)
             cache.update(keys, values, index)
         return cache
+
+
+def _begin_like(states: tuple[torch.Tensor, ...], first: tuple[torch.Tensor, ...]) -> bool:
+    """Whether keys and values [1, H, L, d] begin with those [1, H, n, d] of a shorter pass, up to rounding."""
+    for whole, begin in zip(states, first, strict=True):
+        part = whole[:, :, : begin.shape[2]]
+        allowed = max(1e-3, 8 * torch.finfo(begin.dtype).eps) * begin.abs().max()
+        if part.shape != begin.shape or (part - begin).abs().max() > allowed:
+            return False
+    return True
 
 
 CHUNK_BYTES = 64 * 2**20  # float32 log-probabilities formed at a time: [positions, V] of one row
@@ -135,7 +165,7 @@ def score_rows(
     n_targets: int,
     measure: Measure,
     *,
-    resembling: torch.Tensor | None = None,
+    resembling: torch.Tensor | SharedPrefix | None = None,
     visible: Iterable[torch.Tensor] | None = None,
     progress: str | None = None,
     total: int | None = None,
@@ -153,9 +183,10 @@ def score_rows(
         R.
     measure : callable
         One of the measures of this module; sees float32 log-probabilities.
-    resembling : torch.LongTensor, shape [L], optional
-        A row that the others begin like; what they have in common with it is computed once (`SharedPrefix`). Does
-        not change the result beyond rounding; worth it where many rows differ from it late.
+    resembling : torch.LongTensor, shape [L], or SharedPrefix, optional
+        A row that the others begin like; what they have in common with it is computed once, or once for several calls
+        that are given one `SharedPrefix`. Does not change the result beyond rounding; worth it where many rows differ
+        from it late.
     visible : iterable of torch.BoolTensor, shape [L], optional
         One for each row: False at the tokens that no position behind them attends to, in any layer and head, as if
         their keys and values were deleted; ids and positions stay. What such a token itself predicts means nothing.
@@ -185,7 +216,7 @@ def _score_rows(model, rows, n_targets, measure, resembling=None, visible=None, 
     budget = model_budget(model)  # of one batched forward; a single row may exceed it
     kept: list[torch.Tensor] = []
     with evaluating(model):
-        prefix = None if resembling is None else SharedPrefix(model, resembling)
+        prefix = SharedPrefix(model, resembling) if isinstance(resembling, torch.Tensor) else resembling
         for batch, masks, n_common in _batches(model, rows, visible, n_targets, budget, prefix):
             cache = prefix.cache(n_common, len(batch)) if prefix else None
             past = {"past_key_values": cache, "use_cache": True} if cache is not None else {"use_cache": False}

@@ -92,7 +92,7 @@ def test_later_options_are_in_the_key_only_where_they_differ():
         "hops", "heads", "target_state", "recursion", "skip_tokens", "granularity", "aggregation", "attention",
     }  # fmt: skip
     others = {"residual": "propagated", "hop_scale": "raw", "first_hop": "generation", "flow": "generation",
-              "smoothing": 3}  # fmt: skip
+              "smoothing": 3, "hop_weights": "causal"}  # fmt: skip
     assert set(others) == set(FlashTrace.added_after_v1)
     for name, other in others.items():
         assert FlashTrace(**{name: other}).options() == FlashTrace().options() | {name: other}
