@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -21,7 +21,6 @@ from ..kernel.activations import Activations
 from ..model.batched_forward import SharedPrefix, log_prob_of, score_rows
 from ..model.state import evaluating, model_budget
 from ..sample import Sample, Span
-from ..text.offsets import content_span, display_spans
 
 SHARE = 0.05  # of the greatest fall of log p(O): a smaller fall is no reason
 NOISE = 0.1  # nats, a tenth of a probability: so much any change of the text does
@@ -97,7 +96,8 @@ def reasoning_steps(sample: Sample) -> list[Span]:
     starts = {first for first, _ in sample.sentences_in((start, stop))}
     tokens = (sample.tokens or [])[start:stop]
     text = "".join(tokens)
-    begins = [content_span(text, span)[0] for span in display_spans(tokens)]  # a token stands where its first letter is
+    ends = list(accumulate(map(len, tokens)))
+    begins = [end - len(token.lstrip()) for end, token in zip(ends, tokens, strict=True)]  # of each token's first letter
     for gap in re.finditer(r"\n+" if "\n" in text.strip() else r" {2,}", text):
         starts.add(start + bisect_left(begins, gap.end()))
     edges = sorted(edge for edge in starts | {start} if edge < stop)
