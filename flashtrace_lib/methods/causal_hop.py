@@ -96,8 +96,8 @@ def reasoning_steps(sample: Sample) -> list[Span]:
     starts = {first for first, _ in sample.sentences_in((start, stop))}
     tokens = (sample.tokens or [])[start:stop]
     text = "".join(tokens)
-    ends = list(accumulate(map(len, tokens)))
-    begins = [end - len(token.lstrip()) for end, token in zip(ends, tokens, strict=True)]  # of each token's first letter
+    ends = list(accumulate(map(len, tokens)))  # a token stands where its first letter is
+    begins = [end - len(token.lstrip() or token) for end, token in zip(ends, tokens, strict=True)]
     for gap in re.finditer(r"\n+" if "\n" in text.strip() else r" {2,}", text):
         starts.add(start + bisect_left(begins, gap.end()))
     edges = sorted(edge for edge in starts | {start} if edge < stop)
