@@ -15,7 +15,7 @@ from tqdm import tqdm
 from flashtrace_lib.attribution import Method
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.evaluation.ablations import masks_beside
-from flashtrace_lib.methods import METHODS
+from flashtrace_lib.methods import METHODS, FlashTrace
 from flashtrace_lib.methods.random import random_draws
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.sample import Sample
@@ -204,12 +204,15 @@ def _draws(names: Iterable[str], n: int) -> dict[str, Method]:
 def method_named(profile: Profile, label: str, tokenizer: Any = None) -> Method:
     """A method by its label; one on a part of generated code has ``code``: the part.
 
-    ``skip_tokens: punctuation`` stands for those of the tokenizer that are commas, full stops or white space.
+    ``skip_tokens: punctuation`` stands for those of the tokenizer that are commas, full stops or white space,
+    ``released: true`` for `FlashTrace.released`.
     """
     options = dict(profile.methods.get(label, {"method": label}))
     if options.get("skip_tokens") == "punctuation":
         options["skip_tokens"] = () if tokenizer is None else punctuation_tokens(tokenizer)
     name, part = options.pop("method"), options.pop("code", None)
+    if options.pop("released", False) and tokenizer is not None:
+        return FlashTrace.released(tokenizer, **options)
     if name not in METHODS:
         raise ValueError(f"profile {profile.name}: no method {name!r}; known are {', '.join(METHODS)}")
     try:
