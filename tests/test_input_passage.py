@@ -9,17 +9,7 @@ from flashtrace_lib import Trace, trace
 from flashtrace_lib.methods import FlashTrace, Position
 from flashtrace_lib.text.build_sample import build_sample
 from flashtrace_lib.viewer.message_shares import REST_OF_PROMPT, parts
-from tests.oracles.tiny_chat import EVIDENCE, PROMPT, RESPONSE, make_chat_model, make_tokenizer
-
-
-@pytest.fixture(scope="module")
-def tok():
-    return make_tokenizer()
-
-
-@pytest.fixture(scope="module")
-def model(tok):
-    return make_chat_model(tok)
+from tests.oracles.tiny_chat import EVIDENCE, PROMPT, RESPONSE
 
 
 def words(sample):

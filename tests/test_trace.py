@@ -11,17 +11,7 @@ from flashtrace_lib.model.generate import generate
 from flashtrace_lib.text.chat_template import STEP_BY_STEP, render_prompt
 from flashtrace_lib.text.offsets import tokenise
 from flashtrace_lib.trace import Trace, trace
-from tests.oracles.tiny_chat import PROMPT, RESPONSE, make_chat_model, make_tokenizer, spelled
-
-
-@pytest.fixture(scope="module")
-def tok():
-    return make_tokenizer()
-
-
-@pytest.fixture(scope="module")
-def model(tok):
-    return make_chat_model(tok)
+from tests.oracles.tiny_chat import PROMPT, RESPONSE, make_chat_model, spelled
 
 
 class Uniform(Method):

@@ -20,7 +20,6 @@ from flashtrace_lib.text.build_sample import build_sample
 from flashtrace_lib.text.locate import find_boxed, find_thinking, locate_segments, parse_locator
 from flashtrace_lib.text.offsets import char_spans_to_token_mask, decode_with_offsets, tokenise
 from flashtrace_lib.text.segmenter import sentence_spans
-from tests.oracles.tiny_chat import make_chat_model, make_tokenizer
 
 MANY = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 # What breaks positions: marks without width, right-to-left words and their controls, joined emoji, combining accents,
@@ -32,16 +31,6 @@ PIECES = st.sampled_from([
     "<think>", "</think>", "\\boxed{", "}", "{", "\\", "<|end|>", "(?", "[", "a.b", "U.S. ", "?!", "...",
 ])  # fmt: skip
 TEXTS = st.lists(PIECES | st.text(max_size=8), min_size=1, max_size=8).map("".join)
-
-
-@pytest.fixture(scope="module")
-def tok():
-    return make_tokenizer()
-
-
-@pytest.fixture(scope="module")
-def model(tok):
-    return make_chat_model(tok, max_position_embeddings=1024)
 
 
 def without_marks(text):

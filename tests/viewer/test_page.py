@@ -1,6 +1,5 @@
 """The page of a trace as it is written: its numbers, its colours, and that it loads nothing."""
 
-# ruff: noqa: F811
 import json
 import re
 
@@ -11,7 +10,6 @@ import torch
 from flashtrace_lib.viewer import page as pages
 from flashtrace_lib.viewer.colours import colour_of
 from flashtrace_lib.viewer.page import quantised
-from tests.support.trace_pages import folder, model, tok, traced  # noqa: F401 - fixtures
 from tests.viewer.test_heatmap import luminance
 
 

@@ -12,19 +12,9 @@ from flashtrace_lib import Trace, trace
 from flashtrace_lib.methods import Position
 from flashtrace_lib.viewer.trace_json import FORMAT, schema
 from tests.environment import ROOT
-from tests.oracles.tiny_chat import PROMPT, RESPONSE, make_chat_model, make_tokenizer
+from tests.oracles.tiny_chat import PROMPT, RESPONSE
 
 TALK = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "7?"}]
-
-
-@pytest.fixture(scope="module")
-def tok():
-    return make_tokenizer()
-
-
-@pytest.fixture(scope="module")
-def model(tok):
-    return make_chat_model(tok)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """The page's picture and its Python: what is saved is what is shown."""
 
-# ruff: noqa: F811
 import subprocess
 import sys
 
@@ -9,8 +8,6 @@ import pytest
 from PIL import Image
 
 from flashtrace_lib import Trace
-from tests.support.browser import browser, browser_page  # noqa: F401 - fixtures
-from tests.support.trace_pages import folder, model, tok, traced  # noqa: F401 - fixtures
 
 
 @pytest.fixture

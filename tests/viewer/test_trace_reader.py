@@ -1,6 +1,5 @@
 """What a reader's clicks and keys do on the page of a trace, in a real browser."""
 
-# ruff: noqa: F811
 import re
 
 import numpy as np
@@ -8,8 +7,6 @@ import pytest
 import torch
 
 from flashtrace_lib import trace
-from tests.support.browser import browser, browser_page  # noqa: F401 - fixtures
-from tests.support.trace_pages import folder, model, tok, traced  # noqa: F401 - fixtures
 
 
 def opened(page, folder, name="t", by="words"):

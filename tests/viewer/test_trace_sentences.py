@@ -1,6 +1,5 @@
 """Sentences in place of words on the page of a trace; the view in the address; scores as a file."""
 
-# ruff: noqa: F811
 import csv
 import io
 import re
@@ -10,8 +9,6 @@ import pytest
 
 from flashtrace_lib import Trace, trace
 from flashtrace_lib.methods import Perturbation
-from tests.support.browser import browser, browser_page  # noqa: F401 - fixtures
-from tests.support.trace_pages import folder, model, tok, traced  # noqa: F401 - fixtures
 from tests.viewer.test_trace_reader import opened, view
 
 
