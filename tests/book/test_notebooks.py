@@ -106,12 +106,6 @@ def value_of(cell):
     return float(frame[column].iloc[0])
 
 
-def test_no_profile_of_before_is_named():
-    for folder in (FOLDER / "py", ROOT / "docs"):
-        for path in [*folder.glob("*.py"), *folder.glob("*.md"), ROOT / "README.md"]:
-            assert not re.search(r"profile `?(laptop|evidence|real)\b", path.read_text(encoding="utf-8")), path
-
-
 def test_figures_are_few_and_each_is_made_by_a_chapter():
     files = [path for path in (ROOT / "figures").rglob("*") if path.is_file()]
     assert len(files) <= 150 and {path.suffix for path in files} <= {".png", ".csv", ".md", ".json", ".svg"}

@@ -43,10 +43,6 @@ def test_frame_holds_the_metrics_of_the_raw_data(model, samples):
     assert row[["n_input", "n_reasoning", "n_output", "n_gold"]].iloc[0].tolist() == [40, 6, 6, 2]
 
 
-def test_list_of_methods_takes_their_names(model, samples):
-    assert set(run([Embedding()], samples[:1], model)["method"]) == {"embedding"}
-
-
 def test_scorer_is_made_where_none_is_given(model, samples):
     frame = evaluate([Embedding()], samples[:1], model, progress=False)
     assert set(frame["curve_dtype"]) <= {"float32", "bfloat16"} and len(frame) == 3

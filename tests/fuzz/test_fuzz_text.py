@@ -207,24 +207,6 @@ def test_any_passage_is_a_locator_or_refused(kind, rest):
         assert found is None or isinstance(found, (str, re.Pattern, tuple))
 
 
-WORDS = st.sampled_from([
-    "book", "audit", "notebooks", "trace", "bench", "efficiency", "estimate", "claims", "--profile", "-k", "--set",
-    "--prompt", "--hops", "--method", "--top", "no_such", "smoke.yaml", "-1", "1e9", "\u202e", "", "x=1", "--",
-])  # fmt: skip
-
-
-@MANY
-@given(st.lists(WORDS, min_size=1, max_size=4))
-def test_the_command_line_refuses_nonsense_in_words(rest):
-    """Every line here is wrong: it names a file that does not exist."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stdout", out)
-        patch.setattr(sys, "stderr", err)
-        code = main(["trace", "no_such", *rest])
-    assert code == 2 and re.search("error:", err.getvalue()) and "Traceback" not in err.getvalue()
-
-
 @MANY
 @given(st.recursive(st.none() | st.integers() | TEXTS, lambda x: st.lists(x, max_size=3) | st.dictionaries(
     st.sampled_from(["role", "content", "messages", "x"]), x, max_size=3), max_leaves=8))  # fmt: skip

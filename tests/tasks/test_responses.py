@@ -206,13 +206,6 @@ def test_both_modes_of_one_problem_are_kept_apart(answering, embedded, tmp_path)
     assert forced["direct"].kind == FORCED and not forced["direct"].samples[0].segments.has_reasoning
 
 
-def test_no_true_answer_is_an_error(answering, embedded):
-    answering({})
-    bare = Example("bare", "t", "t", "Note 1. What?", ("4",))
-    with pytest.raises(ValueError, match="example bare has no true answer"):
-        collect([bare], *embedded, 1, progress=False)
-
-
 def test_a_stored_response_is_kept_where_others_of_its_block_are_missing(answering, embedded):
     class Kept(dict):
         put = dict.__setitem__

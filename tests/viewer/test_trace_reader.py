@@ -124,13 +124,6 @@ def test_a_mark_is_listed_with_its_neighbours(browser_page, folder, traced):
     assert shown[str(j)].startswith(tokens[j].strip() + " ")
 
 
-def test_the_space_before_a_word_is_not_underlined(browser_page, folder, traced):
-    page = opened(browser_page, folder)
-    texts = page.locator(".text .token").evaluate_all("all => all.map((t) => t.textContent)")
-    assert any(token.startswith(" ") and token.strip() for token in traced.sample.tokens)
-    assert not [text for text in texts if text.startswith(" ") and text.strip()]
-
-
 def test_shares_are_those_of_the_library(browser_page, folder, traced):
     page = opened(browser_page, folder)
     view(page, "Hop 2").check()
