@@ -64,7 +64,11 @@ def test_boxes_are_compared_outside_the_main_thread():
         ("March 3rd, 2012", "on the 3rd of March 2012", True),
         ("two", "There are 2.", True),
         ("a", "The answer is a.", True),  # a letter that was asked for, not an article
-        ("a", "It is a dog.", False),
+        ("a", "It is a letter of the word.", False),
+        ("Serie A", "Roma plays in Serie A, the top league.", True),  # articles count in both or in neither
+        ("Serie A", "Roma plays in Serie B, a league.", False),
+        ("Vitamin A", "It is a vitamin, the second one.", False),
+        ("an apple a day", "He ate an apple a day.", True),
         ("the North Atlantic Conference", "North Atlantic Conference", True),
         ("yes", "The answer is yes.", True),
         ("yes", "yes and no", False),

@@ -43,9 +43,8 @@ def test_how_to_answer_is_no_part_of_the_problem(kind):
 
 
 def test_evidence_of_the_questions_with_documents_is_marked_in_their_prompts():
-    for record, example in zip(
-        records_of("hotpotqa"), task_examples("hotpotqa", 3, folder=RECORDS, seed=None), strict=True
-    ):
+    examples = task_examples("hotpotqa", 3, folder=RECORDS, seed=None)
+    for record, example in zip(records_of("hotpotqa"), examples, strict=True):
         sentences = dict(zip(*record["context"].values(), strict=True))
         facts = zip(*record["supporting_facts"].values(), strict=True)
         marked = [example.prompt[a:b] for a, b in example.evidence]

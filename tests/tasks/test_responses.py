@@ -8,7 +8,6 @@ import torch
 from flashtrace_lib.model.embedded import NO_THINK, use_reasoner_template
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks import responses
-from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.responses import (
     FORCED,
     GENERATED,

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flashtrace_lib.tasks import scoring
 from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.scoring import SCORERS, contains, is_correct, score
 
