@@ -15,19 +15,10 @@ from flashtrace_lib.store import Store
 from tests.environment import ROOT
 
 RECORD = {
-    "name": "flow ρ",
-    "n": 3,
-    "value": 0.1,
-    "flagged": True,
-    "nothing": None,
-    "scores": torch.tensor([0.1, 0.2], dtype=torch.float32),
-    "half": torch.tensor([0.5], dtype=torch.bfloat16),
-    "hops": [torch.ones(3), np.zeros(3)],
-    "grid": np.arange(4).reshape(2, 2),
-    "spans": [[0, 1], (1, 4)],
-    "empty": [],
-    "one": np.float32(0.5),
-}
+    "name": "flow ρ", "n": 3, "value": 0.1, "flagged": True, "nothing": None, "empty": [], "one": np.float32(0.5),
+    "scores": torch.tensor([0.1, 0.2], dtype=torch.float32), "half": torch.tensor([0.5], dtype=torch.bfloat16),
+    "hops": [torch.ones(3), np.zeros(3)], "grid": np.arange(4).reshape(2, 2), "spans": [[0, 1], (1, 4)],
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -119,21 +110,17 @@ def test_unstorable_values_are_named(store):
 
 
 VALUE = {"b": [1, 2.5, None, True], "a": ("x", {"y": "ü"})}
-WRITER = (
-    f"""
+WRITER = f"""
 import sys
 from flashtrace_lib.store import Store
 from flashtrace_lib.fingerprints import fingerprint
 store, name = Store(sys.argv[1]), sys.argv[2]
 print(fingerprint({VALUE!r}), flush=True)
-"""
-    + """
 for i in range(int(sys.argv[3])):
-    store.put(f"{name}-{i:04d}", {"x": i, "scores": [float(i)] * 50})
+    store.put(f"{{name}}-{{i:04d}}", {{"x": i, "scores": [float(i)] * 50}})
     if i % 7 == 3:
         store.compact()
 """
-)
 
 
 def start_writer(path, name, count):

@@ -15,18 +15,10 @@ def example(*answers, scorer="substring_recall", **metadata):
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("12345", True),
-        ("it is 12345.", True),
-        ("(12345)", True),
-        ("**12345**, 7", True),
-        ("123456", False),
-        ("012345", False),
-        ("x12345", False),
-        ("12345x", False),
-        ("", False),
-        ("123456 and 12345", True),
+        ("12345", True), ("it is 12345.", True), ("(12345)", True), ("**12345**, 7", True), ("123456", False),
+        ("012345", False), ("x12345", False), ("12345x", False), ("", False), ("123456 and 12345", True),
     ],
-)
+)  # fmt: skip
 def test_answers_are_whole_words(text, found):
     assert contains(text, "12345") is found
     assert score(example("12345"), text) == float(found)
