@@ -5,7 +5,6 @@ That their stored outputs are still what the code gives is checked by nbval, in 
 
 import ast
 import re
-from pathlib import Path
 
 import nbformat
 import pandas as pd
@@ -120,9 +119,3 @@ def test_the_controls_stand_in_every_table_of_faithfulness(chapter):
     files = [ROOT / "figures" / f"{name}.csv" for name in re.findall(r'"(table[1245]\w*)"', source)]
     methods = set(pd.concat([pd.read_csv(file) for file in files if file.is_file()])["method"])
     assert {"string_match", "position", "random"} <= methods
-
-
-def test_nbval_collects_the_notebooks_and_nothing_else(pytestconfig):
-    assert pytestconfig.getini("testpaths") == ["tests", "notebooks"]
-    assert pytestconfig.option.nbval and Path(pytestconfig.option.nbval_sanitize_with).is_file()
-    assert sorted(FOLDER.rglob("*.ipynb")) == NOTEBOOKS

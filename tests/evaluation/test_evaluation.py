@@ -208,16 +208,14 @@ class Plain(Method):
 
 
 def test_bad_input_is_named(model, samples):
-    with pytest.raises(ValueError, match="unknown metrics.*risen"):
-        run([Embedding()], samples, model, metrics=("risen",))
-    with pytest.raises(ValueError, match="give a tuple"):
-        run([Embedding()], samples, model, metrics="rise")
-    with pytest.raises(ValueError, match="pass a dict label"):
-        run([Embedding(), Embedding(2.0)], samples, model)
-    with pytest.raises(ValueError, match="no dataclass"):
-        run([Plain()], samples, model)
-    with pytest.raises(ValueError, match="another model"):
-        evaluate([Embedding()], samples, model, scorer=Scorer(tiny_model("qwen3")))
+    own, other = Scorer(model), Scorer(tiny_model("qwen3"))
+    for message, methods, scorer, wanted in (
+        ("unknown metrics.*risen", [Embedding()], own, ("risen",)), ("give a tuple", [Embedding()], own, "rise"),
+        ("pass a dict label", [Embedding(), Embedding(2.0)], own, ("rise",)),
+        ("no dataclass", [Plain()], own, ("rise",)), ("another model", [Embedding()], other, ("rise",)),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            evaluate(methods, samples, model, scorer=scorer, metrics=wanted)
     with pytest.raises(ValueError, match="include"):
         summarise(frame_from_records([]), flagged="drop")
     odd = tiny_sample()

@@ -1,9 +1,7 @@
 """Odd texts through spans, sentences, scorers and the command line: right positions and numbers, or a clear error."""
 
-import io
 import json
 import re
-import sys
 import time
 
 import pytest
@@ -12,12 +10,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from flashtrace_lib import FlashTrace, trace
-from flashtrace_lib.__main__ import main
 from flashtrace_lib.cli import read_prompt, read_text
 from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.scoring import SCORERS, score
 from flashtrace_lib.text.build_sample import build_sample
-from flashtrace_lib.text.locate import find_boxed, find_thinking, locate_segments, parse_locator
+from flashtrace_lib.text.locate import find_boxed, find_thinking, locate_segments
 from flashtrace_lib.text.offsets import char_spans_to_token_mask, decode_with_offsets, tokenise
 from flashtrace_lib.text.segmenter import sentence_spans
 
@@ -194,17 +191,6 @@ def test_a_text_file_is_read_as_it_stands(tmp_path, text):
     path.write_bytes(text.encode())
     if text.removeprefix("\ufeff").strip():
         assert read_text(str(path), "prompt") == text.removeprefix("\ufeff").rstrip("\r\n")
-
-
-@MANY
-@given(st.sampled_from(["re:", "tokens:", "text:", "", "none", "auto", "tokens:1:"]), TEXTS)
-def test_any_passage_is_a_locator_or_refused(kind, rest):
-    try:
-        found = parse_locator(kind + rest)
-    except ValueError as error:
-        assert "regular expression" in str(error) or "token range" in str(error)
-    else:
-        assert found is None or isinstance(found, (str, re.Pattern, tuple))
 
 
 @MANY

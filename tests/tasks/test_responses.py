@@ -8,15 +8,7 @@ import torch
 from flashtrace_lib.model.embedded import NO_THINK, use_reasoner_template
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks import responses
-from flashtrace_lib.tasks.responses import (
-    FORCED,
-    GENERATED,
-    UNFILTERED,
-    collect,
-    prompt_settings,
-    teacher_forced,
-    true_response,
-)
+from flashtrace_lib.tasks.responses import FORCED, GENERATED, UNFILTERED, collect, prompt_settings, teacher_forced
 from flashtrace_lib.text.chat_template import CODE_ALONE, STEP_BY_STEP
 from tests.oracles.tiny_reasoner import load_tokenizer
 from tests.support.boxes import EXAMPLES
@@ -58,7 +50,7 @@ def test_a_hopeless_cell_is_given_up_and_teacher_forced_as_a_whole(answering, em
     assert found.kind == FORCED and [s.metadata["response"] for s in found.samples] == [FORCED, FORCED]
     sample = found.samples[0]
     text = embedded[1].decode(sample.input_ids[slice(*sample.response)])
-    assert true_response(EXAMPLES[0]) in text and text.endswith("<|im_end|>")
+    assert responses.true_response(EXAMPLES[0]) in text and text.endswith("<|im_end|>")
     assert sample.segments.has_reasoning and sample.metadata["score"] == 1
 
 

@@ -120,12 +120,11 @@ def test_difference_panel_holds_the_differences():
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((["a"], [1, 2]), {}, "one score a token"),
-        ((["a"], [float("inf")]), {}, "infinite"),
+        ((["a"], [1, 2]), {}, "one score a token"), ((["a"], [float("inf")]), {}, "infinite"),
         ((["a"], [-1.0]), {}, "diverging=True"),
         ((["a", "b"], [1, 2]), {"labels": ["prompt"]}, "one segment name a token"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("draw", [token_heatmap, heatmap_figure])
 def test_bad_input(draw, arguments, options, message):
     with pytest.raises(ValueError, match=message):

@@ -75,16 +75,12 @@ def test_the_schema_refuses_what_is_no_trace(made, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ([], "no trace of format"),
-        ("<html>", "no JSON file"),
-        ({"format": 1}, "no trace of format 2 .its format is 1"),
-        ({"scores": [0.5]}, "1 scores where"),
-        ({"flow": []}, "0 flow where 3 belong"),
-        ({"segments": {}}, "damaged"),
-        ({"tokens": ["x"]}, "one display string a token"),
-        ({"response": [0, 2]}, "must hold the reasoning"),
+        ([], "no trace of format"), ("<html>", "no JSON file"),
+        ({"format": 1}, "no trace of format 2 .its format is 1"), ({"scores": [0.5]}, "1 scores where"),
+        ({"flow": []}, "0 flow where 3 belong"), ({"segments": {}}, "damaged"),
+        ({"tokens": ["x"]}, "one display string a token"), ({"response": [0, 2]}, "must hold the reasoning"),
     ],
-)
+)  # fmt: skip
 def test_damaged_traces_are_refused(made, tmp_path, change, message):
     whole = made["thinking"].to_dict()
     text = json.dumps(whole | change) if isinstance(change, dict) else str(change)
