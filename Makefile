@@ -1,7 +1,7 @@
 # The whole interface: `make book` regenerates every figure and table, `make test` checks everything.
 SHELL   := /bin/bash
 PROFILE ?= book
-EXTRAS  ?= dev
+EXTRAS  ?= book,dev
 # Processes that share the tests, one thread each.
 JOBS    ?= 2
 # `all` writes PDF, LaTeX and Markdown to build/figures as well.

@@ -19,10 +19,13 @@ CARRIED = (
 
 
 class BuildWithData(build_py):
-    """Copies the files into the package; an sdist takes them where they stand."""
+    """Copies the files into the package and leaves the book out; an sdist takes both where they stand."""
 
     def run(self):
-        """Build as always, then copy; an editable install reads the checkout and needs no copy."""
+        """Build the library, then copy; an editable install reads the checkout and needs neither."""
+        if not self.editable_mode:
+            self.packages = [name for name in self.packages if not name.startswith("flashtrace_book")]
+            vars(self).pop("data_files", None)  # of the packages that were
         super().run()
         for name in () if self.editable_mode else CARRIED:
             copy = Path(self.build_lib, "flashtrace_lib", name)

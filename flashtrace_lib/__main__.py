@@ -1,4 +1,4 @@
-"""``flashtrace``, or ``python -m flashtrace_lib``: the library's commands; any other word is the book's."""
+"""``flashtrace``, or ``python -m flashtrace_lib``: the library's commands, and the book's in a checkout."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ OWN = {
     "fetch": "flashtrace_lib.model.qwen",
     "bench": "flashtrace_lib.bench.measure",
 }
+BOOK = ("book", "claims", "audit")
 USAGE = """usage: flashtrace COMMAND [options]
 
   trace   explain which words of a prompt a model's answer is attributed to
@@ -40,17 +41,15 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    from .files import CannotWrite
+    from .files import CannotWrite, root
 
     try:
         if argv[0] in OWN:
             return import_module(OWN[argv[0]]).main(argv[1:])
+        if argv[0] not in BOOK:
+            raise ValueError(f"{argv[0]} is no command: flashtrace --help lists them")
+        sys.path.append(str(root() / "notebooks"))  # no installed package carries the book
         from flashtrace_book import cli  # the one import upwards, on demand
-    except ModuleNotFoundError as error:
-        if error.name != "flashtrace_book":
-            raise
-        print(f"error: {argv[0]} is no command, or one of the book's: run it in a checkout", file=sys.stderr)
-        return 2
     except (ValueError, CannotWrite) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from .model.context import check_context
+from .model.wrapped import in_use
 from .sample import Sample, Span
 
 
@@ -130,7 +131,8 @@ class Method(ABC):
         Parameters
         ----------
         model : transformers.PreTrainedModel
-            A causal language model; left exactly as it was.
+            A causal language model, or one that is compiled, parallel or has a value head (`wrapped.unwrap`); left
+            exactly as it was. Threads that share it take turns.
         sample : Sample
             The context and its segments.
 
@@ -145,10 +147,11 @@ class Method(ABC):
             If the scores are not finite (the activations overflowed), an option does not fit the sample, or the
             model cannot read the context (`context.check_context`).
         """
-        start = time.perf_counter()
-        check_context(model, sample)
-        result = self._attribute(model, sample)
-        return self._finished(result, sample, time.perf_counter() - start)
+        with in_use(model) as model:
+            start = time.perf_counter()
+            check_context(model, sample)
+            result = self._attribute(model, sample)
+            return self._finished(result, sample, time.perf_counter() - start)
 
     def _finished(self, result: Attribution, sample: Sample, seconds: float) -> Attribution:
         """Add time and options to a result; ValueError where its scores are not finite."""

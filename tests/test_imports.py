@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "tasks": {"text", "model", "fingerprints", "store"},
     "evaluation": {"attribution", "methods", "metrics", "fingerprints", "store", "model"},
     "bench": {"fingerprints", "attribution", "methods", "load", "model", "metrics"},
-    "batch": {"text", "methods", "viewer", "trace", "fingerprints"},
+    "batch": {"text", "model", "methods", "viewer", "trace", "fingerprints"},
     "report": {"methods", "viewer", "trace"},
     "cli": {"text", "attribution", "methods", "load", "trace", "batch", "report"},
 }

@@ -7,11 +7,12 @@ import torch
 from flashtrace_lib import load_model
 from flashtrace_lib.attribution import Attribution, Method
 from flashtrace_lib.methods import IFR
+from flashtrace_lib.model.answer import NotExplained
 from flashtrace_lib.model.generate import generate
 from flashtrace_lib.text.chat_template import STEP_BY_STEP, render_prompt
 from flashtrace_lib.text.offsets import tokenise
 from flashtrace_lib.trace import Trace, trace
-from tests.oracles.tiny_chat import PROMPT, RESPONSE, make_chat_model, spelled
+from tests.oracles.tiny_chat import PROMPT, RESPONSE, TEMPLATE, make_chat_model, make_tokenizer, spelled
 
 
 class Uniform(Method):
@@ -133,3 +134,27 @@ def test_the_model_has_the_name_it_was_loaded_by(tok, tmp_path):
     assert trace(saved, tok, PROMPT, RESPONSE).model_name == "some/model"
     saved.config._name_or_path = ""
     assert trace(saved, tok, PROMPT, RESPONSE).model_name == "LlamaForCausalLM"
+
+
+def test_reasoning_that_is_cut_is_kept_and_the_limit_named(model):
+    tok = make_tokenizer(TEMPLATE + "{% if add_generation_prompt %}<think>\n{% endif %}")
+    with pytest.raises(
+        NotExplained, match=r"never closes it.*wrote 6 tokens, max_new_tokens \(--max-new-tokens\) is 6"
+    ) as e:
+        trace(model, tok, PROMPT, max_new_tokens=6, method=Uniform())
+    kept = e.value
+    assert str(kept.path) in str(kept) and len(str(kept)) <= 600 and kept.text == tok.decode(kept.response_ids)
+    assert kept.path.read_text(encoding="utf-8") == kept.text and len(kept.response_ids) == 6
+
+
+def test_what_cannot_be_decided_is_told_and_survives_the_file(tok, model, tmp_path):
+    written = trace(model, tok, PROMPT, max_new_tokens=6, method=Uniform())
+    assert any("cut at 6 tokens by max_new_tokens (--max-new-tokens)" in note for note in written.cautions())
+    given = trace(model, tok, PROMPT, tokenise(tok, "<think>a</think>b. <think>c</think>d")[0], method=IFR())
+    assert given.format == "<think>…</think>" and given.answer == "d"
+    notes = " ".join(given.cautions())
+    assert "neither reasoning T nor answer O, and count as context: 'a', 'b.'" in notes and "an end token" in notes
+    read = Trace.from_json(given.to_json(tmp_path / "t.json"))
+    assert (read.format, read.cautions()) == (given.format, given.cautions())
+    page = given.to_html(tmp_path / "t.html").read_text(encoding="utf-8")
+    assert "told apart by: &lt;think&gt;…&lt;/think&gt;" in page and "an end token" in page

@@ -62,6 +62,17 @@ def test_a_transcript_ends_with_its_answer_and_shows_roles(folder, capsys):
     assert re.search(r"^user +\d+ +100.0%", printed, flags=re.M)
 
 
+def test_the_format_and_an_output_by_its_place(folder, capsys):
+    (folder / "response.txt").write_text("It is 7, I say 7.")
+    arguments = ["--prompt", "prompt.txt", "--response", "response.txt", "--json", "t.json"]
+    assert run(*arguments) == 0 and "told apart by: plain text\n" in (printed := capsys.readouterr().out)
+    assert "note: The response marks no reasoning" in printed
+    assert run(*arguments, "--output", "7", "--occurrence", "1") == 0 and "as given" in capsys.readouterr().out
+    stored = Trace.from_json(folder / "t.json").sample
+    assert "".join(stored.tokens[stored.response[0] : stored.segments.output[0]]).strip() == "It is"
+    assert run(*arguments, "--occurrence", "1") == 2 and "--occurrence counts the places" in capsys.readouterr().err
+
+
 def test_step_by_step_begins_the_turn_and_finds_the_answer(folder, capsys):
     (folder / "response.txt").write_text(" It is 7261.\nAnswer: 7261, yes")
     shared = ["--prompt", "prompt.txt", "--response", "response.txt", "--step-by-step", "--json", "t.json"]

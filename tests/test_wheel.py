@@ -71,18 +71,19 @@ def run(site, tmp_path):
 def test_the_wheel_carries_what_the_library_reads(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
+        scripts = archive.read(next(name for name in names if name.endswith("entry_points.txt"))).decode()
+        assert "flashtrace = flashtrace_lib.__main__:main" in scripts
         for name in CARRIED:
             assert archive.read(f"flashtrace_lib/data/{name}") == (ROOT / "data" / name).read_bytes()
-    packages = (ROOT / "flashtrace_lib", ROOT / "notebooks" / "flashtrace_book")
-    for path in (path for package in packages for path in package.rglob("*")):
+    for path in (ROOT / "flashtrace_lib").rglob("*"):
         if path.is_dir() or path.suffix == ".pyc":
             continue
-        inside = path.relative_to(ROOT).as_posix().removeprefix("notebooks/")
+        inside = path.relative_to(ROOT).as_posix()
         assert inside in names, f"{inside} is in no wheel: name it in pyproject.toml's package-data"
     assert {name for name in names if name.startswith("flashtrace_lib/data/")} == {
         f"flashtrace_lib/data/{name}" for name in CARRIED
     }
-    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"flashtrace_lib", "flashtrace_book"}
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"flashtrace_lib"}  # and no book
 
 
 @pytest.mark.slow

@@ -8,28 +8,34 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 from tqdm import tqdm
 
 from ..attribution import Method
+from ..files import write_text
 from ..load import DTYPES, load_model
 from ..methods import METHODS
+from ..model.context import vocabulary_size
 from ..sample import Sample, Segments, Span
 from .memory import peak_memory, plain_environment
+from .shapes import SHAPES, random_model
 
 SIZES = ("256+94", "1024+100", "1024+512", "1024+1024")  # |I|+|T ∪ O|
 SENTENCE = 20  # tokens of a unit that is masked or replaced
 MASK = 0  # token id that stands for a masked token
-OUTPUT_TOKENS = 16  # |O| in every size; the rest of the generated part is T
+OUTPUT_TOKENS = 16  # |O| of what follows the mass through T, at most; the rest of the generated part is T
+ONE_BY_ONE = "ifr_one_by_one"  # IFR, one pass over the cache for each target token
+ONE_BY_ONE_RUN = 20  # longest run of it, s: three of them are made
 
 
 def random_sample(n_prompt: int, n_reasoning: int, n_output: int, vocabulary: int) -> Sample:
@@ -58,9 +64,13 @@ def _sentences(segments: Segments) -> list[Span]:
     ]
 
 
-def bench_sample(n_prompt: int, n_generated: int, vocabulary: int) -> Sample:
-    """Random tokens with |T| + |O| = ``n_generated``, of which O has at most ``OUTPUT_TOKENS``."""
-    n_output = min(OUTPUT_TOKENS, n_generated)
+def bench_sample(n_prompt: int, n_generated: int, vocabulary: int, *, through_reasoning: bool = True) -> Sample:
+    """Random tokens of which a method has to explain |T| + |O| = ``n_generated``.
+
+    A method that follows the mass through the reasoning gets T and a short O. One that does not gets all of it as O, or
+    the length of the generation would cost it nothing.
+    """
+    n_output = min(OUTPUT_TOKENS, max(1, n_generated // 2)) if through_reasoning else n_generated
     return random_sample(n_prompt, n_generated - n_output, n_output, vocabulary)
 
 
@@ -80,9 +90,20 @@ def measure(model: torch.nn.Module, method: Method, sample: Sample, runs: int = 
     return {**medians(alternate([forward, work], runs)), "peak_gib": peak, "forward_peak_gib": forward_peak}
 
 
+def measure_one_by_one(model: torch.nn.Module, sample: Sample) -> dict[str, float]:
+    """`measure` for IFR one target token at a time, of as many of O as ``ONE_BY_ONE_RUN`` allows: ``targets``."""
+    method, (start, stop), n = METHODS["ifr"](batch_size=1), sample.segments.output, 1
+    warm_up(model, method)
+    while n < stop - start:
+        if 2 * timed(partial(method.attribute, model, sample.with_output((stop - n, stop)))) > ONE_BY_ONE_RUN:
+            break
+        n = min(2 * n, stop - start)
+    return {**measure(model, method, sample.with_output((stop - n, stop)), runs=1), "targets": n}
+
+
 def warm_up(model: torch.nn.Module, method: Method) -> None:
     """One small attribution: code and buffers that libraries load on first use belong to the model, not to a size."""
-    method.attribute(model, bench_sample(32, 32, model.get_input_embeddings().num_embeddings))
+    method.attribute(model, bench_sample(32, 32, vocabulary_size(model)))
 
 
 def peak_gib(model: torch.nn.Module, work: Callable[[], object]) -> float:
@@ -144,16 +165,34 @@ def timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def run_sizes(sizes: Sequence[str], methods: Sequence[str], *, model: str, dtype: str, runs: int) -> pd.DataFrame:
-    """Measure every size and method in a process of its own; a process that fails becomes a row that says so."""
-    rows = []
-    for size in tqdm(sizes, desc="bench"):
-        for method in methods:
-            command = [sys.executable, "-m", "flashtrace_lib", "bench", "--worker", "--sizes", size]
-            command += ["--methods", method, "--model", model, "--dtype", dtype, "--runs", str(runs)]
-            done = subprocess.run(command, capture_output=True, text=True, env=plain_environment())
-            rows.append({"size": size, "method": method, **_result(done)})
-    return pd.DataFrame(rows)
+def run_sizes(
+    sizes: Sequence[str], methods: Sequence[str], setting: Mapping[str, Any], file: Path | None = None
+) -> list[dict[str, Any]]:
+    """Measure every size and method in a process of its own; a process that fails becomes a row that says so.
+
+    Parameters
+    ----------
+    sizes, methods : sequence of str
+        As the command takes them.
+    setting : mapping
+        Its other options by name; part of every row.
+    file : Path, optional
+        JSON, a list of rows, to which each is added when it is finished. What it has is not measured again, unless it
+        failed.
+    """
+    rows = json.loads(file.read_text(encoding="utf-8")) if file and file.is_file() else []
+    for size, method in tqdm([(size, method) for size in sizes for method in methods], desc="bench"):
+        about = {**setting, "size": size, "method": method}
+        old = [row for row in rows if about.items() <= row.items()]
+        if old and "error" not in old[0]:
+            continue
+        command = [sys.executable, "-m", "flashtrace_lib", "bench", "--worker", "--sizes", size, "--methods", method]
+        command += [f"--{name}={value}" for name, value in setting.items() if value is not None]
+        done = subprocess.run(command, capture_output=True, text=True, env=plain_environment())
+        rows = [row for row in rows if row not in old] + [{**about, **_result(done)}]
+        if file:
+            write_text(file, json.dumps(rows, indent=1) + "\n")
+    return rows
 
 
 def _result(done: subprocess.CompletedProcess) -> dict[str, Any]:
@@ -178,21 +217,63 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point of ``flashtrace bench``."""
     parser = argparse.ArgumentParser(prog="flashtrace bench", description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="I+G", help="tokens of prompt and generation")
-    parser.add_argument("--methods", nargs="+", default=["flashtrace"], choices=sorted(METHODS), metavar="METHOD")
+    known = [*sorted(METHODS), ONE_BY_ONE]
+    parser.add_argument("--methods", nargs="+", default=["flashtrace"], choices=known, metavar="METHOD")
     parser.add_argument("--model", default="embedded-base", help="as for `trace` (default: embedded-base)")
-    parser.add_argument("--dtype", default="float32", choices=DTYPES, help="of the weights (default: float32)")
+    parser.add_argument("--shape", choices=SHAPES, help="in its place: random weights of a published model's size")
+    parser.add_argument("--layers", type=int, help="of --shape (default: as published)")
+    parser.add_argument("--dtype", choices=DTYPES, help="of the weights (default: float32; with --shape bfloat16)")
+    parser.add_argument("--device", help="cuda, … (default: the CPU; with --shape a GPU where there is one)")
     parser.add_argument("--runs", type=int, default=3, help="of each size; medians are shown (default: 3)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the rows; those that it has are not measured")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.runs < 1:
         parser.error("--runs must be at least 1")
+    if args.layers is not None and (args.layers < 1 or not args.shape):
+        parser.error("--layers must be at least 1, and is of --shape")
     sizes = [parse_size(size) for size in args.sizes]
+    if args.shape:
+        args.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    args.dtype = args.dtype or ("bfloat16" if args.shape else "float32")
     if args.worker:
-        model, _ = load_model(args.model, dtype=args.dtype)
-        sample = bench_sample(*sizes[0], model.get_input_embeddings().num_embeddings)
-        print(json.dumps(measure(model, METHODS[args.methods[0]](), sample, args.runs)))
+        print(json.dumps(_measured(args, args.methods[0], sizes[0])))
         return 0
-    frame = run_sizes(args.sizes, args.methods, model=args.model, dtype=args.dtype, runs=args.runs)
-    print(f"{args.model}, {args.dtype}, {torch.get_num_threads()} threads; forward = one sdpa forward, same tokens")
-    print(frame.round(3).to_string(index=False))
-    return int("error" in frame and frame["error"].notna().any())
+    of_model = {"shape": args.shape, "layers": args.layers} if args.shape else {"model": args.model}
+    setting = {**of_model, "dtype": args.dtype, "device": args.device, "runs": args.runs}
+    rows = run_sizes(args.sizes, args.methods, setting, args.json)
+    print(f"{args.shape or args.model}, {args.dtype}; forward = one sdpa forward, same tokens")
+    for row in rows:
+        shown = {name: value for name, value in row.items() if name not in setting}
+        print(", ".join(f"{k} {v:.3f}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items()))
+    return int(any("error" in row for row in rows))
+
+
+def _measured(args: argparse.Namespace, name: str, size: tuple[int, int]) -> dict[str, Any]:
+    """What a worker found, and on which hardware."""
+    if args.shape:
+        dtype = getattr(torch, args.dtype)
+        model = random_model(args.shape, layers=args.layers, dtype=dtype, device=args.device)
+    else:
+        model, _ = load_model(args.model, dtype=args.dtype, device_map=args.device)
+    through = hasattr(METHODS.get(name), "hops")
+    sample = bench_sample(*size, vocabulary_size(model), through_reasoning=through)
+    if name == ONE_BY_ONE:
+        found = measure_one_by_one(model, sample)
+    else:
+        found = measure(model, METHODS[name](), sample, args.runs)
+    return {"hardware": hardware_name(args.device), **found}
+
+
+def hardware_name(device_map: str | None) -> str:
+    """The GPU, or the processor with its instructions and the threads in use.
+
+    Virtual machines name processors alike that differ by the vectors they multiply.
+    """
+    if device_map not in (None, "cpu") and torch.cuda.is_available():
+        return torch.cuda.get_device_name(0)
+    cpuinfo = Path("/proc/cpuinfo")  # Linux, where platform.processor() is empty
+    lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines() if cpuinfo.is_file() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    cpu = models[0] if models else platform.processor() or platform.machine()
+    return f"{cpu} ({torch.backends.cpu.get_cpu_capability()}), {torch.get_num_threads()} threads"

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import torch
 
 # For a process that makes and drops large tensors: glibc keeps their pages, where by default it gives each of them back
@@ -63,6 +62,8 @@ def peak_memory(device: torch.device | str = "cpu") -> Iterator[Peak]:
         torch.cuda.synchronize(device)
         peak.over_start, peak.how = torch.cuda.max_memory_allocated(device) - start, "cuda"
         return
+    import psutil  # what a GPU does not need
+
     _trim()
     start = psutil.Process().memory_info().rss
     reset = _reset_high_water_mark()

@@ -15,6 +15,7 @@ from ..attribution import Method, sentences_of_input
 from ..fingerprints import code_fingerprint, fingerprint, model_fingerprint, sample_fingerprint
 from ..metrics import Scorer
 from ..metrics.deletion import dtype_name
+from ..model.wrapped import unwrap
 from ..sample import Sample
 from .ablations import Record, mask_columns, masks_key, sources_of_input
 
@@ -25,6 +26,7 @@ class Recorder:
     """What all records of one run share: the model, the scorer, the number of steps and the provenance."""
 
     def __init__(self, model, scorer: Scorer | None, steps: int, tolerance: float = 0.0):
+        model = unwrap(model)
         if scorer is not None and scorer.model is not model:
             raise ValueError("the scorer wraps another model: build it with Scorer(model)")
         self.model, self.steps, self.tolerance = model, steps, tolerance

@@ -15,11 +15,11 @@ from torch.utils.hooks import RemovableHandle
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from ..model.architecture import decoder_layers, family
-from ..model.state import evaluating
+from ..model.state import evaluating, input_device
 from ..sample import Span
 from .activations import Activations, LayerActivations
 from .attention import attention_in_blocks, attention_rows
-from .interception import answering
+from .interception import answering, in_this_thread
 
 
 class _BufferPool:
@@ -96,7 +96,7 @@ def capture(
         for layer in layers:
             for handle in _keep_states(layer, pool, slice(*rows), keep_mid):
                 stack.callback(handle.remove)
-        out = model(input_ids[None].to(model.device), use_cache=False, logits_to_keep=wanted)
+        out = model(input_ids[None].to(input_device(model)), use_cache=False, logits_to_keep=wanted)
     for layer in layers:
         _check_pass(layer, n, rows, family(model))
     return Activations(layers, rows, n, out.logits[0] if keep_logits else None)
@@ -136,11 +136,11 @@ def _keep_states(layer: LayerActivations, pool: _BufferPool, rows: slice, keep_m
     def on_norm(_, args, kwargs, out) -> None:
         layer.row_scale = pool.keep("row_scale", parts.row_scale(states(args, kwargs), out[0, rows]))
 
-    handles = [parts.layer.register_forward_pre_hook(on_input, with_kwargs=True)]
+    handles = [parts.layer.register_forward_pre_hook(in_this_thread(on_input), with_kwargs=True)]
     if keep_mid:
-        handles.append(parts.mid.register_forward_pre_hook(on_mid, with_kwargs=True))
+        handles.append(parts.mid.register_forward_pre_hook(in_this_thread(on_mid), with_kwargs=True))
     if parts.post_norm is not None:
-        handles.append(parts.post_norm.register_forward_hook(on_norm, with_kwargs=True))
+        handles.append(parts.post_norm.register_forward_hook(in_this_thread(on_norm), with_kwargs=True))
     return handles
 
 

@@ -8,26 +8,19 @@ changed since; a model that fails is refused, because its scores would be silent
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
-from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
-from ..model.architecture import decoder_layers, family
-from ..model.state import evaluating
+from ..model.architecture import family
+from ..model.checks import check_equal, check_ids, check_once, plain_logits, tolerance
+from ..model.wrapped import has_virtual_tokens
 from .activations import Activations
 from .capture import capture
 from .proximity import aggregate
 
 TOLERANCE = 1e-3  # of the identity, relative to what attention adds; in float32
-LOGIT_TOLERANCE = 1e-3  # of the logits, relative to their spread at a position; in float32
-_CHECK_TOKENS = 24
-# model -> name of a check -> `_state` in which the model passed it
-_PASSED: WeakKeyDictionary[nn.Module, dict[str, tuple]] = WeakKeyDictionary()
 
 
 def decomposition_gaps(model: nn.Module, input_ids: torch.Tensor) -> list[float]:
@@ -80,33 +73,9 @@ def check_decomposition(model: nn.Module) -> None:
     check_once(model, "decomposition", partial(_check, model))
 
 
-def check_once(model: nn.Module, name: str, check: Callable[[], None]) -> None:
-    """Run ``check`` unless ``model`` has passed it and is as it was then.
-
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-    name : str
-        Of the check.
-    check : callable
-        Raises where the model fails.
-    """
-    state, passed = _state(model), _PASSED.setdefault(model, {})
-    if state is None or passed.get(name) != state:
-        check()
-        if state is not None:
-            passed[name] = state
-
-
 def _check(model: nn.Module) -> None:
     """Everything that `check_decomposition` asserts."""
-    layers = decoder_layers(model)
-    offloaded = [parts.index for parts in layers if parts.device.type == "meta"]
-    if offloaded:
-        raise ValueError(
-            f"layers {offloaded} are offloaded: their weights lie on no device between forward passes, and attribution "
-            "reads them; load the model in bfloat16, on more GPUs, or with device_map='cpu'"
-        )
+    check_readable(model)
     ids = check_ids(model)
     activations = capture(model, ids, (0, len(ids)), keep_mid=True, keep_logits=True)
     _check_identity(activations, model)
@@ -114,46 +83,26 @@ def _check(model: nn.Module) -> None:
     check_equal(model, activations.logits.to(plain.device).float(), plain, "with captured attention")
 
 
-def check_ids(model: nn.Module) -> torch.Tensor:
-    """The tokens that checks read, int64 [24]: spread over the vocabulary, no seed needed."""
-    head = model.get_output_embeddings()  # it may form logits of fewer tokens than there are embeddings
-    sizes = [model.get_input_embeddings().num_embeddings, getattr(head, "out_features", None)]
-    vocabulary = min(size for size in sizes if size)
-    return torch.arange(_CHECK_TOKENS).mul_(7919).remainder_(vocabulary)
-
-
-@torch.inference_mode()
-def plain_logits(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
-    """Logits of an ordinary pass of the model over ids [N], float32 [N, V]."""
-    with evaluating(model):
-        return model(ids[None].to(model.get_input_embeddings().weight.device), use_cache=False).logits[0].float()
-
-
-def check_equal(model: nn.Module, found: torch.Tensor, plain: torch.Tensor, how: str) -> None:
-    """ValueError unless two sets of a model's logits are the same up to rounding.
-
-    Parameters
-    ----------
-    found, plain : torch.FloatTensor, shape [N, V]
-        Logits at N positions: some other way through the model, and an ordinary pass.
-    how : str
-        Which other way, for the message.
-    """
-    spread = (plain - plain.mean(-1, keepdim=True)).norm(dim=-1).clamp_min(1e-30)  # [N]
-    gaps = (found - plain).norm(dim=-1) / spread  # [N]
-    # In half precision a rounding error may send a token to another expert: the median forgives one, not a pattern.
-    gap = float(gaps.max() if _is_single(model) else gaps.median())
-    allowed = _tolerance(model, LOGIT_TOLERANCE)
-    if not gap <= allowed:  # also refuses NaN
+def check_readable(model: nn.Module) -> None:
+    """ValueError where weights are offloaded, or peft puts tokens before the text that have no scores."""
+    offloaded = {name.rpartition(".")[0] for name, weight in model.named_parameters() if weight.is_meta}
+    if offloaded:
         raise ValueError(
-            f"unsupported architecture {family(model)!r}: {how} its logits are not those of an ordinary pass (relative "
-            f"gap {gap:.2g}, allowed {allowed:.2g}). Attribution would explain another model, so this one is refused"
+            f"{', '.join(sorted(offloaded)[:3])}{', …' if len(offloaded) > 3 else ''}: weights are offloaded, on no "
+            "device between forward passes, and this method reads them or needs gradients: load the model in bfloat16, "
+            "on more GPUs or with device_map='cpu', or use a method that needs neither, as 'perturbation'"
+        )
+    if has_virtual_tokens(model):
+        raise ValueError(
+            "prompt, prefix and p-tuning put virtual tokens before the text, which this method cannot see: use one "
+            "that changes the input ('perturbation', 'contextcite'), or explain the model without them "
+            "(model.disable_adapter())"
         )
 
 
 def _check_identity(activations: Activations, model: nn.Module) -> None:
     """ValueError where the contributions of some layer do not add up."""
-    gaps, allowed = _gaps(activations), _tolerance(model, TOLERANCE)
+    gaps, allowed = _gaps(activations), tolerance(model, TOLERANCE)
     overflown = [i for i, gap in enumerate(gaps) if not gap < float("inf")]
     if overflown:
         raise ValueError(
@@ -167,38 +116,3 @@ def _check_identity(activations: Activations, model: nn.Module) -> None:
             f"state after attention (relative gap {gaps[worst]:.2g}, allowed {allowed:.2g}). Attribution would be "
             "wrong, so the model is refused; check that every layer computes x + norm(attention(x) W_O + b_O)"
         )
-
-
-def _dtype(model: nn.Module) -> torch.dtype:
-    return model.get_input_embeddings().weight.dtype
-
-
-def _is_single(model: nn.Module) -> bool:
-    return torch.finfo(_dtype(model)).eps <= torch.finfo(torch.float32).eps
-
-
-def _tolerance(model: nn.Module, single: float) -> float:
-    """``single`` in float32 and float64; a few epsilons of the model's dtype in half precision."""
-    return single if _is_single(model) else 8 * torch.finfo(_dtype(model)).eps
-
-
-def _state(model: nn.Module) -> tuple | None:
-    """What the checks rest on: modules, adapters that act, weights and how often each was written to.
-
-    Returns
-    -------
-    tuple or None
-        None where PyTorch does not count the writes (weights made in inference mode).
-    """
-    parts: list[Any] = []
-    for module in model.modules():
-        parts.append((id(module), *module._forward_pre_hooks, *module._forward_hooks))  # a hook may change what it does
-        if isinstance(module, BaseTunerLayer):
-            parts.append((tuple(module.active_adapters), module.disable_adapters, tuple(module.merged_adapters)))
-        for tensor in (*module._parameters.values(), *module._buffers.values()):
-            if tensor is None:
-                continue
-            if tensor.is_inference():
-                return None
-            parts.append((id(tensor), tensor.data_ptr(), tensor._version, tensor.dtype))
-    return tuple(parts)

@@ -6,8 +6,10 @@ what stands behind it is right for every family at once.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from weakref import WeakKeyDictionary
 
 import torch
@@ -15,6 +17,7 @@ from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
+from ..model.wrapped import in_use
 from .attention import attend, check_call
 
 # transformers looks for "flash" in such names and takes an implementation that has it for a kernel without masks
@@ -26,6 +29,19 @@ Attention = Callable[..., torch.Tensor]
 
 # module -> what answers its calls; entries live only while `answering` runs on their model
 _ANSWERS: WeakKeyDictionary[nn.Module, Attention] = WeakKeyDictionary()
+_OWNERS: dict[int, tuple[int, str]] = {}  # id of a configuration -> thread that sees another implementation, and which
+
+
+def is_foreign(owner: int) -> bool:
+    """Whether this is a pass of another thread than ``owner``: a caller's own, which nothing listens to."""
+    # A backward pass that computes a layer again runs in threads of autograd's own, and belongs to who asked for it.
+    return threading.get_ident() != owner and torch._C._current_graph_task_id() == -1
+
+
+def in_this_thread(hook: Callable) -> Callable:
+    """``hook`` of a module, silent in passes of other threads."""
+    owner = threading.get_ident()
+    return lambda *args: None if is_foreign(owner) else hook(*args)
 
 
 def _attention(
@@ -53,7 +69,9 @@ AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)
 
 @contextmanager
 def answering(model: nn.Module, answer: Attention) -> Iterator[None]:
-    """Let ``answer`` compute all attention of a model; afterwards everything is as it was.
+    """Let ``answer`` compute all attention of a model in this thread; afterwards everything is as it was.
+
+    Another thread that wants to answer waits; its plain forward passes get plain attention meanwhile.
 
     Parameters
     ----------
@@ -64,29 +82,47 @@ def answering(model: nn.Module, answer: Attention) -> Iterator[None]:
     Raises
     ------
     ValueError
-        If something else answers for the model.
+        If something else in this thread answers for the model.
     """
-    modules = list(model.modules())
-    if any(module in _ANSWERS for module in modules):
-        raise ValueError("another method is attributing in this model: one at a time can listen to its forward passes")
-    try:
-        _ANSWERS.update(dict.fromkeys(modules, answer))
-        with attention_implementation(model, IMPLEMENTATION):
-            yield
-    finally:
-        for module in modules:
-            _ANSWERS.pop(module, None)
+    with in_use(model) as model:
+        modules = list(model.modules())
+        if any(module in _ANSWERS for module in modules):
+            raise ValueError("another method is attributing in this model: one can listen to its forward passes")
+        try:
+            _ANSWERS.update(dict.fromkeys(modules, answer))
+            with attention_implementation(model, IMPLEMENTATION):
+                yield
+        finally:
+            for module in modules:
+                _ANSWERS.pop(module, None)
 
 
 @contextmanager
 def attention_implementation(model: nn.Module, name: str) -> Iterator[None]:
-    """Route attention through ``name``; every config gets back exactly what it had."""
-    configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values()
-    before = [(config, config._attn_implementation) for config in configs]
+    """Route this thread's attention through ``name``; every config gets back exactly what it had.
+
+    Configurations say so to this thread alone: a pass of another, begun before or after, goes on as it was.
+    """
+    configs = list({id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values())
+    before = [(config, type(config)) for config in configs]
     try:
-        for config, _ in before:
-            config._attn_implementation = name
+        for config, kind in before:
+            _OWNERS[id(config)] = threading.get_ident(), name
+            config.__class__ = _told_by_thread(kind)
         yield
     finally:
-        for config, old in before:
-            config._attn_implementation = old
+        for config, kind in before:
+            config.__class__ = kind
+            _OWNERS.pop(id(config), None)
+
+
+@cache
+def _told_by_thread(kind: type) -> type:
+    """A configuration's class whose attention implementation is that of `_OWNERS` in the thread that stands there."""
+
+    def implementation(config) -> str:
+        owner, name = _OWNERS.get(id(config), (None, None))
+        return kind._attn_implementation.fget(config) if owner is None or is_foreign(owner) else name
+
+    own = property(implementation, kind._attn_implementation.fset)
+    return type(kind.__name__, (kind,), {"_attn_implementation": own, "__init__": kind.__init__})

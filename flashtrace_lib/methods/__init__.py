@@ -13,6 +13,7 @@ from ..attribution import Attribution, Hop, Method
 _PLACES = {
     "flashtrace": "flashtrace.FlashTrace",
     "flashtrace_best": "flashtrace.FlashTraceBest",
+    "flashtrace_causal": "flashtrace.FlashTraceCausal",
     "ifr": "ifr.IFR",
     "ifr_all": "ifr.IFRAll",
     "perturbation": "perturbation.Perturbation",

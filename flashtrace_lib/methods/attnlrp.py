@@ -10,11 +10,12 @@ from math import inf
 from typing import Any, ClassVar
 
 import torch
-from peft import PeftModel
 from torch import nn
 
 from ..attribution import Attribution
 from ..kernel.decomposition import check_decomposition
+from ..model.architecture import is_plain
+from ..model.wrapped import without_peft
 from ..sample import Sample
 from .gradient_base import GradientMethod, Target, check_forward, differentiable, embed, fits, target_of
 from .lrp_rules import ATTNLRP, CP_LRP, Rules, capped, lrp_rules
@@ -47,6 +48,7 @@ class RelevanceMethod(GradientMethod):
             (gradient,) = torch.autograd.grad(logit, embeddings)  # [1, n, d]
         relevance = (gradient[0].float() * embeddings[0].detach().float()).sum(-1).cpu()  # [n]
         return self._attribution(
+            model,
             relevance / len(target.ids),
             sample,
             forward_passes=1 + recompute,  # a recomputed context is run again by the backward pass
@@ -146,7 +148,7 @@ def target_logits(
 ) -> torch.Tensor:
     """Logits of the target tokens alone, soft-capped by ``cap`` where the model caps them.
 
-    Only M of the M × V logits are formed.
+    Only M of the M × V logits are formed where the head is an ordinary matrix.
 
     Parameters
     ----------
@@ -159,13 +161,16 @@ def target_logits(
     -------
     torch.FloatTensor, shape [M]
     """
-    body = model.get_base_model().base_model if isinstance(model, PeftModel) else model.base_model
+    body = without_peft(model).base_model
     hidden = body(inputs_embeds=embeddings, use_cache=False).last_hidden_state[0, slice(*target.rows)]  # [M, d]
     head = model.get_output_embeddings()
     ids = target.ids.to(head.weight.device)
-    logits = (hidden.to(head.weight.device).float() * head.weight[ids].float()).sum(-1)  # [M, d] -> [M]
-    if getattr(head, "bias", None) is not None:
-        logits = logits + head.bias[ids].float()
+    hidden = hidden.to(ids.device)
+    if type(head) is nn.Linear and is_plain(head.weight):
+        logits = (hidden.float() * head.weight[ids].float()).sum(-1)  # [M, d] -> [M]
+        logits = logits if head.bias is None else logits + head.bias[ids].float()
+    else:  # adapters, or packed weights
+        logits = head(hidden).float().gather(-1, ids[:, None])[:, 0]  # [M, V] -> [M]
     config = model.config.get_text_config()
     logits = logits / getattr(config, "logits_scaling", 1.0)  # Granite
     most = getattr(config, "final_logit_softcapping", None)

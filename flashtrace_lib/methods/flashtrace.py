@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from ..attribution import Attribution, Hop, Method
 from ..kernel.activations import Activations
@@ -16,11 +17,14 @@ from ..kernel.decomposition import check_decomposition
 from ..kernel.fused_attention import attention_used, choose
 from ..kernel.proximity import span_rollout, span_scores, span_sums, spans_at_once
 from ..model.context import check_context
+from ..model.wrapped import in_use
 from ..sample import Sample, Span, bounding_span
+from .causal_hop import CausalSteps, causal_steps
 from .hops import mass_by_segment, share_by_sentence, spread_to_neighbours
 from .perturbation_base import check_choice
 
 BEST = {"residual": "propagated", "smoothing": 5}  # docs/better_flashtrace.md
+RELEASED = {"first_hop": "generation", "recursion": "generation", "flow": "generation", "hop_scale": "raw"}
 Request = tuple[Sample, Span, torch.Tensor]  # a span of a sample to explain, and the weights of its tokens
 
 
@@ -56,8 +60,15 @@ class FlashTrace(Method):
         Add up the hops as distributions, or as raw sums over layers.
     first_hop : {"output", "generation"}
         Hop 0 targets O, or all from the first token of T to the last of O.
+    flow : {"reasoning", "generation"}
+        ρ_k is the share of T in hop k's mass, or of all from the first token of T to the last of O. With the latter an
+        empty T ends nothing.
     smoothing : int
         Tokens of I, an odd number, among which each shares its final score; 1 leaves the scores as they are.
+    hop_weights : {"scores", "causal"}
+        Weight T by the scores of the hop before; or its steps by what log p(O), and the steps that count, lose when a
+        step is removed (`causal_hop`). Then one hop, in which every step is a span of its own, is the result, whatever
+        K ≥ 1; hop 0 is it where no step matters (``metadata["causal_steps"]``).
 
     References
     ----------
@@ -73,10 +84,14 @@ class FlashTrace(Method):
     residual: str = "denominator"
     hop_scale: str = "distribution"
     first_hop: str = "output"
+    flow: str = "reasoning"
     smoothing: int = 1
+    hop_weights: str = "scores"
 
     name: ClassVar[str] = "flashtrace"
-    added_after_v1: ClassVar[tuple[str, ...]] = ("residual", "hop_scale", "first_hop", "smoothing")
+    added_after_v1: ClassVar[tuple[str, ...]] = (
+        "residual", "hop_scale", "first_hop", "flow", "smoothing", "hop_weights",
+    )  # fmt: skip
     removed: ClassVar[Mapping[str, Any]] = {"heads": "per_head", "target_state": "token"}
 
     @classmethod
@@ -87,6 +102,18 @@ class FlashTrace(Method):
         ``docs/better_flashtrace.md``. ``options`` are further ones, such as ``hops``.
         """
         return cls(**{**BEST, **options})
+
+    @classmethod
+    def released(cls, tokenizer: PreTrainedTokenizerBase, **options: Any) -> FlashTrace:
+        """What version 0.1.1 of the authors' package ``flashtrace`` computes; the paper's is ``FlashTrace()``.
+
+        Every hop explains T ∪ O, whose share of a hop's mass is ρ; hops are added at their raw scale; tokens that are
+        blank, "," or "." count nowhere, in a chat template neither. Values whose projection has a bias (Qwen2) keep it
+        here, where the package drops it. ``options`` are further ones, such as ``hops``.
+        """
+        texts = tokenizer.batch_decode([[i] for i in range(len(tokenizer))], clean_up_tokenization_spaces=False)
+        skipped = tuple(i for i, text in enumerate(texts) if text.strip() in ("", ",", "."))
+        return cls(**{**RELEASED, "skip_tokens": skipped, **options})
 
     def __post_init__(self) -> None:
         if type(self.hops) is not int or self.hops < 0:
@@ -100,6 +127,8 @@ class FlashTrace(Method):
         check_choice("residual", self.residual, ("denominator", "propagated"))
         check_choice("hop_scale", self.hop_scale, ("distribution", "raw"))
         check_choice("first_hop", self.first_hop, ("output", "generation"))
+        check_choice("flow", self.flow, ("reasoning", "generation"))
+        check_choice("hop_weights", self.hop_weights, ("scores", "causal"))
         self.skip_tokens = tuple(int(t) for t in self.skip_tokens)
 
     def options(self) -> dict[str, Any]:
@@ -108,7 +137,7 @@ class FlashTrace(Method):
 
     def _attribute(self, model: torch.nn.Module, sample: Sample) -> Attribution:
         check_decomposition(model)
-        return self._explain(self._capture(model, [sample]), [sample])[0]
+        return self._explain(model, [sample])[0]
 
     def attribute_many(self, model: torch.nn.Module, sample: Sample, spans: Sequence[Span]) -> list[Attribution]:
         """Attributions of many target spans, every sentence of the reasoning say, from one forward pass.
@@ -134,16 +163,14 @@ class FlashTrace(Method):
         ValueError
             If there is no span, or one is empty or does not lie in the response.
         """
-        start = time.perf_counter()
         samples = [sample.with_output(span) for span in spans]
         if not samples:
             raise ValueError("no spans to explain: pass at least one (start, stop) range of token positions")
-        check_context(model, sample)
-        check_decomposition(model)
-        state = self._capture(model, samples)
-        at_once, results = spans_at_once(state), []
-        for first in range(0, len(samples), at_once):
-            results += self._explain(state, samples[first : first + at_once])
+        with in_use(model) as model:
+            start = time.perf_counter()
+            check_context(model, sample)
+            check_decomposition(model)
+            results = self._explain(model, samples)
         share = (time.perf_counter() - start) / len(results)
         return [self._finished(result, one, share) for result, one in zip(results, samples, strict=True)]
 
@@ -155,48 +182,71 @@ class FlashTrace(Method):
         attention = choose(model.device, heads, rows) if self.attention == "auto" else self.attention
         return capture(model, samples[0].input_ids, rows, attention=attention)
 
-    def _algorithm_1(self, sample: Sample) -> Generator[Request, torch.Tensor, Attribution]:
-        """The paper's algorithm: yields the span that a hop explains, and is sent the span's scores [N]."""
+    def _algorithm_1(self, sample: Sample) -> Generator[list[Request], torch.Tensor, Attribution]:
+        """The paper's algorithm: yields the span that a hop explains, and is sent the span's scores [1, N]."""
         segments, hops, flow = sample.segments, [], []
         target = segments.output if self.first_hop == "output" else segments.generated
+        passed_on = segments.generated if self.flow == "generation" else segments.reasoning
         if self.aggregation == "last":
             target = (target[1] - 1, target[1])
         weights = torch.ones(target[1] - target[0])
         total, carried = torch.zeros(len(sample.prompt_ids)), 1.0
         for _ in range(self.hops + 1):
             weights = self._target_weights(sample, target, weights)
-            hop = self._as_hop((yield sample, target, weights), sample, target, weights)  # w^(k), sums to 1
+            hop = self._as_hop((yield [(sample, target, weights)])[0], sample, target, weights)  # w^(k), sums to 1
             total += carried * hop.scale * hop.scores[slice(*segments.prompt)]
-            flow.append(float(hop.scores[slice(*segments.reasoning)].sum()))  # ρ_k
+            flow.append(float(hop.scores[slice(*passed_on)].sum()))  # ρ_k
             hops.append(hop)
             carried *= flow[-1]
             target = segments.generated if self.recursion == "generation" else segments.reasoning
             weights = hop.scores[slice(*target)]
-            if not segments.has_reasoning or not weights.sum() > 0:  # nothing flowed into T to go on with
+            if passed_on[0] == passed_on[1] or not weights.sum() > 0:  # nothing flowed there to go on with
                 break
         return Attribution(spread_to_neighbours(total, self.smoothing), self.name, hops=hops, flow=flow)
 
-    def _explain(self, state: Activations, samples: Sequence[Sample]) -> list[Attribution]:
+    def _by_steps(self, sample: Sample, steps: CausalSteps) -> Generator[list[Request], torch.Tensor, Attribution]:
+        """Hop 0 and, in its place where steps of T matter, their hop: yields them all, and is sent their [B, N]."""
+        result = yield from replace(self, hops=0, smoothing=1)._algorithm_1(sample)
+        target = sample.segments.reasoning
+        if steps.weights.any():
+            weights = self._target_weights(sample, target, steps.over(target))
+            parts = [(sample, (a, b), weights[a - target[0] : b - target[0]]) for a, b in steps.spans]
+            parts = [part for part in parts if part[2].any()]
+            shares = torch.stack([part.sum() for _, _, part in parts])  # [B]
+            hop = self._as_hop(shares @ (yield parts), sample, target, weights)
+            result.hops[0].scale = 0.0  # beside the steps, it lowered R-precision from .88 to .46 (`causal_hop`)
+            result.hops.append(hop)
+            result.flow.append(float(hop.scores[slice(*target)].sum()))
+            result.scores = hop.scale * hop.scores[slice(*sample.segments.prompt)]
+        result.scores = spread_to_neighbours(result.scores, self.smoothing)
+        return result
+
+    def _explain(self, model: torch.nn.Module, samples: Sequence[Sample]) -> list[Attribution]:
         """Attributions of samples that share one context: algorithm 1 on all of them, hop by hop side by side."""
-        runs = [self._algorithm_1(sample) for sample in samples]
+        state = self._capture(model, samples)
+        asks = self.hop_weights == "causal" and self.hops
+        steps = causal_steps(model, samples, state) if asks else [None] * len(samples)
+        runs = [self._by_steps(s, own) if own else self._algorithm_1(s) for s, own in zip(samples, steps, strict=True)]
         asked, results = {i: next(run) for i, run in enumerate(runs)}, {}
         while asked:
-            found = zip(list(asked), self._scores(state, list(asked.values())), strict=True)
+            flat, size = [request for requests in asked.values() for request in requests], spans_at_once(state)
+            found = torch.cat([self._scores(state, flat[at : at + size]) for at in range(0, len(flat), size)])
+            parts = zip(list(asked), found.split([len(requests) for requests in asked.values()]), strict=True)
             asked = {}
-            for i, scores in found:
+            for i, scores in parts:
                 try:
                     asked[i] = runs[i].send(scores)
                 except StopIteration as done:
                     results[i] = done.value
-        for i, sample in enumerate(samples):
+        for i, (sample, own) in enumerate(zip(samples, steps, strict=True)):
             hops = results[i].hops
             results[i].metadata = {
-                "forward_passes": 1,
+                "forward_passes": 1 + (1 + len(own.spans) if own else 0),
                 "backward_passes": 0,
                 "hop_passes": len(hops),
                 "mass": [mass_by_segment(hop.scores, sample) for hop in hops],
                 "attention": attention_used(state),
-            }
+            } | ({"causal_steps": own.as_metadata()} if own else {})
         return [results[i] for i in range(len(samples))]
 
     def _scores(self, state: Activations, requests: list[Request]) -> torch.Tensor:
@@ -242,8 +292,20 @@ class FlashTraceBest(FlashTrace):
     smoothing: int = BEST["smoothing"]
 
     name: ClassVar[str] = "flashtrace_best"
-    added_after_v1: ClassVar[tuple[str, ...]] = ()  # its options differ from v1's: all are part of a record's key
+    # the others differ from v1: they were in the key of its first record
+    added_after_v1: ClassVar[tuple[str, ...]] = ("flow", "hop_weights")
     removed: ClassVar[Mapping[str, Any]] = {**FlashTrace.removed, "sink": "kept", "value_bias": "included"}
+
+
+@dataclass
+class FlashTraceCausal(FlashTraceBest):
+    """`FlashTraceBest` whose hop weights steps of T by their causes: ``FlashTrace.best(hop_weights="causal")``."""
+
+    hop_weights: str = "causal"
+
+    name: ClassVar[str] = "flashtrace_causal"
+    added_after_v1: ClassVar[tuple[str, ...]] = ()
+    removed: ClassVar[Mapping[str, Any]] = {}
 
 
 @dataclass

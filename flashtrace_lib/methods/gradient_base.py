@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,9 +15,11 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ..attribution import Attribution, Method
-from ..kernel.decomposition import check_equal, check_ids, check_once, plain_logits
-from ..model.architecture import family
-from ..model.state import eager_maps, evaluating, model_budget
+from ..kernel.decomposition import check_readable
+from ..kernel.interception import is_foreign
+from ..model.architecture import family, is_plain, text_decoder
+from ..model.checks import check_equal, check_ids, check_once, plain_logits, run_checked
+from ..model.state import eager_maps, evaluating, input_device, model_budget
 from ..sample import Sample, Span
 from .hops import mass_by_segment
 from .perturbation_base import renormalise
@@ -30,8 +33,8 @@ class GradientMethod(Method):
     autograd keeps is cut to the memory that is free; one context that exceeds it is recomputed layer by layer.
     """
 
-    def _attribution(self, signed: torch.Tensor, sample: Sample, **metadata: Any) -> Attribution:
-        """Cut signed scores of the context to I (appendix D.1).
+    def _attribution(self, model: nn.Module, signed: torch.Tensor, sample: Sample, **metadata: Any) -> Attribution:
+        """Cut signed scores of the context to I (appendix D.1); ValueError where all are 0 and O rests on it yet.
 
         Parameters
         ----------
@@ -41,6 +44,12 @@ class GradientMethod(Method):
         positive = torch.zeros(len(sample), dtype=torch.float64)
         positive[: len(signed)] = signed.double().clamp_min(0)
         on_input = signed[slice(*sample.segments.prompt)]  # [|I|]
+        if not on_input.any() and _rests_on_input(model, sample):
+            raise ValueError(
+                f"{self.name}: the gradient is exactly 0 at every token of the input of sample {sample.id}, on which "
+                "the output rests: some layer passes none on (a quantised one?); use a method without gradients "
+                "('flashtrace', 'perturbation')"
+            )
         metadata |= {"signed": on_input.tolist(), "mass": [mass_by_segment(positive, sample)]}
         return Attribution(renormalise(on_input), self.name, metadata=metadata)
 
@@ -69,11 +78,6 @@ def target_of(model: nn.Module, sample: Sample) -> Target:
     start, stop = sample.segments.output
     ids = sample.input_ids.to(input_device(model))
     return Target(ids[: stop - 1], ids[start:stop], (start - 1, stop - 1))
-
-
-def input_device(model: nn.Module) -> torch.device:
-    """Device of the input embeddings."""
-    return model.get_input_embeddings().weight.device
 
 
 def embed(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
@@ -115,6 +119,16 @@ def log_probs_of_text(model: nn.Module, target: Target) -> torch.Tensor:
         return log_probs(model, embed(model, target.context), target)[0]
 
 
+def _rests_on_input(model: nn.Module, sample: Sample) -> bool:
+    """Whether O's log-probabilities change with the embeddings of I."""
+    target = target_of(model, sample)
+    embeddings = embed(model, target.context).repeat(2, 1, 1)  # [2, n, d]
+    embeddings[1, slice(*sample.segments.prompt)] *= -1
+    with torch.inference_mode(False), torch.no_grad(), evaluating(model):
+        plain, changed = log_probs(model, embeddings, target)  # [M] each
+    return not torch.equal(plain, changed)
+
+
 def check_forward(model: nn.Module, method: str, values: Callable[[Target], torch.Tensor], *, logits: bool) -> None:
     """Assert that a method's own way through the model predicts what the model predicts; see `check_once`.
 
@@ -140,21 +154,62 @@ def check_forward(model: nn.Module, method: str, values: Callable[[Target], torc
     def check() -> None:
         ids = check_ids(model).to(input_device(model))
         target = Target(ids[:-1], ids[1:], (0, len(ids) - 1))
-        try:
-            found = values(target).detach().float().cpu()  # [M]
-        except (ValueError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:  # of the model's own code, which has no common kind
-            raise ValueError(
-                f"{family(model)} cannot be explained by {method}: its code fails there ({type(error).__name__}: "
-                f"{str(error)[:200]}); use another method"
-            ) from error
+        check_readable(model)
+        run_checked(model, f"by {method}", partial(check_gradients, model, target))
+        found = run_checked(model, f"by {method}", partial(values, target)).detach().float().cpu()  # [M]
         plain = plain_logits(model, target.context).cpu()  # [M, V]
         plain = plain if logits else plain.log_softmax(-1)
         expected = plain.gather(-1, target.ids.cpu()[:, None])[:, 0]  # [M]
         check_equal(model, found[None], expected[None], f"under {method}")
 
     check_once(model, method, check)
+
+
+def check_gradients(model: nn.Module, target: Target) -> None:
+    """ValueError where a layer gives its input no gradient, or a linear one a gradient that is not its slope.
+
+    Packed and quantised layers may round on the way, where autograd sees no slope. PyTorch's own with plain weights
+    need no test; of other linear layers one of each kind is tested, on what it reads.
+    """
+    kinds: dict[tuple[str, str], Callable[[], bool]] = {}
+
+    def look(layer: nn.Module, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
+        x, out = args[0] if args else kwargs.get("hidden_states"), out[0] if isinstance(out, tuple) else out
+        states = [t for t in (x, out) if isinstance(t, torch.Tensor) and t.is_floating_point() and t.ndim == 3]
+        if len(states) < 2 or not x.requires_grad or not torch.is_grad_enabled() or isinstance(layer, nn.Embedding):
+            return
+        weight = getattr(layer, "weight", None)
+        kind = type(layer).__name__, type(weight).__name__
+        if not out.requires_grad and (x.shape == out.shape or weight is not None):
+            kinds[kind] = lambda: False
+        elif hasattr(layer, "in_features") and not (type(layer) is nn.Linear and is_plain(weight)):
+            kinds.setdefault(kind, partial(_has_slope, layer, x.detach()))
+
+    with differentiable(model), ExitStack() as stack:
+        for layer in {*text_decoder(model).modules(), model.get_output_embeddings()} - {None}:
+            stack.callback(layer.register_forward_hook(look, with_kwargs=True).remove)
+        log_probs(model, embed(model, target.context).requires_grad_() * 1, target)  # no leaf: some write into it
+    with differentiable(model):
+        wrong = [kind for kind, has_slope in kinds.items() if not has_slope()]
+    if wrong:
+        raise ValueError(
+            f"{wrong[0][0]} (weight: {wrong[0][1]}) passes no gradient on, or a wrong one, so this method would be "
+            "silently wrong: load the model unquantised, or use one without gradients ('flashtrace', 'perturbation')"
+        )
+
+
+def _has_slope(layer: nn.Module, x: torch.Tensor) -> bool:
+    """Whether autograd's slope of a layer at x [1, n, d_in] is what a step changes; of one that is not linear, any."""
+    step = x.roll(1, 1)  # another token's state
+    change, size = (out := layer(x + step) - layer(x)).detach(), out.detach().float().square().sum()
+    try:
+        x = x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad((layer(x) * change).sum(), x)  # [1, n, d_in]
+    except RuntimeError:  # no graph, or no backward pass
+        return False
+    bent = (layer(step) - layer(torch.zeros_like(x)) - change).detach().float().square().sum()
+    off = ((gradient * step).float().sum() - size).abs()
+    return bool(gradient.any()) and bool(bent > 0.01 * size or off < 0.2 * size)
 
 
 @contextmanager
@@ -184,23 +239,24 @@ def differentiable(model: nn.Module, *, recompute: bool = False) -> Iterator[Non
 
 @contextmanager
 def _recomputing(model: nn.Module) -> Iterator[None]:
-    """Gradient checkpointing of the decoder layers, by their own flags, set on this model alone."""
+    """Gradient checkpointing of the decoder layers, on this model and in this thread alone."""
+    owner = threading.get_ident()
+
+    def recomputed(forward: Callable) -> Callable:
+        again = partial(checkpoint, forward, use_reentrant=False)
+        return lambda *args, **kwargs: (forward if is_foreign(owner) else again)(*args, **kwargs)
+
     layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
-    settings = {
-        "gradient_checkpointing": True,
-        "_gradient_checkpointing_func": partial(checkpoint, use_reentrant=False),
-        "training": True,  # of the layer alone, which only asks whether to checkpoint; dropout is in its children
-    }
-    before = [{name: layer.__dict__[name] for name in settings if name in layer.__dict__} for layer in layers]
+    before = [vars(layer).get("forward") for layer in layers]
     try:
         for layer in layers:
-            layer.__dict__.update(settings)
+            layer.forward = recomputed(layer.forward)
         yield
     finally:
-        for layer, old in zip(layers, before, strict=True):
-            for name in settings:
-                layer.__dict__.pop(name)
-            layer.__dict__.update(old)
+        for layer, own in zip(layers, before, strict=True):
+            del layer.forward
+            if own is not None:
+                layer.forward = own
 
 
 def fits(

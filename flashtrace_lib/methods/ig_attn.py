@@ -17,7 +17,7 @@ from ..kernel.activations import LayerActivations
 from ..kernel.attention import attend, attention_maps, mix, soft_cap
 from ..kernel.capture import capture
 from ..kernel.decomposition import check_decomposition
-from ..kernel.interception import answering
+from ..kernel.interception import answering, in_this_thread
 from ..kernel.proximity import column_sums
 from ..model.architecture import decoder_layers
 from ..model.state import model_budget
@@ -83,7 +83,7 @@ def _tapped(model: nn.Module, tap: _Tap) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(answering(model, attention))
-        stack.callback(last.layer.register_forward_pre_hook(expand, with_kwargs=True).remove)
+        stack.callback(last.layer.register_forward_pre_hook(in_this_thread(expand), with_kwargs=True).remove)
         yield
 
 
@@ -130,7 +130,7 @@ class IGAttention(GradientMethod):
         check_forward(model, self.name, partial(_tapped_log_probs, model), logits=False)
         target = target_of(model, sample)
         feedback, report = self._feedback(model, sample, target)  # [M, n]
-        return self._attribution((feedback * self._perception(model, target)).mean(0), sample, **report)
+        return self._attribution(model, (feedback * self._perception(model, target)).mean(0), sample, **report)
 
     def _feedback(self, model: nn.Module, sample: Sample, target: Target) -> tuple[torch.Tensor, dict[str, Any]]:
         """F [M, n], on the CPU, and what it took."""

@@ -92,6 +92,7 @@ class IntegratedGradients(GradientMethod):
         values = torch.cat(values)  # [steps]
         start, stop, found = float(values[0]), float(values[-1]), float(scores.sum())
         return self._attribution(
+            model,
             scores / len(target.ids),
             sample,
             forward_passes=1 + self.steps * (1 if at_once else 2),

@@ -12,11 +12,12 @@ import torch
 from torch import nn
 
 from ..attribution import Attribution, Method
-from ..kernel.decomposition import check_ids, check_once
 from ..model.architecture import family
 from ..model.batched_forward import kl_from, score_rows, whole_distribution
+from ..model.checks import check_ids, check_once
 from ..model.context import check_context
-from ..model.state import evaluating
+from ..model.state import evaluating, input_device
+from ..model.wrapped import has_virtual_tokens, in_use, without_peft
 from ..sample import Sample, Span
 from .backward_graph import graph_units, walked_from_output
 from .perturbation_base import unit_spans
@@ -99,13 +100,15 @@ class Suppression(Method):
             If attention of the model cannot be suppressed, the model cannot read the context, or the sentences do
             not tile I, T and O.
         """
-        check_context(model, sample)
-        check_suppressible(model)
-        reasoning = graph_units(sample, sample.segments.reasoning)
-        columns = unit_spans(sample, sample.segments.prompt, "sentence" if sample.sentences else "token") + reasoning
+        with in_use(model) as model:
+            check_context(model, sample)
+            check_suppressible(model)
+            reasoning = graph_units(sample, sample.segments.reasoning)
+            columns = unit_spans(sample, sample.segments.prompt, "sentence" if sample.sentences else "token")
+            columns += reasoning
+            divergences = self._divergences(model, sample, columns)  # [U, R]
         rows = reasoning + graph_units(sample, sample.segments.output)
         start, stop = sample.segments.generated
-        divergences = self._divergences(model, sample, columns)  # [U, R]
         effects = [divergences[:, a - start : b - start].mean(1) for a, b in rows]
         return SuppressionMatrix(torch.stack(effects), rows, columns)
 
@@ -161,7 +164,11 @@ def _check_suppressible(model: nn.Module) -> None:
     others = set(getattr(config, "layer_types", None) or ()) - _ATTENDS
     if getattr(model, "_is_stateful", False) or others:
         fault = f"has layers other than full or sliding attention ({', '.join(sorted(others)) or 'a recurrent state'})"
-    elif "position_ids" not in inspect.signature(model.forward).parameters or getattr(config, "alibi", False):
+    elif (
+        has_virtual_tokens(model)
+        or getattr(config, "alibi", False)
+        or ("position_ids" not in inspect.signature(without_peft(model).forward).parameters)
+    ):
         fault = "counts its positions itself, so that those behind a suppressed sentence would move"
     elif not _equals_deletion(model):
         fault = "does not leave out of its attention what an attention mask hides, or looks ahead"
@@ -175,12 +182,11 @@ def _equals_deletion(model: nn.Module) -> bool:
 
     And with nothing suppressed, whether a mask and positions that are given change nothing.
     """
-    embedding = model.get_input_embeddings()
     ids = check_ids(model)[1:7]  # not a vocabulary's first tokens: those of no use are untrained, and magnify rounding
     shown = (_all_but((1, 1), 6), _all_but((1, 3), 6))
     plain = score_rows(model, [ids], 3, whole_distribution)[0]  # [3, V]
     given, masked = score_rows(model, [ids, ids], 3, whole_distribution, visible=shown)  # [3, V] each
-    left, device = torch.tensor([[0, 3, 4]]), embedding.weight.device
+    left, device = torch.tensor([[0, 3, 4]]), input_device(model)
     with evaluating(model):
         known = {"position_ids": left.to(device), "attention_mask": torch.ones_like(left).to(device)}
         logits = model(input_ids=ids[left].to(device), use_cache=False, **known).logits[0, 1:]  # [2, V]

@@ -15,6 +15,7 @@ from torch import nn
 from ..model.ablations import Effects, sentence_effects
 from ..model.batched_forward import log_prob_of, score_rows
 from ..model.context import mask_token
+from ..model.wrapped import unwrap
 from ..sample import Sample, seeded_generator
 from .curve import as_vector, bisected, cumulative, is_flagged, masked_counts, normalise_response, ranking, rise
 
@@ -116,6 +117,7 @@ class Scorer:
     def __post_init__(self):
         if self.precision not in ("model", "auto"):
             raise ValueError(f'precision is "model" or "auto", got {self.precision!r}')
+        self.model = unwrap(self.model)
         own = dtype_name(self.model)
         if self.dtype not in (None, own, "bfloat16"):
             raise ValueError(f'dtype is "bfloat16" or that of the model, {own!r}, got {self.dtype!r}')

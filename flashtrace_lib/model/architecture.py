@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -186,10 +187,20 @@ def _parts(index: int, layer: nn.Module, kind: str) -> LayerParts:
     return LayerParts(index, layer, layer.self_attn, o_proj, post_norm, mid, multiplier)
 
 
+def is_plain(weight: Any) -> bool:
+    """Whether a weight is a matrix of numbers, not packed, quantised or spread over processes."""
+    return type(weight) in (nn.Parameter, torch.Tensor) and weight.ndim == 2 and weight.dtype in PLAIN_DTYPES
+
+
+def is_adapted(module: nn.Module) -> bool:
+    """Whether a module is a layer of peft, which is slow to import and is loaded wherever a layer of it stands."""
+    peft = sys.modules.get("peft.tuners.tuners_utils")
+    return peft is not None and isinstance(module, peft.BaseTunerLayer)
+
+
 def _check_projection(index: int, o_proj: nn.Module, kind: str) -> None:
     """ValueError where W_O is not what the model multiplies with: packed, quantised, or changed by an adapter."""
-    peft = sys.modules.get("peft.tuners.tuners_utils")  # slow to import, and loaded wherever a layer of it stands
-    if peft and isinstance(o_proj, peft.BaseTunerLayer) and not (o_proj.disable_adapters or o_proj.merged):
+    if is_adapted(o_proj) and not (o_proj.disable_adapters or o_proj.merged):
         active = sorted(set(o_proj.active_adapters) & o_proj._get_available_adapters())
         if active:
             raise ValueError(
@@ -197,8 +208,12 @@ def _check_projection(index: int, o_proj: nn.Module, kind: str) -> None:
                 "of its weight: merge it first (model = model.merge_and_unload(), or model.merge_adapter())"
             )
     weight = getattr(o_proj, "weight", None)
-    if weight is None or weight.ndim != 2 or weight.dtype not in PLAIN_DTYPES:
-        held = "no weight of its own" if weight is None else f"{weight.dtype} of shape {tuple(weight.shape)}"
+    if not is_plain(weight):
+        held = (
+            f"a {type(weight).__name__} of {getattr(weight, 'dtype', None)}, shape {list(weight.shape)}"
+            if (isinstance(weight, torch.Tensor))
+            else "no weight of its own"
+        )
         raise ValueError(
             f"W_O of layer {index} cannot be read in {kind!r}: {type(o_proj).__name__} holds {held}. A packed or "
             "quantised o_proj has to be dequantised (load the model in bfloat16, or leave o_proj out of the "

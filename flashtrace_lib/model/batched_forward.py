@@ -6,7 +6,8 @@ of each prediction is a *measure*: the target's log-probability, or the distance
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -16,7 +17,9 @@ from tqdm import tqdm
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from .state import eager_maps, evaluating, model_budget
+from .checks import check_equal, check_ids, check_once, plain_logits, run_checked
+from .state import eager_maps, evaluating, input_device, model_budget
+from .wrapped import has_virtual_tokens, in_use
 
 
 class SharedPrefix:
@@ -38,13 +41,33 @@ class SharedPrefix:
 
     def __init__(self, model: nn.Module, ids: torch.Tensor) -> None:
         self.ids = ids.cpu()
-        device = model.get_input_embeddings().weight.device
         layers = []
-        if not getattr(model, "_is_stateful", False):  # a recurrent state cannot be cut at a position
-            found = model(input_ids=ids[None].to(device), use_cache=True, logits_to_keep=1)
+        # a recurrent state cannot be cut at a position, and peft puts its virtual tokens before every pass
+        if not getattr(model, "_is_stateful", False) and not has_virtual_tokens(model):
+            found = model(input_ids=ids[None].to(input_device(model)), use_cache=True, logits_to_keep=1)
             layers = getattr(getattr(found, "past_key_values", None), "layers", [])
         self.usable = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
         self._layers = [(layer.keys, layer.values) for layer in layers] if self.usable else []  # [1, heads, L, d_head]
+
+    @classmethod
+    def captured(cls, model: nn.Module, ids: torch.Tensor, layers: Sequence[Any]) -> SharedPrefix:
+        """As ``SharedPrefix(model, ids)``, of the keys k and values v [H_kv, L, d_head] that each layer attended to.
+
+        Another pass is made only where the model's cache of the first tokens does not hold what was seen of them.
+        """
+        begin = cls(model, ids[:8])
+        if not begin.usable:
+            return begin
+        seen = [(layer.k[None], layer.v[None]) for layer in layers]
+        if len(seen) != len(begin._layers) or not all(map(_begin_like, seen, begin._layers)):
+            return cls(model, ids)
+        begin.ids, begin._layers = ids.cpu(), seen
+        return begin
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the keys and values, bytes."""
+        return sum(state.nbytes for states in self._layers for state in states)
 
     def common(self, row: torch.Tensor, at_most: int) -> int:
         """Number of leading tokens, ``at_most`` or fewer, that a row [L'] has in common with this one."""
@@ -61,6 +84,16 @@ class SharedPrefix:
             keys, values = (state[:, :, :length].repeat(batch, 1, 1, 1) for state in states)
             cache.update(keys, values, index)
         return cache
+
+
+def _begin_like(states: tuple[torch.Tensor, ...], first: tuple[torch.Tensor, ...]) -> bool:
+    """Whether keys and values [1, H, L, d] begin with those [1, H, n, d] of a shorter pass, up to rounding."""
+    for whole, begin in zip(states, first, strict=True):
+        part = whole[:, :, : begin.shape[2]]
+        allowed = max(1e-3, 8 * torch.finfo(begin.dtype).eps) * begin.abs().max()
+        if part.shape != begin.shape or (part - begin).abs().max() > allowed:
+            return False
+    return True
 
 
 CHUNK_BYTES = 64 * 2**20  # float32 log-probabilities formed at a time: [positions, V] of one row
@@ -108,6 +141,23 @@ def _kl(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     return (p.exp() * gap).sum(-1)
 
 
+def check_batched(model: nn.Module) -> None:
+    """Assert that changed contexts in a batch predict what an ordinary pass over each predicts; see `check_once`."""
+    check_once(model, "batched", partial(run_checked, model, "in batches", partial(_check_batched, model)))
+
+
+@torch.inference_mode()
+def _check_batched(model: nn.Module) -> None:
+    """The check, of two rows of unequal length, with and without a shared beginning."""
+    ids, n = check_ids(model)[:-1], 4
+    plain = plain_logits(model, ids).log_softmax(-1).cpu()  # [N, V]
+    expected = torch.cat([plain[len(ids) - n :], plain[len(ids) - n - 2 : -2]])  # of a causal model
+    for resembling in (None, ids):
+        found = _score_rows(model, [ids, ids[:-2]], n, whole_distribution, resembling=resembling)  # [2, n, V]
+        # quantised layers may round otherwise in a batch; one that predicts something else is off by more
+        check_equal(model, found.flatten(0, 1), expected, "in a batch of changed contexts", least=0.01)
+
+
 @torch.inference_mode()
 def score_rows(
     model: nn.Module,
@@ -115,7 +165,7 @@ def score_rows(
     n_targets: int,
     measure: Measure,
     *,
-    resembling: torch.Tensor | None = None,
+    resembling: torch.Tensor | SharedPrefix | None = None,
     visible: Iterable[torch.Tensor] | None = None,
     progress: str | None = None,
     total: int | None = None,
@@ -133,9 +183,10 @@ def score_rows(
         R.
     measure : callable
         One of the measures of this module; sees float32 log-probabilities.
-    resembling : torch.LongTensor, shape [L], optional
-        A row that the others begin like; what they have in common with it is computed once (`SharedPrefix`). Does
-        not change the result beyond rounding; worth it where many rows differ from it late.
+    resembling : torch.LongTensor, shape [L], or SharedPrefix, optional
+        A row that the others begin like; what they have in common with it is computed once, or once for several calls
+        that are given one `SharedPrefix`. Does not change the result beyond rounding; worth it where many rows differ
+        from it late.
     visible : iterable of torch.BoolTensor, shape [L], optional
         One for each row: False at the tokens that no position behind them attends to, in any layer and head, as if
         their keys and values were deleted; ids and positions stay. What such a token itself predicts means nothing.
@@ -147,22 +198,31 @@ def score_rows(
     Returns
     -------
     torch.FloatTensor, shape [number of rows, R, ...], on the CPU
+
+    Raises
+    ------
+    ValueError
+        If the model does not predict in batches what it predicts in ordinary passes (`check_batched`).
     """
-    device = model.get_input_embeddings().weight.device
+    shown = {} if progress else {"disable": True}
+    with in_use(model) as model, tqdm(total=total, desc=progress, leave=False, unit="context", **shown) as bar:
+        check_batched(model)
+        return _score_rows(model, rows, n_targets, measure, resembling, visible, bar.update)
+
+
+def _score_rows(model, rows, n_targets, measure, resembling=None, visible=None, done=lambda n: None) -> torch.Tensor:
+    """`score_rows` of a model that may be read in batches; ``done`` is told of every row."""
+    device = input_device(model)
     budget = model_budget(model)  # of one batched forward; a single row may exceed it
     kept: list[torch.Tensor] = []
-    bar = tqdm(total=total, desc=progress, leave=False, unit="context") if progress else None
     with evaluating(model):
-        prefix = None if resembling is None else SharedPrefix(model, resembling)
+        prefix = SharedPrefix(model, resembling) if isinstance(resembling, torch.Tensor) else resembling
         for batch, masks, n_common in _batches(model, rows, visible, n_targets, budget, prefix):
             cache = prefix.cache(n_common, len(batch)) if prefix else None
             past = {"past_key_values": cache, "use_cache": True} if cache is not None else {"use_cache": False}
             past |= _masked(masks, n_common, device)
             kept += _score_batch(model, [row[n_common:] for row in batch], n_targets, measure, device, past)
-            if bar is not None:
-                bar.update(len(batch))
-    if bar is not None:
-        bar.close()
+            done(len(batch))
     return torch.stack(kept)
 
 
@@ -224,8 +284,10 @@ def _score_batch(
         raise ValueError(f"a context of {shortest} tokens cannot predict {n_targets} targets: each follows something")
     # Positions that predict any row's targets; on the CPU, from where they index states on whatever device these end.
     keep = torch.arange(shortest - n_targets, longest)
-    logits = model(input_ids=padded.to(device), logits_to_keep=keep, **past).logits  # [B, K, V]
-    first = shortest - n_targets if logits.shape[1] == len(keep) else 0  # a model may return all positions
+    past |= {} if has_virtual_tokens(model) else {"logits_to_keep": keep}  # it would count virtual tokens as positions
+    logits = model(input_ids=padded.to(device), **past).logits  # [B, K, V]
+    # A model may return all positions, virtual ones before the text's.
+    first = shortest - n_targets if logits.shape[1] == len(keep) else longest - logits.shape[1]
     ends = [len(row) - first for row in batch]
     return [_measure(row[end - n_targets : end], measure) for row, end in zip(logits, ends, strict=True)]
 

@@ -41,6 +41,12 @@ def _scaled(config: Any, limit: int) -> Iterator[float]:
             yield settings["factor"] * settings.get("original_max_position_embeddings", limit)
 
 
+def vocabulary_size(model: nn.Module) -> int:
+    """Number of tokens that have an input embedding, whatever peft has wrapped around it."""
+    embedding = model.get_input_embeddings()
+    return getattr(embedding, "num_embeddings", None) or len(embedding.weight)
+
+
 def check_context(model: nn.Module, sample: Sample) -> None:
     """Refuse a context that the model cannot read, or would read as something else.
 
@@ -56,7 +62,7 @@ def check_context(model: nn.Module, sample: Sample) -> None:
         padding, which a model without an attention mask reads as text.
     """
     ids = sample.input_ids
-    vocabulary = model.get_input_embeddings().num_embeddings
+    vocabulary = vocabulary_size(model)
     outside = ids[(ids < 0) | (ids >= vocabulary)]
     if len(outside):
         raise ValueError(

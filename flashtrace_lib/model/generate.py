@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,8 @@ from transformers import GenerationConfig
 
 from ..text.offsets import tokenise
 from .batched_forward import SharedPrefix
-from .state import evaluating
+from .state import evaluating, input_device
+from .wrapped import has_virtual_tokens, in_use, unwrap, without_peft
 
 
 def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_new_tokens: int) -> list[list[int]]:
@@ -43,39 +44,41 @@ def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_n
     if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
         raise ValueError(f"max_new_tokens must be a whole number of at least 1, got {max_new_tokens!r}")
     prompts = [tokenise(tokenizer, text)[0] for text in texts]
+    model = unwrap(model)
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     length = max(map(len, prompts))
     ends = _end_tokens(model, tokenizer)
-    with torch.inference_mode(), evaluating(model), _greedy(model, ends):
+    how = {"max_new_tokens": max_new_tokens, "do_sample": False, "pad_token_id": pad}
+    with torch.inference_mode(), in_use(model), evaluating(model):
         n, past = _shared(model, prompts)
         rows = [(p[:n], [pad] * (length - len(p)), p[n:]) for p in prompts]
-        ids = torch.tensor([[*start, *gap, *rest] for start, gap, rest in rows], device=model.device)  # [B, length]
-        mask = torch.tensor([[1] * n + [0] * len(gap) + [1] * len(rest) for _, gap, rest in rows], device=model.device)
-        out = model.generate(
-            ids, attention_mask=mask, max_new_tokens=max_new_tokens, do_sample=False, pad_token_id=pad, **past
-        )  # [B, length + new]
+        ids = [[*start, *gap, *rest] for start, gap, rest in rows]  # [B, length]
+        mask = [[1] * n + [0] * len(gap) + [1] * len(rest) for _, gap, rest in rows]
+        given = {"input_ids": ids, "attention_mask": mask}
+        given = {name: torch.tensor(value, device=input_device(model)) for name, value in given.items()}
+        out = _greedy(model, ends).generate(**given, **how, **past)  # [B, length + new]
     return [_until_end(row, ends) for row in out[:, length:].tolist()]
 
 
 def _shared(model: torch.nn.Module, prompts: list[list[int]]) -> tuple[int, dict[str, Any]]:
     """How many leading tokens the prompts share, if that is half of the longest, and the cache that holds them."""
     n = len(os.path.commonprefix([prompt[:-1] for prompt in prompts])) if len(prompts) > 1 else 0
-    if 2 * n < max(map(len, prompts)):
+    if 2 * n < max(map(len, prompts)) or has_virtual_tokens(model):
         return 0, {}
     prefix = SharedPrefix(model, torch.tensor(prompts[0][:n]))
     cache = prefix.cache(n, len(prompts)) if prefix.usable else None
     return (n, {"past_key_values": cache}) if cache else (0, {})
 
 
-@contextmanager
-def _greedy(model: torch.nn.Module, ends: set[int]) -> Iterator[None]:
-    """Put the model's generation config, whose values fill in what a call leaves open, aside for a plain one."""
-    kept = model.generation_config
-    model.generation_config = GenerationConfig(eos_token_id=sorted(ends) or None)
-    try:
-        yield
-    finally:
-        model.generation_config = kept
+def _greedy(model: torch.nn.Module, ends: set[int]) -> torch.nn.Module:
+    """The model with a plain generation config, whose values fill in what a call leaves open; the rest is shared."""
+    inner = copy.copy(without_peft(model))
+    inner.generation_config = GenerationConfig(eos_token_id=sorted(ends) or None)
+    if not has_virtual_tokens(model):
+        return inner
+    outer = copy.copy(model)  # of peft, which puts virtual tokens before the text
+    outer._modules = {**model._modules, "base_model": inner}
+    return outer
 
 
 def is_finished(model: torch.nn.Module, tokenizer: Any, response: Sequence[int]) -> bool:

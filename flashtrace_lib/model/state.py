@@ -23,6 +23,13 @@ def model_budget(model: nn.Module) -> int:
     return min(default_budget(device) for device in {p.device for p in model.parameters()})
 
 
+def input_device(model: nn.Module) -> torch.device:
+    """Where token ids are read: the device of the input embeddings, or where offloaded ones are brought for a pass."""
+    embedding = model.get_input_embeddings()
+    device = getattr(getattr(embedding, "_hf_hook", None), "execution_device", None)
+    return embedding.weight.device if device is None else torch.device(device)
+
+
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode (no dropout) for the duration, every module's own flag restored afterwards."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..text.locate import find_boxed
+from ..text.labels import find_boxed
 from ..text.offsets import CharSpan
 from .example import Example
 from .record_files import Record

@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Callable
 
-from ..text.locate import find_boxed
+from ..text.labels import find_boxed
 from .example import Example
 from .sandbox import run_tests
 

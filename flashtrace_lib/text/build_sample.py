@@ -16,6 +16,7 @@ import torch
 
 from ..sample import Sample, Segments, Span, words_in
 from .chat_template import Messages, PromptText, render_prompt
+from .formats import MARKS
 from .locate import Locator, find_passage, locate_segments
 from .offsets import (
     CharSpan,
@@ -28,6 +29,7 @@ from .offsets import (
     tokenise,
     tokens_in,
 )
+from .reading import Reading, Token, token_kinds
 from .sentences import question_in, sentence_ranges, template_marks
 
 
@@ -46,9 +48,9 @@ def build_sample(
 ) -> Sample:
     r"""Sample of a prompt and a response, with every position found by character offsets.
 
-    I is the user's own text, T the reasoning between the think tags, O the answer; template, tags, special and end
-    tokens are context (section 3.1). A token belongs to a segment when a character of it that is not white space
-    does.
+    I is the user's own text, T the reasoning that the response marks as such, O the answer; template, tags, special
+    and end tokens are context (section 3.1). A token belongs to a segment when a character of it that is not white
+    space does, and no part of a tag. What follows the response's first turn is left out of the sample.
 
     Parameters
     ----------
@@ -63,8 +65,8 @@ def build_sample(
         The passage of the prompt that is the input I, in the same way; the rest of the prompt is context. Default:
         all of it.
     reasoning, output : str, compiled pattern, (int, int) or None
-        A substring of the response, a pattern, a token range of the whole context, or ``"auto"``
-        (`locate_segments`). ``reasoning=None`` means none.
+        A substring of the response, a pattern (``(either, n)``: its nth place), a token range of the whole context, or
+        ``"auto"`` (`locate_segments`). ``reasoning=None`` means none.
     evidence : sequence of (int, int)
         Character ranges of the prompt that hold the ground truth (appendix F.1). Without any, no gold mask.
     places : mapping, optional
@@ -80,7 +82,8 @@ def build_sample(
     Returns
     -------
     Sample
-        With gold, response span (end token included), display tokens, sentences and mask token.
+        With gold, response span (end token included), display tokens, sentences and mask token;
+        ``metadata["format"]`` names how T and O are marked, ``metadata["cautions"]`` says what that left open.
 
     Raises
     ------
@@ -91,14 +94,19 @@ def build_sample(
     encode = _encode_text if isinstance(response, str) else _encode_ids
     context = encode(tokenizer, rendered.text, response)
     explained = _input_chars(context, rendered, input)
-    segments, segment_chars = _segments(tokenizer, context, rendered, explained, reasoning, output)
+    context, found, ranges, start = _located(tokenizer, context, rendered, reasoning, output)
+    segments, segment_chars, split = _segments(context, found, start, explained, ranges)
     if rendered.trimmed is None and (evidence or places):
         raise ValueError("the chat template rewrites the last message, so places in it cannot be found: leave them out")
     shift = rendered.span[0] - (rendered.trimmed or 0)  # from a character of ``prompt`` to the same one of the context
     first, places = segments.prompt[0], places or {}
-    located: dict[str, Any] = {"messages": _messages(context, rendered)} if rendered.turns else {}
-    if found := _marks(tokenizer, context, segments, located.get("messages", ())):
-        located["marks"] = found
+    located: dict[str, Any] = {"format": found.format}
+    if found.cautions or split:
+        located["cautions"] = [*found.cautions, *split]
+    if rendered.turns:
+        located["messages"] = _messages(context, rendered)
+    if marks := _marks(tokenizer, context, segments, located.get("messages", ())):
+        located["marks"] = marks
     words = _words(context, segments, segment_chars, located)
     display, sentences = _display_tokens(context), sentence_ranges(context.text, context.content, words)
     if places.get("question") is None:
@@ -169,41 +177,71 @@ def _encode_ids(tokenizer: Any, prompt: str, response: Sequence[int] | torch.Ten
     return _Context(prompt + response_text, ids + response_ids, offsets, len(ids))
 
 
-def _segments(
-    tokenizer: Any, context: _Context, rendered: PromptText, prompt: CharSpan, reasoning: Locator, output: Locator
-) -> tuple[Segments, dict[Span, CharSpan]]:
-    """Token ranges of I (the characters ``prompt``), T and O, and the characters of each that is not empty."""
-    ranges = {
-        "reasoning": _token_range(context, reasoning, "reasoning"),
-        "output": _token_range(context, output, "output"),
-    }
+def _located(
+    tokenizer: Any, context: _Context, rendered: PromptText, reasoning: Locator, output: Locator
+) -> tuple[_Context, Reading, dict[str, Span | None], int]:
+    """The context up to the end of the response's first turn; T and O in the response, and where that begins."""
+    places = {"reasoning": reasoning, "output": output}
+    ranges = {name: _token_range(context, locator, name) for name, locator in places.items()}
     if ranges["output"] and ranges["output"][0] == ranges["output"][1]:
         raise ValueError(f"output {ranges['output']} is empty: give the token range of the answer to explain")
     start, response = _response_text(tokenizer, context, len(rendered.text))
-    thought, answer = locate_segments(
-        response,
-        _in_response(context, ranges["reasoning"], start) if ranges["reasoning"] else reasoning,
-        _in_response(context, ranges["output"], start) if ranges["output"] else output,
-    )
-    chars = {"prompt": prompt, "output": (answer[0] + start, answer[1] + start)}
-    if thought:
-        chars["reasoning"] = (thought[0] + start, thought[1] + start)
+    places |= {name: _in_response(context, span, start) for name, span in ranges.items() if span}
+    tail = rendered.text[rendered.span[1] : start]
+    own = [
+        Token(a - start, b - start, *kind)
+        for (a, b), kind in zip(context.content, token_kinds(tokenizer, context.ids), strict=True)
+        if kind and a >= start - len(tail)
+    ]
+    found = locate_segments(response, places["reasoning"], places["output"], tail, own)
+    stop = max(found.stop, found.output[1]) + start
+    n = next((i + 1 for i, (a, _) in enumerate(context.content) if a >= stop), len(context.ids))
+    if found.behind and n < len(context.ids):
+        text = context.text[: max(end for _, end in context.offsets[:n])]
+        context = _Context(text, context.ids[:n], context.offsets[:n], context.n_prompt)
+    return context, found, ranges, start
+
+
+def _segments(
+    context: _Context, found: Reading, start: int, prompt: CharSpan, ranges: Mapping[str, Span | None]
+) -> tuple[Segments, dict[Span, CharSpan], list[str]]:
+    """Token ranges of I (the characters ``prompt``), T and O, the characters of those with any, and cautions."""
+    chars = {"prompt": prompt, "output": (found.output[0] + start, found.output[1] + start)}
+    if found.reasoning:
+        chars["reasoning"] = (found.reasoning[0] + start, found.reasoning[1] + start)
+    marks = [(a + start, b + start) for _, a, b in found.marks]
     spans: dict[str, Span] = {}
+    notes: list[str] = []
     first = 0  # a token that lies in two segments belongs to the first of them
     for name in sorted(chars, key=lambda name: chars[name]):
         # a token that crosses into the response, such as "?<", is the response's
         reachable = context.content[: context.n_prompt] if name == "prompt" else context.content
-        spans[name] = ranges.get(name) or _some_tokens_in(reachable, chars[name], first)
-        first = spans[name][1]
+        span = ranges.get(name) or _some_tokens_in(reachable, chars[name], first)
+        if name != "prompt" and not ranges[name]:
+            span, shared = _without_marks(context, span, marks)
+            notes += shared
+        spans[name], first = span, span[1]
     spans.setdefault("reasoning", (spans["output"][0],) * 2)
-    return Segments(**spans), {spans[name]: chars[name] for name in chars}
+    return Segments(**spans), {spans[name]: chars[name] for name in chars}, notes
+
+
+def _without_marks(context: _Context, span: Span, marks: list[CharSpan]) -> tuple[Span, list[str]]:
+    """``span`` without tokens at its ends that hold a part of a mark, unless that is all of it, and what was left."""
+    (first, stop), content = span, context.content
+    holds = [any(a < mark[1] and b > mark[0] for mark in marks) for a, b in content[first:stop]]
+    if all(holds) or not (holds[0] or holds[-1]):
+        return span, []
+    cut = (first + holds.index(False), stop - holds[::-1].index(False))
+    left = [context.text[slice(*content[i])] for i in (*range(first, cut[0]), *range(cut[1], stop))]
+    return cut, [f"A token holds words and a part of a mark, and counts as context: {', '.join(map(repr, left))}."]
 
 
 def _input_chars(context: _Context, rendered: PromptText, locator: Locator) -> CharSpan:
     """Characters of the passage of the prompt that is the input."""
     if isinstance(locator, str) and locator == "auto":
         return rendered.span
-    if isinstance(locator, str) or hasattr(locator, "finditer"):
+    given = locator[0] if isinstance(locator, tuple) and locator else locator
+    if isinstance(given, str) or hasattr(given, "finditer"):
         words = context.text[slice(*rendered.span)]
         found = strip_span(words, find_passage(words, locator, "input", (0, len(words))))
         return found[0] + rendered.span[0], found[1] + rendered.span[0]
@@ -215,7 +253,8 @@ def _input_chars(context: _Context, rendered: PromptText, locator: Locator) -> C
 
 def _token_range(context: _Context, locator: Locator, name: str) -> Span | None:
     """The locator as a token range of the response, None where it is a text, a pattern or None."""
-    if locator is None or isinstance(locator, str) or hasattr(locator, "finditer"):
+    words = locator[0] if isinstance(locator, tuple) and len(locator) == 2 else locator
+    if locator is None or isinstance(words, str) or hasattr(words, "finditer"):
         return None
     try:
         start, stop = (int(i) for i in ("" if isinstance(locator, bytes) else locator))
@@ -238,8 +277,11 @@ def _in_response(context: _Context, span: Span, response_start: int) -> CharSpan
 
 def _response_text(tokenizer: Any, context: _Context, prompt_length: int) -> tuple[int, str]:
     """Character at which the response begins, and its text without the end tokens, which are context."""
-    stop = len(context.ids)
-    while stop > context.n_prompt and context.ids[stop - 1] in tokenizer.all_special_ids:
+    stop, special = len(context.ids), {*tokenizer.all_special_ids}
+    while stop > context.n_prompt and context.ids[stop - 1] in special:
+        mark = MARKS.fullmatch(context.text[slice(*context.content[stop - 1])])
+        if mark and context.ids[stop - 1] != tokenizer.eos_token_id:
+            break
         stop -= 1
     start = min(prompt_length, context.content[context.n_prompt][0])
     return start, context.text[start : context.content[stop - 1][1]] if stop > context.n_prompt else ""

@@ -12,7 +12,6 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from .locate import THINK_CLOSE, THINK_OPEN
 from .messages import REASONING, ROLES, Messages, checked_messages, text_message
 from .offsets import CharSpan
 
@@ -253,7 +252,7 @@ def _around_reasoning(tokenizer: Any, messages: list[dict[str, Any]], rendering:
             return opening[len(stem) :].removeprefix(start[len(stem) :]), closing
     if tag := _OPENED.search(start):
         return "", f"\n{tag[1]}/{tag[2]}{tag[3]}\n\n"
-    return f"{THINK_OPEN}\n", f"\n{THINK_CLOSE}\n\n"
+    return "<think>\n", "\n</think>\n\n"
 
 
 def _locate_message(render: Callable[..., str], messages: list[dict[str, Any]], k: int, text: str) -> CharSpan:

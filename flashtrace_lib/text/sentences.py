@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..sample import Sample, Span
-from .locate import THINK_CLOSE, THINK_OPEN
+from .formats import ALL_MARKS, MARKS
 from .offsets import CharSpan, content_span, display_spans, strip_span
 from .segmenter import sentence_spans
 
@@ -68,7 +68,7 @@ def template_marks(tokenizer: Any) -> re.Pattern:
     """
     added = tokenizer.added_tokens_decoder.values()
     marks = {token.content for token in added if token.special or re.fullmatch(r"<\S*[_|]\S*>", token.content)}
-    marks |= {THINK_OPEN, THINK_CLOSE, *tokenizer.all_special_tokens}
+    marks |= {*(mark for mark in ALL_MARKS if not mark[0].isalpha() and "…" not in mark), *tokenizer.all_special_tokens}
     return re.compile(rf"\s*(?:{'|'.join(re.escape(mark) for mark in sorted(marks) if mark.strip())})\s*")
 
 
@@ -90,7 +90,7 @@ def sentence_ranges(text: str, content: list[CharSpan], words: Mapping[Span, Cha
 def response_sentences(sample: Sample, special: Iterable[str] = ()) -> list[Span]:
     """Token ranges of all sentences of the response, in order: those of T, of O, and of the text between them.
 
-    Think tags, special tokens and pieces without a letter or digit are no sentences.
+    Marks of reasoning and answer, special tokens and pieces without a letter or digit are no sentences.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def response_sentences(sample: Sample, special: Iterable[str] = ()) -> list[Span
         raise ValueError(f"sample {sample.id} has no display tokens or no sentences: build it with text.build_sample")
     first, stop = sample.response
     spans = [span for span in sample.sentences if first <= span[0] and span[1] <= stop]
-    marks = re.compile("|".join(re.escape(mark) for mark in (THINK_OPEN, THINK_CLOSE, *special) if mark))
+    marks = re.compile("|".join([MARKS.pattern, *(re.escape(mark) for mark in special if mark)]), re.IGNORECASE)
     known = sorted(span for name, span in sample.segments.named() if name != "prompt")
     edges = [first, *(edge for span in known for edge in span), stop]
     for gap in zip(edges[::2], edges[1::2], strict=True):  # what lies neither in T nor in O

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..attribution import Attribution, holds_copies, sentences_of_input
 from ..sample import Sample, Span
-from ..text.locate import THINK_CLOSE, THINK_OPEN
+from ..text.formats import MARKS
 from ..text.offsets import char_spans_to_token_mask, display_spans
 from ..text.segmenter import ENDS_SENTENCE
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TEMPLATE, REST, REST_OF_PROMPT = "template", "rest of response", "rest of prompt"
-_THINK = re.compile(f"{re.escape(THINK_OPEN)}|{re.escape(THINK_CLOSE)}")
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[[A-Z_/]+\]")  # a token of its own that reads like this is no word
 # Shares from which on a note is given. Judgement, not theory: with lower ones every trace would have the note.
 ON_TEMPLATE, ON_FIRST, ON_MARKS, ON_LINES = 0.5, 0.15, 0.35, 0.5
@@ -69,7 +68,7 @@ def _between(sample: Sample, gap: Span) -> Iterator[Part]:
     """Parts of a gap: the template, and in the response the words that are neither T nor O."""
     first = max(gap[0], sample.response[0])  # of the response
     tokens = sample.tokens[first : gap[1]] if sample.tokens else []
-    tags = [match.span() for match in _THINK.finditer("".join(tokens))]
+    tags = [match.span() for match in MARKS.finditer("".join(tokens))]
     in_tag = char_spans_to_token_mask(display_spans(tokens), tags).tolist()
     names = [TEMPLATE] * (gap[1] - gap[0] - len(tokens))
     for token, tagged in zip(tokens, in_tag, strict=True):
@@ -194,6 +193,7 @@ def cautions(sample: Sample, attribution: Attribution) -> list[str]:
             f"The input's own words hold {', '.join(special)}: the model reads such a special token as a mark of the "
             "template and not as text, so what stands behind it may not count as the user's."
         )
+    notes += sample.metadata.get("cautions", [])
     units, lines = _units_that_are_lines(sample)
     if lines >= max(ON_LINES * units, 3):
         notes.append(

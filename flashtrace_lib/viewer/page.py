@@ -89,11 +89,13 @@ def trace_page(sample: Sample, targets: Sequence[Target], model_name: str) -> st
     if sample.tokens is None:
         raise ValueError(f"sample {sample.id} has no display tokens: build it with text.build_sample, or set tokens")
     title = escape(visible(f"{targets[0][1].method} · {model_name}"))
+    form = sample.metadata.get("format")
+    told = f" · reasoning and answer told apart by: {escape(visible(form))}" if form else ""
     script = "".join(_read(name) for name in SCRIPTS)
     data = json.dumps(_payload(sample, targets), ensure_ascii=False, separators=(",", ":"))
     return Template(_read("page_head.html") + _read("trace_page.html")).substitute(
         title=title,
-        about=f"{title} · {len(sample)} tokens",
+        about=f"{title} · {len(sample)} tokens{told}",
         style=_read("trace_page.css"),
         data=data.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"),  # ends no element
         script=script,

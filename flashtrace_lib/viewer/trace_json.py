@@ -36,6 +36,7 @@ def as_dict(
         "response": list(sample.response),
         "sentences": [list(span) for span in sample.sentences or []],
         "messages": _plain(sample.metadata.get("messages", [])),
+        "reply": {"format": sample.metadata.get("format", ""), "cautions": sample.metadata.get("cautions", [])},
         "mask_token_id": sample.mask_token_id,
         **_attribution_dict(attribution),
         "targets": [{"span": list(span), **_attribution_dict(result)} for span, result in targets],
@@ -68,6 +69,10 @@ def _sample(data: dict[str, Any]) -> Sample:
     for token in data["tokens"] or []:
         if not isinstance(token, str):
             raise TypeError(f"{token!r} is no text")
+    reply = {name: value for name, value in data.get("reply", {}).items() if value}  # files of version 1.0 have none
+    for text in (reply.get("format", ""), *reply.get("cautions", [])):
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is no text")
     return Sample(
         torch.tensor(data["input_ids"], dtype=torch.long),
         Segments(**{name: tuple(span) for name, span in data["segments"].items()}),
@@ -75,7 +80,7 @@ def _sample(data: dict[str, Any]) -> Sample:
         tokens=data["tokens"] or None,
         sentences=[tuple(span) for span in data["sentences"]] or None,
         mask_token_id=data["mask_token_id"],
-        metadata={"messages": data["messages"]} if data["messages"] else {},
+        metadata=({"messages": data["messages"]} if data["messages"] else {}) | reply,
     )
 
 

@@ -25,6 +25,11 @@ def results_file(profile: str, name: str) -> Path:
     return build_root() / "results" / profile / f"{checked(name)}.parquet"
 
 
+def gpu_file() -> Path:
+    """Where ``scripts/gpu_bench.sh`` keeps its rows, in a checkout in which it was run."""
+    return results_file(BOOK, "gpu").with_suffix(".json")
+
+
 def working_store(profile: str, name: str) -> Path:
     """Where records of a profile's results are kept while they are made, so that an interrupted run goes on."""
     return build_root() / "working" / profile / checked(name)

@@ -34,7 +34,9 @@ profile = "book"
 
 # %%
 import pandas as pd
+from IPython.display import display
 
+from flashtrace_book import paths
 from flashtrace_book.ablations import whose
 from flashtrace_book.faithfulness import shared_samples
 from flashtrace_book.figures import efficiency_plots, efficiency_tables, style
@@ -148,6 +150,15 @@ for claim, method in {"speed_130": "ifr_one_by_one", "speed_batched": "ifr"}.ite
 if {"ifr", "attnlrp"} <= set(found.index):
     share = found.loc["ifr", "seconds"] / found.loc["attnlrp", "seconds"]
     run.claim("cheapest_baseline", {"value": share, "n": found.loc["ifr", "n"]}, **about)
+
+# %% [markdown]
+# Time does not depend on what weights say. Where `scripts/gpu_bench.sh` was run on a GPU, on random weights of the paper's
+# model's size, its rows follow, beside what the authors measured.
+
+# %%
+at_size = efficiency_tables.at_paper_size(paths.gpu_file())
+if len(at_size):
+    display(run.table(at_size, caption="The paper's settings, random weights of Qwen3-8B's size"))
 
 # %% [markdown]
 # ## How it grows (Table 6)

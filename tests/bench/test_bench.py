@@ -1,13 +1,19 @@
 """The benchmark's promise: a ratio to the forward pass, and memory that holds its own rows and nothing quadratic."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
+import torch
 
 from flashtrace_lib import FlashTrace
 from flashtrace_lib.bench import measure
 from flashtrace_lib.bench.memory import peak_memory
+from flashtrace_lib.bench.shapes import SHAPES, random_model
 from flashtrace_lib.kernel.capture import capture
+from tests.environment import ROOT
 from tests.oracles.tiny import tiny_model
 
 
@@ -39,8 +45,6 @@ def test_peak_memory_sees_an_allocation_and_its_release():
 def test_bad_sizes_say_what_is_wrong(text, message):
     with pytest.raises(ValueError, match=message):
         measure.parse_size(text)
-    with pytest.raises(SystemExit):
-        measure.main(["--runs", "0"])
 
 
 def test_a_failing_worker_becomes_a_row(capsys):
@@ -53,6 +57,37 @@ def test_cost_of_one_hop_on_the_embedded_model(capsys):
     assert measure.main(["--worker", "--sizes", "512+512", "--runs", "2"]) == 0
     measured = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert measured["ratio"] < 1.6  # forward passes; 1.1 to 1.3 on two idle cores
+
+
+def test_a_shape_has_the_published_size_and_nothing_left_from_memory():
+    published = {"qwen3-8b": 8_190_735_360, "qwen3-0.6b": 596_049_920}  # the hub's counts; shared weights once
+    assert {name: random_model(name, device="meta").num_parameters() for name in SHAPES} == published
+    model = random_model("qwen3-0.6b", layers=1)
+    assert model.lm_head.weight is model.model.embed_tokens.weight and model.dtype == torch.bfloat16
+    expected = 1e6 ** (-torch.arange(0, 128, 2) / 128)
+    torch.testing.assert_close(model.model.rotary_emb.inv_freq, expected)
+    for weight in model.state_dict().values():
+        assert (weight == 1).all() if weight.ndim == 1 else 0.019 < float(weight.float().std()) < 0.021
+
+
+@pytest.mark.slow
+def test_the_script_for_a_gpu_goes_on_where_it_stopped(tmp_path):
+    command = ["bash", str(ROOT / "scripts" / "gpu_bench.sh"), str(tmp_path / "gpu.json"), "--shape", "qwen3-0.6b"]
+    command += "--layers 1 --dtype float32 --device cpu --runs 1 --sizes 20+10 --methods flashtrace".split()
+    found = []
+    for more in ([], [measure.ONE_BY_ONE]):
+        done = subprocess.run([*command, *more], env={**os.environ, "PYTHON": sys.executable}, capture_output=True)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads((tmp_path / "gpu.json").read_text()))
+    (first,), (kept, added) = found
+    assert first == kept and 1 <= added["targets"] <= 10 and first["hardware"] and first["layers"] == 1
+
+
+@pytest.mark.parametrize("limit, targets", [(0, 1), (1e9, 10)])
+def test_one_by_one_goes_as_far_as_its_time(monkeypatch, limit, targets):
+    monkeypatch.setattr(measure, "ONE_BY_ONE_RUN", limit)
+    sample = measure.bench_sample(20, 10, 97, through_reasoning=False)
+    assert measure.measure_one_by_one(tiny_model(), sample)["targets"] == targets
 
 
 def test_measure_pairs_every_run():

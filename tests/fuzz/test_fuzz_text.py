@@ -14,7 +14,8 @@ from flashtrace_lib.cli import read_prompt, read_text
 from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.scoring import SCORERS, score
 from flashtrace_lib.text.build_sample import build_sample
-from flashtrace_lib.text.locate import find_boxed, find_thinking, locate_segments
+from flashtrace_lib.text.labels import find_boxed
+from flashtrace_lib.text.locate import locate_segments
 from flashtrace_lib.text.offsets import char_spans_to_token_mask, decode_with_offsets, tokenise
 from flashtrace_lib.text.segmenter import sentence_spans
 
@@ -92,18 +93,15 @@ def test_marked_evidence_is_the_tokens_of_its_words(tok, prompt, start, length):
 @given(TEXTS, TEXTS | st.none(), st.sampled_from(["auto", None]))
 def test_located_passages_lie_in_the_response(text, output, reasoning):
     try:
-        thought, answer = locate_segments(text, reasoning, "auto" if output is None else output)
+        found = locate_segments(text, reasoning, "auto" if output is None else output)
     except ValueError as error:
         assert len(str(error)) > 20
         return
+    thought, answer = found.reasoning, found.output
     assert text[slice(*answer)].strip() == text[slice(*answer)] != ""
     assert thought is None or (thought[1] <= answer[0] and text[slice(*thought)].strip())
     box = find_boxed(text)
     assert box is None or text[slice(*box)].endswith("}")
-    if "</think>" in text or "<think>" not in text:
-        marks = find_thinking(text)
-        assert (marks is None) == ("</think>" not in text)
-        assert marks is None or text[: marks[1]].endswith("</think>")
 
 
 @MANY

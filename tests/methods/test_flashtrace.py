@@ -27,6 +27,7 @@ OPTIONS = [
     {"hop_scale": "raw", "aggregation": "mean", "granularity": "sentence"},
     {"first_hop": "generation", "hops": 0},
     {"first_hop": "generation", "recursion": "generation"},
+    {"flow": "generation", "hops": 2},
     {"hop_scale": "raw", "residual": "propagated", "first_hop": "generation"},
 ]
 
@@ -90,7 +91,8 @@ def test_later_options_are_in_the_key_only_where_they_differ():
     assert set(FlashTrace().options()) == {
         "hops", "heads", "target_state", "recursion", "skip_tokens", "granularity", "aggregation", "attention",
     }  # fmt: skip
-    others = {"residual": "propagated", "hop_scale": "raw", "first_hop": "generation", "smoothing": 3}
+    others = {"residual": "propagated", "hop_scale": "raw", "first_hop": "generation", "flow": "generation",
+              "smoothing": 3, "hop_weights": "causal"}  # fmt: skip
     assert set(others) == set(FlashTrace.added_after_v1)
     for name, other in others.items():
         assert FlashTrace(**{name: other}).options() == FlashTrace().options() | {name: other}

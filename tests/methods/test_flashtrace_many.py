@@ -17,6 +17,7 @@ OPTIONS = [
     {"hop_scale": "raw", "hops": 2},
     {"first_hop": "generation"},
     {"recursion": "generation", "hops": 2},
+    {"flow": "generation", "hops": 2},
     {"granularity": "sentence"},
     {"aggregation": "mean"},
     {"aggregation": "last"},

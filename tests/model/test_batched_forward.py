@@ -6,7 +6,7 @@ import torch
 from flashtrace_lib.methods import CLP, Perturbation
 from flashtrace_lib.methods.perturbation_base import masked_rows
 from flashtrace_lib.model import batched_forward
-from flashtrace_lib.model.batched_forward import kl_from, log_prob_of, score_rows, whole_distribution
+from flashtrace_lib.model.batched_forward import check_batched, kl_from, log_prob_of, score_rows, whole_distribution
 from tests.oracles.contexts import close, long_sample, predictions
 from tests.oracles.tiny import FAMILIES, tiny_model
 
@@ -31,6 +31,7 @@ def watched(model, monkeypatch, note):
 @pytest.mark.parametrize("options", [{}, {"units": "sentence"}])
 @pytest.mark.parametrize("method", [Perturbation, CLP])
 def test_batch_size_changes_nothing(model, method, options, monkeypatch):
+    check_batched(model)  # once; its passes are none of the method's
     sample, sizes = long_sample(), watched(model, monkeypatch, len)
     shared = int(method is Perturbation)  # the pass whose keys and values the others begin with
     whole = method(**options).attribute(model, sample)

@@ -2,6 +2,7 @@
 
 import copy
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,8 @@ from flashtrace_lib.kernel.decomposition import TOLERANCE, check_decomposition, 
 from flashtrace_lib.kernel.proximity import aggregate, span_scores
 from flashtrace_lib.model.architecture import decoder_layers
 from tests.oracles.tiny import FAMILIES, tiny_model, tiny_sample
+from tests.oracles.tiny_families import tiny_random_model
+from tests.oracles.tiny_gguf import tiny_qwen, write_gguf
 from tests.oracles.tiny_reasoner import load_tokenizer
 
 
@@ -187,6 +190,78 @@ def test_a_model_that_is_not_there_says_so(monkeypatch, name, options, message):
     monkeypatch.chdir(files.root())
     with pytest.raises(ValueError, match=message):
         load_model(name, **options)
+
+
+def saved(model, folder, tokenizer=None):
+    """The folder of a model with its tokenizer."""
+    for one in (model, tokenizer or load_tokenizer()):
+        one.save_pretrained(folder)
+    return folder
+
+
+def test_a_gguf_of_the_users_own(tmp_path):
+    model, file = tiny_qwen(), tmp_path / "mine.gguf"
+    write_gguf(file, model)
+    expected = FlashTrace().attribute(model, tiny_sample()).scores
+    for name, options in ((file, {}), (str(tmp_path), {"gguf_file": "mine.gguf"})):
+        loaded, tokenizer = load_model(name, **options)
+        torch.testing.assert_close(FlashTrace().attribute(loaded, tiny_sample()).scores, expected)
+        assert tokenizer.decode(tokenizer("the is").input_ids) == "the is"
+    (tmp_path / "bad.gguf").write_bytes(b"no weights")
+    for name, said in {"": "mine.gguf: name that file", "bad.gguf": "cannot load", "no.gguf": "no such file"}.items():
+        with pytest.raises(ValueError, match=said):
+            load_model(tmp_path / name)
+
+
+@pytest.mark.parametrize("family, loads", [("qwen2_5_vl", True), ("gemma3", True), ("mllama", False)])
+def test_a_folder_with_a_vision_tower_is_read_as_text_or_refused_in_a_sentence(family, loads, tmp_path):
+    model = tiny_random_model(family)
+    folder = saved(model, tmp_path)
+    if loads:
+        found, _ = load_model(folder)
+        ids = tiny_sample().input_ids[None]
+        with torch.no_grad():
+            torch.testing.assert_close(found(ids).logits, model(ids).logits)
+        return
+    with pytest.raises(ValueError, match="cannot load model") as error:
+        load_model(folder)
+    assert len(str(error.value)) < 600
+
+
+def test_options_of_where_and_how_reach_the_tokenizer_and_an_adapters_base(tmp_path, monkeypatch):
+    seen = {}
+    saved(tiny_model(), tmp_path / "base" / "inner")
+    trained(tiny_model(), tmp_path / "mine", str(tmp_path / "base" / "inner"))
+    for auto in (load.AutoTokenizer, load.AutoModelForCausalLM):
+
+        def told(source, *args, real=auto.from_pretrained, name=auto.__name__, **options):
+            seen[name] = {"source": Path(source).name, **options}
+            return real(source, *args, **{key: value for key, value in options.items() if key != "token"})
+
+        monkeypatch.setattr(auto, "from_pretrained", told)
+    options = {"revision": "v1", "token": "t", "cache_dir": str(tmp_path), "trust_remote_code": True}
+    for name, more in (("base", {"subfolder": "inner"}), ("mine", {})):
+        seen.clear()
+        load_model(tmp_path / name, **options, **more)
+        assert seen["AutoTokenizer"] == {"source": "inner", **options}
+        assert options.items() <= seen["AutoModelForCausalLM"].items()
+
+
+def test_the_tokenizer_beside_an_adapter_is_used(tmp_path):
+    own, base = load_tokenizer(), tiny_model()
+    base.resize_token_embeddings(len(own))
+    saved(base, tmp_path / "base", own)
+    own.add_tokens(["<mine>"])
+    own.chat_template = "mine"
+    base.resize_token_embeddings(len(own))
+    wrapped = trained(base, tmp_path / "adapter", str(tmp_path / "base"))
+    wrapped.save_pretrained(tmp_path / "adapter", save_embedding_layers=True)
+    own.save_pretrained(tmp_path / "adapter")
+    model, tokenizer = load_model(tmp_path / "adapter")
+    ids = tokenizer("the <mine> key", return_tensors="pt").input_ids
+    assert tokenizer.chat_template == "mine" and len(own) - 1 in ids
+    with torch.no_grad():
+        torch.testing.assert_close(model(ids).logits, wrapped(ids).logits, atol=1e-4, rtol=1e-4)
 
 
 def test_the_embedded_model_is_a_plain_llama(embedded):

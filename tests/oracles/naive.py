@@ -137,6 +137,7 @@ def naive_flashtrace(
     residual="denominator",
     hop_scale="distribution",
     first_hop="output",
+    flow="reasoning",
     value_bias="included",
     sink="kept",
 ):
@@ -171,11 +172,12 @@ def naive_flashtrace(
     if aggregation == "last":
         start = stop - 1
     done = [span(start, stop, [1.0] * (stop - start))]
-    if seg.reasoning[0] < seg.reasoning[1]:
-        start, stop = seg.reasoning if recursion == "reasoning" else (seg.reasoning[0], seg.output[1])
+    if seg.reasoning[0] < seg.reasoning[1] or flow == "generation":
+        start, stop = seg.reasoning if recursion == "reasoning" else seg.generated
         for _ in range(hops):
             done.append(span(start, stop, done[-1][start:stop]))
-    flow = [float(d[seg.reasoning[0] : seg.reasoning[1]].sum()) for d in done]
+    first, last = seg.reasoning if flow == "reasoning" else seg.generated
+    flow = [float(d[first:last].sum()) for d in done]
     final, carried = torch.zeros(seg.prompt[1] - seg.prompt[0], dtype=torch.float64), 1.0
     for scores, rho, total in zip(done, flow, totals, strict=True):
         final = final + carried * total * scores[seg.prompt[0] : seg.prompt[1]]

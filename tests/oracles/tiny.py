@@ -25,9 +25,7 @@ CONFIGS = {
         **COMMON, head_dim=12, sliding_window=6, attn_logit_softcapping=0.5, query_pre_attn_scalar=10
     ),
     "gemma3": hf.Gemma3TextConfig(**COMMON, head_dim=12, sliding_window=6, query_pre_attn_scalar=10),
-    "granite": hf.GraniteConfig(
-        **COMMON, residual_multiplier=0.22, attention_multiplier=0.3, logits_scaling=4.0
-    ),
+    "granite": hf.GraniteConfig(**COMMON, residual_multiplier=0.22, attention_multiplier=0.3, logits_scaling=4.0),
 }
 FAMILIES = tuple(CONFIGS)
 
@@ -35,9 +33,7 @@ FAMILIES = tuple(CONFIGS)
 def tiny_model(family: str = "llama", dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.nn.Module:
     """A tiny random model of ``family`` whose attention, norms and biases are far from trivial."""
     torch.manual_seed(seed)
-    model = hf.AutoModelForCausalLM.from_config(
-        copy.deepcopy(CONFIGS[family])
-    ).eval()  # a test may change its own
+    model = hf.AutoModelForCausalLM.from_config(copy.deepcopy(CONFIGS[family])).eval()  # a test may change its own
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name or name.endswith("bias"):  # initialised to constants: make them matter

@@ -1,4 +1,5 @@
-from flashtrace_lib.text.locate import find_boxed, locate_segments
+from flashtrace_lib.text.labels import find_boxed
+from flashtrace_lib.text.locate import locate_segments
 
 
 def test_boxed_braces():
@@ -10,5 +11,5 @@ def test_boxed_braces():
 
 def test_reasoning_is_looked_for_before_the_output():
     text = "one two one"
-    thought, out = locate_segments(text, "one", "two")
-    assert text[slice(*thought)] == "one" and thought[0] == 0 and out == (4, 7)
+    found = locate_segments(text, "one", "two")
+    assert found.reasoning == (0, 3) and found.output == (4, 7)

@@ -67,15 +67,9 @@ class Job:
 
 
 def sweep_sample(method: str, n_input: int, n_generated: int, vocabulary: int) -> Sample:
-    """Random tokens of which a method has to explain ``n_generated``.
-
-    A method that follows the reasoning gets T and a short O. One that does not gets all of T and O as its target, else
-    the length of the generation would cost it nothing.
-    """
-    n_output = n_generated
-    if NEAREST.get(method, method) in THROUGH_REASONING:
-        n_output = min(measure.OUTPUT_TOKENS, max(1, n_generated // 2))  # leaves a T, however short the generation
-    return measure.random_sample(n_input, n_generated - n_output, n_output, vocabulary)
+    """Random tokens of which a method has to explain ``n_generated``."""
+    through = NEAREST.get(method, method) in THROUGH_REASONING
+    return measure.bench_sample(n_input, n_generated, vocabulary, through_reasoning=through)
 
 
 def measure_size(model: torch.nn.Module, method: Method, sample: Sample, job: Job) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class AttnLRPByToken(AttnLRP):
             logits = target_logits(model, embeddings, target)
             gradients = [torch.autograd.grad(logit, embeddings, retain_graph=True)[0][0] for logit in logits]
         relevance = [(gradient * embeddings[0].detach()).float().sum(-1) for gradient in gradients]
-        return self._attribution(torch.stack(relevance).mean(0).cpu(), sample)
+        return self._attribution(model, torch.stack(relevance).mean(0).cpu(), sample)
 
 
 # A naive multi-hop attribution needs a vector for every token of T and of O, which are then the output of a sample.

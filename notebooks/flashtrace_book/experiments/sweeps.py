@@ -7,16 +7,14 @@ limit of time or memory ends its row: larger ones are recorded as beyond it and 
 from __future__ import annotations
 
 import json
-import platform
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
+from flashtrace_lib.bench.measure import hardware_name
 from flashtrace_lib.fingerprints import fingerprint
 from flashtrace_lib.methods import METHODS
 from flashtrace_lib.store import Store
@@ -167,17 +165,3 @@ def named(profile: Profile, label: str) -> tuple[str, dict[str, Any]]:
     if name not in METHODS and name not in NEAREST:
         raise ValueError(f"profile {profile.name}: no method {label!r}; known are {', '.join([*METHODS, *VARIANTS])}")
     return name, options | ({"units": "sentence"} if hasattr(METHODS.get(name), "units") else {})
-
-
-def hardware_name(device_map: str | None) -> str:
-    """The GPU, or the processor with its instructions and the threads in use.
-
-    Virtual machines name processors alike that differ by the vectors they multiply.
-    """
-    if device_map not in (None, "cpu") and torch.cuda.is_available():
-        return torch.cuda.get_device_name(0)
-    cpuinfo = Path("/proc/cpuinfo")  # Linux, where platform.processor() is empty
-    lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines() if cpuinfo.is_file() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    cpu = models[0] if models else platform.processor() or platform.machine()
-    return f"{cpu} ({torch.backends.cpu.get_cpu_capability()}), {torch.get_num_threads()} threads"

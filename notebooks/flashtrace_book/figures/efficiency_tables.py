@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from ..efficiency import NEAREST, OK, TIME_OUT
-from ..paper_numbers import paper_value, text_value
+from ..paper_numbers import TEXT, paper_value, text_value
 from ..statistics import line_slope, power_law_exponent
 from .style import method_order, method_style
 
@@ -189,6 +190,24 @@ def headline(frame: pd.DataFrame) -> pd.DataFrame:
     table["paper"] = np.where(table["method"] == "ifr_one_by_one", text_value("speedup_5k"), math.nan)
     names = "method n_generated outcome seconds forward_s ratio peak_gib n times paper hardware".split()
     return table[names].sort_values("times", ignore_index=True)
+
+
+def at_paper_size(file: Path) -> pd.DataFrame:
+    """Rows of ``scripts/gpu_bench.sh`` beside what the authors measured; empty where nobody has run it.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``size, method, seconds, forward_s, ratio, peak_gib`` (over the model), ``targets`` (target tokens that IFR one
+        by one explained), ``paper_seconds, paper_gib`` (model included), ``hardware``.
+    """
+    table = pd.DataFrame(json.loads(file.read_text(encoding="utf-8")) if file.is_file() else [])
+    names = "size method seconds forward_s ratio peak_gib targets paper_seconds paper_gib hardware".split()
+    table = table.reindex(columns=list(dict.fromkeys([*table.columns, *names])))
+    ours = table["method"] == "flashtrace"
+    for unit in ("seconds", "gib"):
+        table[f"paper_{unit}"] = table["size"].map(lambda size, unit=unit: TEXT.get(f"{unit}_{size}", [math.nan])[0])
+    return table[names].assign(**{name: table[name].where(ours) for name in ("paper_seconds", "paper_gib")})
 
 
 def tools_table(frame: pd.DataFrame) -> pd.DataFrame:

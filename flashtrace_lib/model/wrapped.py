@@ -1,0 +1,110 @@
+"""The language model inside what others wrap around it, and its use by one thread at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import RLock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import nn
+from transformers import PreTrainedModel
+
+_INSIDE = ("_orig_mod", "module", "pretrained_model")  # of torch.compile, of DataParallel and its kin, of a value head
+_LOCKS: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()  # input embeddings, which wrappers of peft share
+
+
+def unwrap(model: Any) -> nn.Module:
+    """The causal language model inside compiled code, data parallelism or a value head.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A model of transformers, as it is, with adapters of peft, or wrapped.
+
+    Returns
+    -------
+    transformers.PreTrainedModel or peft.PeftModel
+
+    Raises
+    ------
+    ValueError
+        If there is none inside, its weights are spread over processes, or it does not predict the next token.
+    """
+    kind = type(model).__name__
+    parts = model.modules() if isinstance(model, nn.Module) else ()
+    if any(type(m).__name__.startswith(("FSDP", "FullyShardedDataParallel")) for m in parts) or (
+        isinstance(model, nn.Module) and any(hasattr(p, "ds_id") for p in model.parameters())
+    ):
+        raise ValueError(
+            f"the weights of {kind} are sharded over processes (FSDP, ZeRO-3), and attribution reads whole ones: save "
+            "the model with its full state, and load it with load_model"
+        )
+    while not hasattr(type(model), "get_input_embeddings"):
+        inside = [m for name, m in getattr(model, "_modules", {}).items() if name in _INSIDE]
+        if not inside:
+            break
+        model = inside[0]
+    _check_predicts(model)
+    return model
+
+
+def _check_predicts(model: Any) -> None:
+    """ValueError unless ``model`` is one that predicts the next token."""
+    if not hasattr(model, "get_input_embeddings"):
+        held = {**getattr(model, "__dict__", {}), **getattr(model, "_modules", {})}
+        inside = [f".{name}" for name, m in held.items() if hasattr(m, "get_input_embeddings")]
+        raise ValueError(
+            f"{type(model).__name__} is no causal language model of transformers: pass "
+            + (f"the one that it holds ({', '.join(inside)})" if inside else "one that load_model(name) returns")
+        )
+    base = without_peft(model)
+    headless = isinstance(base, PreTrainedModel) and base.get_output_embeddings() is None and not base.can_generate()
+    if headless or getattr(getattr(base, "config", None), "is_encoder_decoder", False):
+        raise ValueError(
+            f"{type(base).__name__} is no decoder with a head that predicts the next token: load the model with "
+            "AutoModelForCausalLM.from_pretrained, or load_model"
+        )
+
+
+def without_peft(model: nn.Module) -> nn.Module:
+    """The model of transformers that a wrapper of peft holds, adapters in its layers included; else the model."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def has_virtual_tokens(model: nn.Module) -> bool:
+    """Whether prompt, prefix or p-tuning of peft puts tokens before the text."""
+    config = None if getattr(model, "_adapters_disabled", False) else getattr(model, "active_peft_config", None)
+    return bool(getattr(config, "is_prompt_learning", False))
+
+
+@contextmanager
+def in_use(model: Any) -> Iterator[nn.Module]:
+    """The model itself (`unwrap`), for this thread alone and as its code is written, not compiled.
+
+    Methods listen to forward passes and change how they run, so a second thread waits; one that holds the model may
+    enter again. Passes of the caller's own in other threads go on meanwhile (`interception`).
+    """
+    model = unwrap(model)
+    with _LOCKS.setdefault(model.get_input_embeddings(), RLock()), _uncompiled(model):
+        yield model
+
+
+@contextmanager
+def _uncompiled(model: nn.Module) -> Iterator[None]:
+    """Run the modules' own code: what is compiled before a hook or another attention is there does not see it."""
+    plain = []
+    for module in model.modules():
+        own = vars(module)
+        written = getattr(own.get("forward"), "_torchdynamo_orig_callable", None)  # torch.compile(module[.forward])
+        plain += [] if written is None else [(own, "forward", written)]
+        plain += [(own, "_compiled_call_impl", None)] if own.get("_compiled_call_impl") else []  # module.compile()
+    compiled = [(own, name, own[name]) for own, name, _ in plain]
+    try:
+        for own, name, value in plain:
+            own[name] = value
+        yield
+    finally:
+        for own, name, value in compiled:
+            own[name] = value

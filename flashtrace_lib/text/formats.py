@@ -1,0 +1,102 @@
+"""How replies mark their reasoning and their answer: the table of formats; `reading` reads a reply by it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class Format:
+    """One way to mark reasoning and answer.
+
+    Marks are found in upper and lower case and with blanks between their parts; "…" in one stands for a few words.
+
+    Parameters
+    ----------
+    name : str
+        What a reader is told.
+    opens, closes : tuple of str
+        What begins and ends a block of reasoning.
+    answers, ends : tuple of str
+        What begins and ends the answer.
+    others : tuple of str
+        Marks before words that a reader sees and that are not the answer.
+    alone : bool
+        Whether a closing mark counts that nothing opens: a template may have opened it.
+    at_start : bool
+        Whether a block is opened at the start of the reply alone, as by marks that are ordinary words.
+    """
+
+    name: str
+    opens: tuple[str, ...] = ()
+    closes: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    alone: bool = True
+    at_start: bool = False
+
+    @property
+    def marks(self) -> dict[str, tuple[str, ...]]:
+        """Marks by their kind."""
+        kinds = {"open": self.opens, "close": self.closes, "answer": self.answers, "end": self.ends}
+        return {kind: marks for kind, marks in (kinds | {"other": self.others}).items() if marks}
+
+    @cached_property
+    def pattern(self) -> re.Pattern:
+        """All marks, each in the group of its kind."""
+        groups = (f"(?P<{kind}>{_any_of(marks)})" for kind, marks in self.marks.items())
+        return re.compile("|".join(groups), re.IGNORECASE)
+
+
+_FEW = r"[^\n<>]{0,80}?(?:<\|constrain\|>[^\n<>]{0,20}?)?"  # as in a channel's header: to=functions.search
+
+
+def _any_of(marks: Iterable[str]) -> str:
+    """Regular expression of some marks."""
+    parts = (re.findall(r"…|\w+|[^\w\s]", mark) for mark in marks)
+    return "|".join(r"[^\S\n]*".join(_FEW if p == "…" else re.escape(p) for p in mark) for mark in parts)
+
+
+def _pairs(*pairs: tuple[str, str]) -> tuple[Format, ...]:
+    return tuple(Format(f"{opened}…{closed}", (opened,), (closed,)) for opened, closed in pairs)
+
+
+_THOUGHTS = ("think", "thinking", "thought", "thoughts", "reasoning", "reason", "analysis", "scratchpad", "seed:think")
+_ANSWERS = ("answer", "final_answer", "response", "solution", "output")
+_TURN = "<|start|>assistant"  # before the header of each channel but the first
+FORMATS = (
+    *_pairs(*((f"<{word}>", f"</{word}>") for word in _THOUGHTS)),
+    *_pairs(*((f"<|{word}|>", f"<|/{word}|>") for word in _THOUGHTS[:4])),
+    *_pairs(("◁think▷", "◁/think▷"), ("[THINK]", "[/THINK]"), ("<|inner_prefix|>", "<|inner_suffix|>")),
+    *_pairs(("<|channel>thought", "<channel|>"), ("<unused94>thought", "<unused95>")),
+    Format(
+        "<|begin_of_thought|>…<|end_of_thought|>", ("<|begin_of_thought|>",), ("<|end_of_thought|>",),
+        ("<|begin_of_solution|>",), ("<|end_of_solution|>",),
+    ),
+    Format(
+        "<|START_THINKING|>…<|END_THINKING|>", ("<|START_THINKING|>",), ("<|END_THINKING|>",),
+        ("<|START_RESPONSE|>", "<|START_TEXT|>"), ("<|END_RESPONSE|>", "<|END_TEXT|>"),
+    ),
+    Format(
+        "channels (analysis, final)",
+        (f"{_TURN}<|channel|>analysis…<|message|>", "<|channel|>analysis…<|message|>"), ("<|end|>",),
+        (f"{_TURN}<|channel|>final…<|message|>", "<|channel|>final…<|message|>"), ("<|end|>", "<|return|>", "<|call|>"),
+        (f"{_TURN}…<|channel|>commentary…<|message|>", "<|channel|>commentary…<|message|>"), alone=False,
+    ),
+    Format(
+        "Here is my thought process: … Here is my response:",
+        ("Here is my thought process:", "Here's my thought process:", "Here’s my thought process:"),
+        ("Here is my response:", "Here's my response:", "Here’s my response:"), alone=False, at_start=True,
+    ),
+)  # fmt: skip
+# The answer alone: the reasoning stands before it, in marks of its own or in none.
+ANSWERS = tuple(
+    Format(f"{opened}…{closed}", answers=(opened,), ends=(closed,))
+    for opened, closed in (*((f"<{w}>", f"</{w}>") for w in _ANSWERS), ("<|begin_of_box|>", "<|end_of_box|>"))
+)
+ALL_MARKS = [mark for row in (*FORMATS, *ANSWERS) for marks in row.marks.values() for mark in marks]
+MARKS = re.compile(_any_of(ALL_MARKS), re.IGNORECASE)

@@ -1,0 +1,183 @@
+"""Models as users have them: wrapped, adapted, packed, offloaded, shared by threads. Right values, or a sentence."""
+
+import threading
+from functools import partial
+
+import pytest
+import torch
+from accelerate import cpu_offload
+from peft import LoraConfig, PrefixTuningConfig, PromptEncoderConfig, PromptTuningConfig, get_peft_model
+from torch import nn
+from transformers import T5Config, T5ForConditionalGeneration
+
+from flashtrace_lib.methods import chosen_method
+from flashtrace_lib.model.batched_forward import log_prob_of, score_rows
+from tests.oracles.tiny import tiny_model, tiny_sample
+
+GRADIENTS = ("attnlrp", "gim", "ig", "ig_attn")
+METHODS = ("flashtrace", "perturbation", "contextcite", "suppression", *GRADIENTS)
+close = partial(torch.testing.assert_close, atol=1e-5, rtol=0)
+
+
+def scores(model, method, seed=0):
+    sample = tiny_sample(seed=seed)
+    sample.sentences = [(1, 4), (4, 8), (9, 12), (12, 15)]
+    return chosen_method(method, None).attribute(model, sample).scores
+
+
+class Around(nn.Module):
+    """What holds a language model under some name, beside a head of its own."""
+
+    def __init__(self, model, name="pretrained_model"):
+        super().__init__()
+        self.add_module(name, model)
+        self.v_head = nn.Linear(32, 1)
+
+
+class FullyShardedDataParallel(Around):
+    pass
+
+
+def replaced(make, *names):
+    """A model whose modules of these names are made anew."""
+    model = tiny_model()
+    for parent in list(model.modules()):
+        for name in {name for name, _ in parent.named_children()} & {*names}:
+            setattr(parent, name, make(getattr(parent, name)))
+    return model
+
+
+def compiled(how):
+    model = tiny_model()
+    model.compile() if how == "in place" else setattr(model, "forward", torch.compile(model.forward))
+    return model
+
+
+def adapted(how, merged):
+    torch.manual_seed(0)
+    model = get_peft_model(tiny_model(), LoraConfig(r=2, init_lora_weights=False, **how)).eval()
+    return model.merge_and_unload() if merged else model
+
+
+LORAS = {
+    "LoRA on the embedding": {"target_modules": ["embed_tokens"]},
+    "LoRA on the head": {"target_modules": ["lm_head"]},
+    "both saved whole": {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "lm_head"]},
+    "some tokens": {"target_modules": ["q_proj"], "trainable_token_indices": [3, 4]},
+}
+MODELS = {  # how it is made, and what it has to equal
+    "compiled": (lambda: torch.compile(tiny_model()), tiny_model),
+    "compiled, parallel": (lambda: nn.DataParallel(torch.compile(tiny_model())), tiny_model),
+    "compiled forward": (partial(compiled, "forward"), tiny_model),
+    "compiled in place": (partial(compiled, "in place"), tiny_model),
+    "compiled parts": (lambda: replaced(torch.compile, "0", "1", "2", "mlp"), tiny_model),
+    "value head": (lambda: Around(tiny_model()), tiny_model),
+    **{name: (partial(adapted, how, False), partial(adapted, how, True)) for name, how in LORAS.items()},
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("made, plain", MODELS.values(), ids=MODELS)
+def test_a_model_in_another_form_has_the_scores_of_the_plain_one(made, plain, method):
+    close(scores(made(), method), scores(plain(), method))
+
+
+@pytest.mark.parametrize("kind", [PromptTuningConfig, PrefixTuningConfig, PromptEncoderConfig])
+def test_virtual_tokens_count_where_the_input_is_changed_and_are_named_elsewhere(kind):
+    torch.manual_seed(0)
+    how = {"encoder_hidden_size": 16} if kind is PromptEncoderConfig else {}
+    model = get_peft_model(tiny_model(), kind(task_type="CAUSAL_LM", num_virtual_tokens=3, **how)).eval()
+    ids = tiny_sample().input_ids
+    rows, targets = [ids[:14], ids.flip(0)[:14], ids[:12]], ids[11:14]
+    with torch.no_grad():
+        plain = torch.stack([model(row[None]).logits[0, -3:] for row in rows]).log_softmax(-1)  # [3, 3, V]
+    expected = plain.gather(-1, targets.expand(3, 3)[..., None])[..., 0]
+    close(score_rows(model, rows, 3, log_prob_of(targets), resembling=ids[:14]), expected)
+    for method in ("flashtrace", "suppression", *GRADIENTS):
+        with pytest.raises(ValueError, match="virtual tokens|positions"):
+            scores(model, method)
+    with model.disable_adapter():
+        close(scores(model, "flashtrace"), scores(tiny_model(), "flashtrace"))
+
+
+def test_a_batch_that_predicts_something_else_is_refused():
+    model = tiny_model()
+    forward = model.forward
+    model.forward = lambda input_ids, **how: forward(input_ids.flip(-1) if len(input_ids) > 1 else input_ids, **how)
+    with pytest.raises(ValueError, match="in a batch of changed contexts its logits are not those of an ordinary pass"):
+        scores(model, "perturbation")
+
+
+class Layer(nn.Module):
+    """A layer without gradients: rounds what it reads by a scale that alone has a slope, or leaves the graph."""
+
+    def __init__(self, inner, way):
+        super().__init__()
+        self.in_features, self.inner, self.way = getattr(inner, "in_features", 32), inner, way
+
+    def forward(self, x):
+        scale = (x.abs().amax(-1, keepdim=True) / 127).clamp_min(1e-9)
+        return self.inner((x / scale).round() * scale if self.way == "round" else x.detach())
+
+
+class Packed(torch.Tensor):
+    """A packed weight, as quantisation has them: it multiplies, and has no transpose."""
+
+
+@pytest.mark.parametrize("method", GRADIENTS)
+@pytest.mark.parametrize("way, names", [("round", ["q_proj"]), ("round", ["lm_head"]), ("detach", ["mlp"])])
+def test_a_layer_without_gradients_is_named(way, names, method):
+    model = replaced(lambda inner: Layer(inner, way), *names)
+    with pytest.raises(ValueError, match="^Layer .*passes no gradient on.*'perturbation'"):
+        scores(model, method)
+    assert scores(model, "perturbation").any()
+
+
+def test_a_packed_projection_is_named_by_its_layer():
+    def packed(layer):
+        layer.weight = nn.Parameter(layer.weight.detach().as_subclass(Packed), requires_grad=False)
+        return layer
+
+    for make, said in ((packed, "Linear holds a Packed"), (lambda o: Layer(o, "round"), "Layer holds no weight")):
+        with pytest.raises(ValueError, match=f"W_O of layer 0 cannot be read in 'llama': {said}"):
+            scores(replaced(make, "o_proj"), "flashtrace")
+    close(scores(replaced(packed, "o_proj"), "perturbation"), scores(tiny_model(), "perturbation"))
+
+
+@pytest.mark.parametrize(
+    "model, message",
+    [
+        (lambda: tiny_model().model, "LlamaModel is no decoder with a head.*AutoModelForCausalLM"),
+        (lambda: T5ForConditionalGeneration(T5Config(d_model=8, d_ff=8, num_layers=1)), "T5.* is no decoder"),
+        (lambda: Around(tiny_model(), "backbone"), r"Around is no causal language model.*\(\.backbone\)"),
+        (lambda: FullyShardedDataParallel(tiny_model(), "module"), "sharded over processes.*load_model"),
+        (lambda: "gpt2", r"str is no causal language model.*load_model\(name\)"),
+    ],
+)
+def test_what_is_no_language_model_says_what_to_pass(model, message):
+    for method in ("flashtrace", "perturbation", "ig"):
+        with pytest.raises(ValueError, match=message):
+            scores(model(), method)
+
+
+def test_offloaded_weights_are_brought_in_or_named():
+    model = cpu_offload(tiny_model(), torch.device("cpu"))
+    close(scores(model, "perturbation"), scores(tiny_model(), "perturbation"))
+    for method in ("flashtrace", *GRADIENTS):
+        with pytest.raises(ValueError, match="weights are offloaded.*more GPUs"):
+            scores(model, method)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_threads_that_share_a_model_get_what_one_gets(family):
+    """Attributions, and beside them a generation of the user's own."""
+    model, found, ids = tiny_model(family), {}, tiny_sample().input_ids[None, :6]
+    jobs = {(name, seed): partial(scores, model, name, seed) for name in METHODS for seed in (0, 1)}
+    jobs["own"] = lambda: torch.cat([model.generate(ids, max_new_tokens=12, do_sample=False) for _ in range(20)])
+    expected, names = {name: job() for name, job in jobs.items()}, list(jobs)
+    threads = [threading.Thread(target=lambda i=i: found.update({n: jobs[n]() for n in names[i::3]})) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    close(found, expected)
