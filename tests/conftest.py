@@ -27,3 +27,33 @@ def embedded():
 def embedded_tokenizer(embedded):
     """The embedded model's tokenizer."""
     return embedded[1]
+
+
+@pytest.fixture(scope="module")
+def tok():
+    """A tiny tokenizer of chats that spells any text."""
+    from tests.oracles.tiny_chat import make_tokenizer
+
+    return make_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def model(tok):
+    """A tiny random model on the vocabulary of ``tok``."""
+    from tests.oracles.tiny_chat import make_chat_model
+
+    return make_chat_model(tok, max_position_embeddings=2048)
+
+
+@pytest.fixture(scope="module")
+def loaded(model, tok):
+    """Both, as they are loaded."""
+    return model, tok
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, loaded):
+    """An empty working folder in which every model is the tiny one."""
+    monkeypatch.setattr("flashtrace_lib.load.load_model", lambda name, **_: loaded)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

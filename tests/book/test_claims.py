@@ -27,16 +27,11 @@ def verdict_of(folder, numbers, checks=(), name="ruler_recovery"):
 @pytest.mark.parametrize(
     ("numbers", "checks", "verdict"),
     [
-        ([HOLDS, HOLDS], [], "reproduced"),
-        ([HOLDS, OPEN], [], "partly reproduced"),
-        ([HOLDS], [FAILS], "partly reproduced"),
-        ([HOLDS], [OPEN], "reproduced"),
-        ([FAILS, OPEN], [], "not reproduced"),
-        ([OPEN], [], "undecided"),
-        ([FEW], [], "not testable here"),
-        ([HOLDS, FEW], [], "reproduced"),
+        ([HOLDS, HOLDS], [], "reproduced"), ([HOLDS, OPEN], [], "partly reproduced"),
+        ([HOLDS], [FAILS], "partly reproduced"), ([HOLDS], [OPEN], "reproduced"), ([FAILS, OPEN], [], "not reproduced"),
+        ([OPEN], [], "undecided"), ([FEW], [], "not testable here"), ([HOLDS, FEW], [], "reproduced"),
     ],
-)
+)  # fmt: skip
 def test_verdicts(tmp_path, numbers, checks, verdict):
     claim = verdict_of(tmp_path, numbers, checks)
     assert claim["verdict"] == verdict

@@ -13,25 +13,8 @@ from flashtrace_lib import Sample, Segments
 from flashtrace_lib.attribution import Attribution, Hop
 from flashtrace_lib.metrics.intervals import difference_interval
 
-TEXT = [
-    "<s>",
-    "user",
-    "The",
-    " key",
-    " is",
-    " 42",
-    ".",
-    "\n",
-    "What",
-    " is",
-    " it",
-    "?",
-    "<e>",
-    " 42",
-    "!",
-    "so",
-    "</s>",
-]
+TEXT = ["<s>", "user", *("The", " key", " is", " 42", ".", "\n"), *("What", " is", " it", "?"), "<e>", " 42", "!", "so"]
+TEXT += ["</s>"]
 
 
 def made(scores=(0, 1, 0, 2, 3, 0, 2, 0, 0, 2), name="a") -> tuple[Sample, Attribution]:
@@ -69,13 +52,11 @@ def test_mass_by_kind_is_a_partition():
     assert shares["mass"].to_dict() == pytest.approx(expected)
     assert shares["expected"].sum() == pytest.approx(1)
     assert shares.loc["punctuation", "expected"] == pytest.approx(3 / 17)
-    other = made(name="b")[1]
-    both = failures.mass_by_kind([made()[0], made(name="b")[0]], [made()[1], other])
+    both = failures.mass_by_kind(*zip(made(), made(name="b"), strict=True))
     table = failures.structure_table(both).set_index("kind")
     assert list(table.index) == list(failures.STRUCTURE)
-    assert table.loc["first token", ["mean", "low", "high", "n"]].tolist() == pytest.approx(
-        [0.2, math.nan, math.nan, 2], nan_ok=True
-    )
+    found = table.loc["first token", ["mean", "low", "high", "n"]].tolist()
+    assert found == pytest.approx([0.2, math.nan, math.nan, 2], nan_ok=True)
     six = [made(name=name) for name in "abcdef"]
     table = failures.structure_table(failures.mass_by_kind(*zip(*six, strict=True))).set_index("kind")
     assert table.loc["first token", ["mean", "low", "high", "n"]].tolist() == pytest.approx([0.2, 0.2, 0.2, 6])
@@ -124,9 +105,8 @@ def test_the_search_finds_the_worst_and_what_they_share():
     assert set(worst["sample"]) == {f"s{i}" for i in range(6)} and worst["sample"].iloc[0] == "s3"
     shared = failures.contrast(table, worst["sample"], ("spread", "question")).set_index("property")
     assert shared.loc["spread", "low"] > 0.4 and shared.loc["question", "low"] < 0 < shared.loc["question", "high"]
-    assert shared.loc["spread", "difference"] == pytest.approx(
-        table["spread"][:6].mean() - table["spread"][6:].mean()
-    ) and shared.loc["spread", ["n_worst", "n"]].tolist() == [6, 20]
+    difference = table["spread"][:6].mean() - table["spread"][6:].mean()
+    assert shared.loc["spread", ["difference", "n_worst", "n"]].tolist() == pytest.approx([difference, 6, 20])
     expected = difference_interval(table["spread"][:6], table["spread"][6:])
     assert tuple(shared.loc["spread", ["low", "high"]]) == pytest.approx(expected)
     alone = failures.contrast(table, [f"s{i}" for i in range(5)], ("spread",)).iloc[0]

@@ -175,11 +175,8 @@ def test_a_dot_stands_for_what_was_measured_and_a_hatched_row_for_what_was_not()
     ]  # fmt: skip
     titles = {"needles": "needles", "chains": "chains", "other": "not measured"}
     figure = method_plots.pooled_dots(pd.DataFrame(rows), "recovery", titles)
-    assert len(figure.axes) == 2 and list_of_labels(figure.axes[0]) == ["FlashTrace", "IFR", "String match"]
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert len(figure.axes) == 2 and labels == ["FlashTrace", "IFR", "String match"]
     assert [sum(patch.get_hatch() == "////" for patch in axes.patches) for axes in figure.axes] == [0, 2]
     wide = method_plots.overview_heatmap(pd.DataFrame(rows).assign(metric=["rise", "rise", "mas", "mas"]))
     assert sum(patch.get_hatch() == "////" for patch in wide.axes[0].patches) == 2
-
-
-def list_of_labels(axes):
-    return [label.get_text() for label in axes.get_yticklabels()]

@@ -98,9 +98,8 @@ def test_writing_twice_gives_equal_bytes(made, tmp_path):
     for name in ("a", "b"):
         write_rows(rows, tmp_path / f"{name}.parquet")
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
-    assert Results.read(tmp_path / "a.parquet").part("cost")["seconds"].tolist() == pytest.approx(
-        [1.5, np.nan], nan_ok=True
-    )
+    seconds = Results.read(tmp_path / "a.parquet").part("cost")["seconds"].tolist()
+    assert seconds == pytest.approx([1.5, np.nan], nan_ok=True)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -1,6 +1,5 @@
 """Evaluation resumes, recomputes nothing, keeps raw data, in one arithmetic, here or by the workers of an executor."""
 
-import math
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -10,7 +9,7 @@ import pytest
 import torch
 
 from flashtrace_lib import metrics
-from flashtrace_lib.attribution import Attribution, Method
+from flashtrace_lib.attribution import Method
 from flashtrace_lib.evaluation import evaluate, frame_from_records, summarise
 from flashtrace_lib.evaluation.recorder import Recorder
 from flashtrace_lib.metrics.deletion import Scorer, deletion_curve
@@ -43,12 +42,9 @@ def test_frame_holds_the_metrics_of_the_raw_data(model, samples):
     assert row[["n_input", "n_reasoning", "n_output", "n_gold"]].iloc[0].tolist() == [40, 6, 6, 2]
 
 
-def test_list_of_methods_takes_their_names(model, samples):
-    assert set(run([Embedding()], samples[:1], model)["method"]) == {"embedding"}
-
-
-def test_scorer_is_made_where_none_is_given(model, samples):
+def test_a_list_of_methods_takes_their_names_and_a_scorer_is_made(model, samples):
     frame = evaluate([Embedding()], samples[:1], model, progress=False)
+    assert set(frame["method"]) == {"embedding"}
     assert set(frame["curve_dtype"]) <= {"float32", "bfloat16"} and len(frame) == 3
 
 
@@ -71,19 +67,12 @@ def test_second_run_computes_nothing(model, samples, tmp_path):
 def test_whatever_shapes_a_result_is_part_of_its_key(model, samples, tmp_path, change):
     store = Store(tmp_path / "x")
     run([Embedding()], samples[:1], model, store=store)
-    method, sample, steps, precision = Embedding(), samples[0], 20, "model"
-    if change == "options":
-        method = Embedding(power=2.0)
-    elif change == "model":
-        model = tiny_model("llama", seed=1)
-    elif change == "sample":
-        sample.mask_token_id = 1
-    elif change == "steps":
-        steps = 10
-    else:
-        precision = "auto"
-    scorer = Scorer(model, precision=precision)
-    evaluate([method], [sample], model, store=store, steps=steps, scorer=scorer, progress=False)
+    method = Embedding(power=2.0 if change == "options" else 1.0)
+    model = tiny_model("llama", seed=1) if change == "model" else model
+    samples[0].mask_token_id = int(change == "sample")
+    scorer = Scorer(model, precision="auto" if change == "precision" else "model")
+    steps = 10 if change == "steps" else 20
+    evaluate([method], samples[:1], model, store=store, steps=steps, scorer=scorer, progress=False)
     assert len(CALLS) == 2 and len(store) == 2
 
 
@@ -215,20 +204,18 @@ class Plain(Method):
         self.power = 1
 
     def _attribute(self, model, sample):
-        return Attribution(torch.full((len(sample.prompt_ids),), math.nan), self.name)
+        raise AssertionError("it was refused")
 
 
 def test_bad_input_is_named(model, samples):
-    with pytest.raises(ValueError, match="unknown metrics.*risen"):
-        run([Embedding()], samples, model, metrics=("risen",))
-    with pytest.raises(ValueError, match="give a tuple"):
-        run([Embedding()], samples, model, metrics="rise")
-    with pytest.raises(ValueError, match="pass a dict label"):
-        run([Embedding(), Embedding(2.0)], samples, model)
-    with pytest.raises(ValueError, match="no dataclass"):
-        run([Plain()], samples, model)
-    with pytest.raises(ValueError, match="another model"):
-        evaluate([Embedding()], samples, model, scorer=Scorer(tiny_model("qwen3")))
+    own, other = Scorer(model), Scorer(tiny_model("qwen3"))
+    for message, methods, scorer, wanted in (
+        ("unknown metrics.*risen", [Embedding()], own, ("risen",)), ("give a tuple", [Embedding()], own, "rise"),
+        ("pass a dict label", [Embedding(), Embedding(2.0)], own, ("rise",)),
+        ("no dataclass", [Plain()], own, ("rise",)), ("another model", [Embedding()], other, ("rise",)),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            evaluate(methods, samples, model, scorer=scorer, metrics=wanted)
     with pytest.raises(ValueError, match="include"):
         summarise(frame_from_records([]), flagged="drop")
     odd = tiny_sample()

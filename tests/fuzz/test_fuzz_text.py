@@ -1,9 +1,7 @@
 """Odd texts through spans, sentences, scorers and the command line: right positions and numbers, or a clear error."""
 
-import io
 import json
 import re
-import sys
 import time
 
 import pytest
@@ -12,16 +10,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from flashtrace_lib import FlashTrace, trace
-from flashtrace_lib.__main__ import main
 from flashtrace_lib.cli import read_prompt, read_text
 from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.scoring import SCORERS, score
 from flashtrace_lib.text.build_sample import build_sample
 from flashtrace_lib.text.labels import find_boxed
-from flashtrace_lib.text.locate import locate_segments, parse_locator
+from flashtrace_lib.text.locate import locate_segments
 from flashtrace_lib.text.offsets import char_spans_to_token_mask, decode_with_offsets, tokenise
 from flashtrace_lib.text.segmenter import sentence_spans
-from tests.oracles.tiny_chat import make_chat_model, make_tokenizer
 
 MANY = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 # What breaks positions: marks without width, right-to-left words and their controls, joined emoji, combining accents,
@@ -33,16 +29,6 @@ PIECES = st.sampled_from([
     "<think>", "</think>", "\\boxed{", "}", "{", "\\", "<|end|>", "(?", "[", "a.b", "U.S. ", "?!", "...",
 ])  # fmt: skip
 TEXTS = st.lists(PIECES | st.text(max_size=8), min_size=1, max_size=8).map("".join)
-
-
-@pytest.fixture(scope="module")
-def tok():
-    return make_tokenizer()
-
-
-@pytest.fixture(scope="module")
-def model(tok):
-    return make_chat_model(tok, max_position_embeddings=1024)
 
 
 def without_marks(text):
@@ -203,35 +189,6 @@ def test_a_text_file_is_read_as_it_stands(tmp_path, text):
     path.write_bytes(text.encode())
     if text.removeprefix("\ufeff").strip():
         assert read_text(str(path), "prompt") == text.removeprefix("\ufeff").rstrip("\r\n")
-
-
-@MANY
-@given(st.sampled_from(["re:", "tokens:", "text:", "", "none", "auto", "tokens:1:"]), TEXTS)
-def test_any_passage_is_a_locator_or_refused(kind, rest):
-    try:
-        found = parse_locator(kind + rest)
-    except ValueError as error:
-        assert "regular expression" in str(error) or "token range" in str(error)
-    else:
-        assert found is None or isinstance(found, (str, re.Pattern, tuple))
-
-
-WORDS = st.sampled_from([
-    "book", "audit", "notebooks", "trace", "bench", "efficiency", "estimate", "claims", "--profile", "-k", "--set",
-    "--prompt", "--hops", "--method", "--top", "no_such", "smoke.yaml", "-1", "1e9", "\u202e", "", "x=1", "--",
-])  # fmt: skip
-
-
-@MANY
-@given(st.lists(WORDS, min_size=1, max_size=4))
-def test_the_command_line_refuses_nonsense_in_words(rest):
-    """Every line here is wrong: it names a file that does not exist."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stdout", out)
-        patch.setattr(sys, "stderr", err)
-        code = main(["trace", "no_such", *rest])
-    assert code == 2 and re.search("error:", err.getvalue()) and "Traceback" not in err.getvalue()
 
 
 @MANY

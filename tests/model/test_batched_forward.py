@@ -6,13 +6,7 @@ import torch
 from flashtrace_lib.methods import CLP, Perturbation
 from flashtrace_lib.methods.perturbation_base import masked_rows
 from flashtrace_lib.model import batched_forward
-from flashtrace_lib.model.batched_forward import (
-    check_batched,
-    kl_from,
-    log_prob_of,
-    score_rows,
-    whole_distribution,
-)
+from flashtrace_lib.model.batched_forward import check_batched, kl_from, log_prob_of, score_rows, whole_distribution
 from tests.oracles.contexts import close, long_sample, predictions
 from tests.oracles.tiny import FAMILIES, tiny_model
 
@@ -22,17 +16,23 @@ def model():
     return tiny_model("llama")
 
 
+def watched(model, monkeypatch, note):
+    """Lists ``note(input_ids)`` of each forward pass from now on."""
+    noted, forward = [], type(model).forward
+
+    def noting(self, input_ids, **kw):
+        noted.append(note(input_ids))
+        return forward(self, input_ids, **kw)
+
+    monkeypatch.setattr(type(model), "forward", noting)
+    return noted
+
+
 @pytest.mark.parametrize("options", [{}, {"units": "sentence"}])
 @pytest.mark.parametrize("method", [Perturbation, CLP])
 def test_batch_size_changes_nothing(model, method, options, monkeypatch):
-    sample, sizes = long_sample(), []
     check_batched(model)  # once; its passes are none of the method's
-    forward = type(model).forward
-    monkeypatch.setattr(
-        type(model),
-        "forward",
-        lambda self, input_ids, **kw: sizes.append(len(input_ids)) or forward(self, input_ids, **kw),
-    )
+    sample, sizes = long_sample(), watched(model, monkeypatch, len)
     shared = int(method is Perturbation)  # the pass whose keys and values the others begin with
     whole = method(**options).attribute(model, sample)
     n = whole.metadata["forward_passes"] + shared
@@ -83,17 +83,12 @@ def test_only_the_input_is_changed(model, monkeypatch):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_shared_beginning_is_computed_once_and_changes_nothing(family, monkeypatch):
-    model, sample, computed = tiny_model(family), long_sample(), []
+    model, sample = tiny_model(family), long_sample()
     rows = list(masked_rows(sample, [(i, i + 1) for i in range(3, 57)]))
     measure = log_prob_of(sample.input_ids[77:88])
     rows.insert(5, rows[0][:80])  # a shorter one in between
     expected = score_rows(model, rows, 11, measure)
-    forward = type(model).forward
-    monkeypatch.setattr(
-        type(model),
-        "forward",
-        lambda self, input_ids, **kw: computed.append(input_ids.numel()) or forward(self, input_ids, **kw),
-    )
+    computed = watched(model, monkeypatch, torch.numel)
     close(score_rows(model, rows, 11, measure, resembling=rows[0]), expected, 1e-4)
     windowed = family in ("mistral", "gemma2", "gemma3")  # keep too little to share
     assert sum(computed) > sum(map(len, rows)) if windowed else sum(computed) < 0.8 * sum(map(len, rows))

@@ -111,10 +111,9 @@ def test_an_embedded_model_is_the_same_bit_by_bit(tmp_path, monkeypatch):
     load_model("embedded-base")
     (folder,) = (tmp_path / "cache" / "models").iterdir()
     stamps = {path.name: files.sha256(path) for path in folder.iterdir()}
-    name = "embedded"  # the base model with an adapter in it
-    cached, tokenizer = load_model(name)
+    cached, tokenizer = load_model("embedded")  # the base model with an adapter in it
     monkeypatch.setattr(load, "converted", lambda *_: None)
-    plain, expected = load_model(name)
+    plain, expected = load_model("embedded")
     monkeypatch.undo()
     assert model_fingerprint(cached) == model_fingerprint(plain)
     assert cached.state_dict().keys() == plain.state_dict().keys()
@@ -122,11 +121,10 @@ def test_an_embedded_model_is_the_same_bit_by_bit(tmp_path, monkeypatch):
         assert weight.dtype == other.dtype and torch.equal(weight, other)
     assert all(torch.equal(a, b) for a, b in zip(cached.buffers(), plain.buffers(), strict=True))
     assert cached.generation_config.to_dict() == plain.generation_config.to_dict()
-    assert cached.config.name_or_path == name
+    assert cached.config.name_or_path == "embedded"
     assert not hasattr(cached.config, "quantization_config") and not hasattr(cached, "hf_quantizer")
     assert tokenizer.backend_tokenizer.to_str() == expected.backend_tokenizer.to_str()
-    kept = ("chat_template", "special_tokens_map", "added_tokens_decoder", "model_max_length", "padding_side")
-    for known in kept:
+    for known in ("chat_template", "special_tokens_map", "added_tokens_decoder", "model_max_length", "padding_side"):
         assert getattr(tokenizer, known) == getattr(expected, known), known
     assert type(tokenizer) is type(expected) and tokenizer.pad_token_id == expected.pad_token_id
     with torch.no_grad():

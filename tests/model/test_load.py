@@ -172,20 +172,24 @@ def test_a_folder_with_an_adapter_is_its_model_with_the_adapter_merged(tmp_path,
 
 
 @pytest.mark.parametrize(
-    "name, message",
+    "name, options, message",
     [
-        ("no/such/folder", "no such folder"),
-        ("nobody/no-such-model-anywhere", "neither 'embedded-base', nor a folder"),
+        ("no/such/folder", {}, "no such folder"),
+        ("tests", {}, "has no config.json"),
+        ("nobody/no-such-model-anywhere", {}, "neither 'embedded-base', nor a folder"),
+        ("embedded-base", {"dtype": "int8"}, "dtype must be one of float32, bfloat16, float16, got 'int8'"),
+        (
+            "embedded-base",
+            {"device_map": "cuda:1"},
+            "device_map 'cuda:1': this machine has no CUDA device",
+        ),
     ],
 )
-def test_a_model_that_is_not_there_says_so(name, message):
+def test_a_model_that_is_not_there_says_so(monkeypatch, name, options, message):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.chdir(files.root())
     with pytest.raises(ValueError, match=message):
-        load_model(name)
-
-
-def test_a_folder_without_a_model_says_so(tmp_path):
-    with pytest.raises(ValueError, match="has no config.json"):
-        load_model(str(tmp_path))
+        load_model(name, **options)
 
 
 def saved(model, folder, tokenizer=None):
@@ -284,17 +288,6 @@ def test_float32_scores_of_the_embedded_model_equal_float64(embedded):
         exact += e / (e.sum() + (y.abs().sum() - (y - residual).abs().sum()).clamp_min(0))
     scores = span_scores(activations, weights, target)[0].double()
     assert float((scores - exact / exact.sum()).abs().sum()) < 2e-6  # total variation; a plain difference has 7e-4
-
-
-def test_an_unknown_dtype_is_named():
-    with pytest.raises(ValueError, match="dtype must be one of float32, bfloat16, float16, got 'int8'"):
-        load_model("embedded-base", dtype="int8")
-
-
-def test_a_device_that_is_not_there_is_named(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match="device_map 'cuda:1': this machine has no CUDA device; leave it out"):
-        load_model("embedded-base", device_map="cuda:1")
 
 
 def test_a_model_is_placed_where_it_is_asked_for(tmp_path):

@@ -103,10 +103,3 @@ def test_differences_name_what_changed():
     ):
         (line,) = table.differences([changed], text)
         assert changed.name in line and changed.kind in line
-
-
-def test_the_essence_of_a_refusal_has_no_measured_number():
-    message = "unsupported architecture 'x': in layer 1 it does not add up (relative gap 0.12, allowed 0.01). Refused."
-    assert table.essence(ValueError(message)) == "it does not add up"
-    message = "unsupported architecture: 'x', layer 2, passes 'indices' to its attention (24 tokens)"
-    assert table.essence(ValueError(message)) == "layer 2 passes 'indices' to its attention (24 tokens)"

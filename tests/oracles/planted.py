@@ -108,10 +108,3 @@ class Words:
 
     def decode(self, ids, skip_special_tokens=False):
         return " ".join(str(i) for i in ids if not (skip_special_tokens and i <= 2))
-
-
-def causal_sample(position=6):
-    """A planted sample whose input is four sentences of three tokens, the last the question; one gives the answer."""
-    sample = planted_sample(position)
-    sample.sentences = [(2, 5), (5, 8), (8, 11), (11, 14)]
-    return sample

@@ -12,12 +12,9 @@ from flashtrace_lib.tasks import score
 from flashtrace_lib.tasks.datasets import documents_examples, folder_records, task_examples
 from flashtrace_lib.tasks.records import hotpotqa_example
 from flashtrace_lib.tasks.registry import TASKS
+from tests.tasks.test_hotpotqa import supporting, words
 
 RECORDS = Path(__file__).parents[1] / "records"  # three of each data set, as published
-
-
-def words(text):
-    return len(text.split())
 
 
 def records_of(kind):
@@ -43,13 +40,9 @@ def test_how_to_answer_is_no_part_of_the_problem(kind):
 
 
 def test_evidence_of_the_questions_with_documents_is_marked_in_their_prompts():
-    for record, example in zip(
-        records_of("hotpotqa"), task_examples("hotpotqa", 3, folder=RECORDS, seed=None), strict=True
-    ):
-        sentences = dict(zip(*record["context"].values(), strict=True))
-        facts = zip(*record["supporting_facts"].values(), strict=True)
-        marked = [example.prompt[a:b] for a, b in example.evidence]
-        assert sorted(marked) == sorted(sentences[title][i].strip() for title, i in facts)
+    examples = task_examples("hotpotqa", 3, folder=RECORDS, seed=None)
+    for record, example in zip(records_of("hotpotqa"), examples, strict=True):
+        assert sorted(example.prompt[a:b] for a, b in example.evidence) == sorted(supporting(record))
     for example in task_examples("morehopqa", 3, folder=RECORDS):
         a, b = example.haystack
         assert example.evidence and all(a <= start < stop <= b for start, stop in example.evidence)

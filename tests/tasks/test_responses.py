@@ -8,19 +8,23 @@ import torch
 from flashtrace_lib.model.embedded import NO_THINK, use_reasoner_template
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks import responses
-from flashtrace_lib.tasks.example import Example
-from flashtrace_lib.tasks.responses import (
-    FORCED,
-    GENERATED,
-    UNFILTERED,
-    collect,
-    prompt_settings,
-    teacher_forced,
-    true_response,
-)
+from flashtrace_lib.tasks.responses import FORCED, GENERATED, UNFILTERED, collect, prompt_settings, teacher_forced
 from flashtrace_lib.text.chat_template import CODE_ALONE, STEP_BY_STEP
 from tests.oracles.tiny_reasoner import load_tokenizer
 from tests.support.boxes import EXAMPLES
+
+
+@pytest.fixture
+def thinker():
+    """A tokenizer whose template can think."""
+    tokenizer = load_tokenizer()
+    use_reasoner_template(tokenizer)
+    return tokenizer
+
+
+def passages(sample, tokenizer):
+    """The words of each segment."""
+    return {name: tokenizer.decode(sample.input_ids[slice(*span)]).strip() for name, span in sample.segments.named()}
 
 
 def test_only_finished_and_correct_answers_are_kept(answering, embedded):
@@ -34,10 +38,9 @@ def test_only_finished_and_correct_answers_are_kept(answering, embedded):
     first, second = found.samples
     assert first.metadata["response"] == GENERATED and first.id == "box-0" and first.metadata["score"] == 1
     assert not first.segments.has_reasoning and second.segments.has_reasoning
-    decode = embedded[1].decode
-    assert decode(second.input_ids[slice(*second.segments.reasoning)]).strip() == "I read 4127."
-    assert decode(second.input_ids[slice(*second.segments.output)]).strip() == "The code is 4127."
-    assert decode(second.input_ids[second.gold]).strip() == "The code of box 3 is 4127."
+    read = passages(second, embedded[1])
+    assert read["reasoning"] == "I read 4127." and read["output"] == "The code is 4127."
+    assert embedded[1].decode(second.input_ids[second.gold]).strip() == "The code of box 3 is 4127."
 
 
 def test_a_hopeless_cell_is_given_up_and_teacher_forced_as_a_whole(answering, embedded):
@@ -47,7 +50,7 @@ def test_a_hopeless_cell_is_given_up_and_teacher_forced_as_a_whole(answering, em
     assert found.kind == FORCED and [s.metadata["response"] for s in found.samples] == [FORCED, FORCED]
     sample = found.samples[0]
     text = embedded[1].decode(sample.input_ids[slice(*sample.response)])
-    assert true_response(EXAMPLES[0]) in text and text.endswith("<|im_end|>")
+    assert responses.true_response(EXAMPLES[0]) in text and text.endswith("<|im_end|>")
     assert sample.segments.has_reasoning and sample.metadata["score"] == 1
 
 
@@ -58,9 +61,8 @@ def test_what_is_teacher_forced_is_read_as_written_and_tried_by_nobody(answering
     assert found.counts == {"tried": 0, "correct": 0, "incorrect": 0, "unfinished": 0}
     assert [s.id for s in found.samples] == ["box-0", "box-1"]
     for sample, one in zip(found.samples, EXAMPLES, strict=False):
-        reasoning = tokenizer.decode(sample.input_ids[slice(*sample.segments.reasoning)])
-        output = tokenizer.decode(sample.input_ids[slice(*sample.segments.output)])
-        assert reasoning.strip() == one.reasoning and output.strip() == one.output
+        read = passages(sample, tokenizer)
+        assert read["reasoning"] == one.reasoning and read["output"] == one.output
     fallen_back = collect(EXAMPLES, model, tokenizer, 2, batch_size=3, progress=False)
     for a, b in zip(found.samples, fallen_back.samples, strict=True):
         assert torch.equal(a.input_ids, b.input_ids) and a.segments == b.segments and torch.equal(a.gold, b.gold)
@@ -124,10 +126,8 @@ def test_stored_responses_are_not_generated_again(answering, embedded, tmp_path)
     assert asked == [2, 2, 2]  # another limit is another response
 
 
-def test_a_model_that_can_think_begins_its_turn_itself(embedded):
+def test_a_model_that_can_think_begins_its_turn_itself(embedded, thinker):
     plain = embedded[1]
-    thinker = load_tokenizer()
-    use_reasoner_template(thinker)
     prefixed = replace(EXAMPLES[0], answer_prefix="The code is")
     assert prompt_settings(plain, prefixed) == {"answer_prefix": "The code is"}
     assert prompt_settings(thinker, prefixed) == prompt_settings(thinker, prefixed, "thinking")
@@ -139,7 +139,7 @@ def test_a_model_that_can_think_begins_its_turn_itself(embedded):
         prompt_settings(thinker, prefixed, "slow")
 
 
-def test_step_by_step_begins_the_turn_and_judges_the_answer_alone(answering, embedded):
+def test_step_by_step_begins_the_turn_and_judges_the_answer_alone(answering, embedded, thinker):
     wrong = " The code is 4127.\nAnswer: 9<|im_end|>"
     answering({0: " The code is 9.\nAnswer: 4127<|im_end|>", 1: wrong, 2: " 4127<|im_end|>"})
     asked = replace(EXAMPLES[0], answer_prefix=" The code is", request=" Be brief.")
@@ -150,13 +150,11 @@ def test_step_by_step_begins_the_turn_and_judges_the_answer_alone(answering, emb
     text = embedded[1].decode(first.input_ids)
     asked_for = f" Be brief.{STEP_BY_STEP['request']}<|im_end|>\n<|im_start|>assistant\n{STEP_BY_STEP['answer_prefix']}"
     assert asked_for + " The code is 9.\nAnswer: 4127" in text and first.metadata["mode"] == "step_by_step"
-    read = {name: embedded[1].decode(first.input_ids[slice(*span)]).strip() for name, span in first.segments.named()}
+    read = passages(first, embedded[1])
     assert read == {"prompt": asked.prompt, "reasoning": "The code is 9.", "output": "Answer: 4127"}
     assert not last.segments.has_reasoning and first.metadata["score"] == last.metadata["score"] == 1
     forced = collect(EXAMPLES[3:4], *embedded, 1, mode="step_by_step", progress=False)
     assert forced.kind == FORCED and forced.samples[0].segments.has_reasoning
-    thinker = load_tokenizer()
-    use_reasoner_template(thinker)
     with pytest.raises(ValueError, match="'step_by_step': this model thinks by itself"):
         prompt_settings(thinker, asked, "step_by_step")
 
@@ -175,21 +173,18 @@ def test_code_alone_asks_for_no_explanation_and_has_no_reasoning(answering, embe
 def test_own_steps_adds_no_word_and_takes_the_box_for_the_answer(answering, embedded):
     boxed = [replace(e, request=" In a box.", answer_prefix="The code is", scorer="boxed", answers=("42",))
              for e in EXAMPLES[:3]]  # fmt: skip
-    answering(
-        {0: r"It is 41 + 1. So \boxed{42}.<|im_end|>", 1: r"It is 42. So \boxed{41}.<|im_end|>", 2: "42<|im_end|>"}
-    )
+    said = (r"It is 41 + 1. So \boxed{42}.<|im_end|>", r"It is 42. So \boxed{41}.<|im_end|>", "42<|im_end|>")
+    answering(dict(enumerate(said)))
     found = collect(boxed, *embedded, 3, mode="own_steps", fallback="none", progress=False)
     assert found.counts == {"tried": 3, "correct": 1, "incorrect": 2, "unfinished": 0}  # no box, no answer
     first = found.samples[0]
     text = embedded[1].decode(first.input_ids)
     assert "In a box.<|im_end|>\n<|im_start|>assistant\nIt is 41" in text and "The code is" not in text
-    read = {name: embedded[1].decode(first.input_ids[slice(*span)]).strip() for name, span in first.segments.named()}
+    read = passages(first, embedded[1])
     assert read["reasoning"] == "It is 41 + 1. So" and read["output"].startswith(r"\boxed{42}")
 
 
-def test_both_modes_of_one_problem_are_kept_apart(answering, embedded, tmp_path):
-    thinker = load_tokenizer()
-    use_reasoner_template(thinker)
+def test_both_modes_of_one_problem_are_kept_apart(answering, embedded, thinker, tmp_path):
     asked = answering({0: "The code is 4127.<|im_end|>"})
     store = Store(tmp_path / "responses")
     found = {
@@ -204,13 +199,6 @@ def test_both_modes_of_one_problem_are_kept_apart(answering, embedded, tmp_path)
     forced = {mode: collect(EXAMPLES[1:2], embedded[0], thinker, 1, mode=mode, progress=False) for mode in found}
     assert forced["thinking"].samples[0].segments.has_reasoning
     assert forced["direct"].kind == FORCED and not forced["direct"].samples[0].segments.has_reasoning
-
-
-def test_no_true_answer_is_an_error(answering, embedded):
-    answering({})
-    bare = Example("bare", "t", "t", "Note 1. What?", ("4",))
-    with pytest.raises(ValueError, match="example bare has no true answer"):
-        collect([bare], *embedded, 1, progress=False)
 
 
 def test_a_stored_response_is_kept_where_others_of_its_block_are_missing(answering, embedded):

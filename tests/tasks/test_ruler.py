@@ -209,16 +209,6 @@ def test_short_names_only_where_nothing_else_fits(tokenizer):
             assert all(e.metadata["haystack_units"] for e in ruler_examples(cell, 256, tokenizer, 10, haystack=kind))
 
 
-def test_wording_for_a_single_value():
-    (example,) = ruler_examples(RulerCell("niah"), 300, WORDS, n=1)
-    key = solve_niah(example.prompt)[0][0]
-    assert example.prompt.startswith("A special magic number is hidden within the following text.")
-    assert "I will quiz you about the number afterwards.\n" in example.prompt
-    assert example.prompt.endswith(f"\nWhat is the special magic number for {key} mentioned in the provided text?")
-    assert example.answer_prefix == f" The special magic number for {key} mentioned in the provided text is"
-    check_solved(example)
-
-
 def test_worked_example_where_it_fits(tokenizer):
     def one(length, **options):
         return ruler_examples("h4_c1", length, tokenizer, n=1, **options)[0]

@@ -35,20 +35,13 @@ def test_exercises_pass_and_their_stubs_fail(record):
 @pytest.mark.parametrize(
     "solution",
     [
-        "while True: pass",
-        "import time; time.sleep(60)",
-        "x = bytearray(10 ** 10)",
-        "import sys; sys.exit(0)",
-        "import os; os._exit(0)",
-        "print('x' * 10 ** 8)",
-        "open('big', 'w').write('x' * 10 ** 8)",
-        "import os\nwhile True: os.fork()",
-        "import subprocess; subprocess.run(['true'])",
-        "import socket; socket.create_connection(('127.0.0.1', 9), 1)",
-        "import ctypes; ctypes.CDLL(None)",
+        "while True: pass", "import time; time.sleep(60)", "x = bytearray(10 ** 10)", "import sys; sys.exit(0)",
+        "import os; os._exit(0)", "print('x' * 10 ** 8)", "open('big', 'w').write('x' * 10 ** 8)",
+        "import os\nwhile True: os.fork()", "import subprocess; subprocess.run(['true'])",
+        "import socket; socket.create_connection(('127.0.0.1', 9), 1)", "import ctypes; ctypes.CDLL(None)",
         "import os; os.kill(os.getppid(), 9)",
     ],
-)
+)  # fmt: skip
 def test_hostile_solutions_fail_in_time(solution):
     start = time.perf_counter()
     assert not passes(f"{solution}\n\ndef answer():\n    return 42\n")

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flashtrace_lib.tasks import scoring
 from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.scoring import SCORERS, contains, is_correct, score
 
@@ -16,18 +15,10 @@ def example(*answers, scorer="substring_recall", **metadata):
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("12345", True),
-        ("it is 12345.", True),
-        ("(12345)", True),
-        ("**12345**, 7", True),
-        ("123456", False),
-        ("012345", False),
-        ("x12345", False),
-        ("12345x", False),
-        ("", False),
-        ("123456 and 12345", True),
+        ("12345", True), ("it is 12345.", True), ("(12345)", True), ("**12345**, 7", True), ("123456", False),
+        ("012345", False), ("x12345", False), ("12345x", False), ("", False), ("123456 and 12345", True),
     ],
-)
+)  # fmt: skip
 def test_answers_are_whole_words(text, found):
     assert contains(text, "12345") is found
     assert score(example("12345"), text) == float(found)
@@ -79,18 +70,3 @@ def test_bad_input_is_named():
         score(example(), "a")
     with pytest.raises(ValueError, match="needs metadata\\['answer_pattern'\\]"):
         score(example("a"), "a", "exact_set")
-
-
-@pytest.mark.parametrize(
-    ("answer", "said", "found"),
-    [
-        ("Serie A", "Roma plays in Serie A, the top league.", 1),
-        ("Vitamin A", "It is a vitamin, the second one.", 0),
-        ("Serie A", "Roma plays in Serie B, a league.", 0),
-        ("a", "It is a letter of the word.", 0),
-        ("the Beatles", "They are Beatles.", 1),
-        ("an apple a day", "He ate an apple a day.", 1),
-    ],
-)
-def test_articles_count_in_both_or_in_neither(answer, said, found):
-    assert scoring.qa_match(Example("e", "t", "c", "p", (answer,)), said) == found

@@ -1,6 +1,5 @@
 """Right-to-left text reads in its own order on the page of a trace and in a heatmap, however tokens split it."""
 
-# ruff: noqa: F811
 from dataclasses import replace
 
 import numpy as np
@@ -8,8 +7,6 @@ import pytest
 
 from flashtrace_lib import Trace
 from flashtrace_lib.viewer.html import token_heatmap
-from tests.support.browser import browser, browser_page  # noqa: F401 - fixtures
-from tests.support.trace_pages import model, tok, traced  # noqa: F401 - fixtures
 
 # Tokens of each line, and the same from left to right as a reader of that line sees them.
 LINES = [

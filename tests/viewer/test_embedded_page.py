@@ -1,14 +1,12 @@
 """The page of a trace in a frame, as a notebook and the HTML book show it."""
 
-# ruff: noqa: F811
 import html
 import re
 
 import pytest
 
 from flashtrace_lib import Trace, trace
-from tests.support.browser import browser, browser_page  # noqa: F401 - fixtures
-from tests.support.trace_pages import HOSTILE, folder, model, tok, traced  # noqa: F401 - fixtures
+from tests.support.hostile import HOSTILE
 
 
 def test_the_frame_holds_the_page_byte_by_byte_and_the_same_each_time(traced, folder, tmp_path):

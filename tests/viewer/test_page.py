@@ -1,17 +1,16 @@
 """The page of a trace as it is written: its numbers, its colours, and that it loads nothing."""
 
-# ruff: noqa: F811
 import json
 import re
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_rgb
 
 from flashtrace_lib.viewer import page as pages
 from flashtrace_lib.viewer.colours import colour_of
 from flashtrace_lib.viewer.page import quantised
-from tests.support.trace_pages import folder, model, tok, traced  # noqa: F401 - fixtures
 from tests.viewer.test_heatmap import luminance
 
 
@@ -68,11 +67,7 @@ def test_colours_keep_their_contrast_and_are_those_of_the_heatmaps():
 
     def rgb(theme, name):
         value = re.search(rf"--{name}: ([^;]+);", theme)[1]
-        return (
-            [int(v) / 255 for v in value.split()]
-            if " " in value
-            else [int(value[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        )
+        return [int(v) / 255 for v in value.split()] if " " in value else to_rgb(value)
 
     for theme in themes:
         pairs = [(rgb(theme, "ink"), rgb(theme, name)) for name in ("page", "pane", "heat", "gain", "loss")]
@@ -81,5 +76,4 @@ def test_colours_keep_their_contrast_and_are_those_of_the_heatmaps():
             low, high = sorted((luminance(a), luminance(b)))
             assert (high + 0.05) / (low + 0.05) > 4.5  # WCAG 2, normal text
     for name, (value, signed) in {"heat": (1, False), "gain": (1, True), "loss": (-1, True)}.items():
-        expected = colour_of(value, 1.0, signed)
-        assert [round(255 * c) for c in rgb(themes[0], name)] == [int(expected[i : i + 2], 16) for i in (1, 3, 5)]
+        assert rgb(themes[0], name) == pytest.approx(to_rgb(colour_of(value, 1.0, signed)), abs=1e-6)

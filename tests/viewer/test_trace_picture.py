@@ -1,16 +1,15 @@
 """The page's picture and its Python: what is saved is what is shown."""
 
-# ruff: noqa: F811
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from flashtrace_lib import Trace
-from tests.support.browser import browser, browser_page  # noqa: F401 - fixtures
-from tests.support.trace_pages import folder, model, tok, traced  # noqa: F401 - fixtures
 
 
 @pytest.fixture
@@ -34,11 +33,7 @@ def test_the_picture_has_the_colours_of_the_page(page, traced):
     pixels = np.asarray(picture).reshape(-1, 3)
     assert (pixels == 255).all(1).mean() > 0.5, "the page's paper"
     strongest = page.evaluate("getComputedStyle(spans[state.order[0]]).backgroundColor")
-    shade = (
-        float(strongest.split("/")[-1].strip(" )")) if "/" in strongest else float(strongest.split(",")[-1].strip(" )"))
-    )
-    if strongest.startswith("rgb("):
-        shade = 1.0
+    shade = 1.0 if strongest.startswith("rgb(") else float(re.split("[/,]", strongest)[-1].strip(" )"))
     mixed = np.round(np.array([243, 112, 27]) * shade + 255 * (1 - shade))
     assert (np.abs(pixels - mixed).max(1) <= 2).sum() > 20, "the highest score is coloured"
 
@@ -55,8 +50,6 @@ def run_code(page, tmp_path, traced):
     code = page.locator("#code").text_content()
     code = code.replace("print(", "import torch; torch.save(", 1).replace(")  # of each", ', "shown.pt")  # of each')
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=120)
-    import torch
-
     return torch.load(tmp_path / "shown.pt", weights_only=False)
 
 

@@ -1,6 +1,5 @@
 """What a reader's clicks and keys do on the page of a trace, in a real browser."""
 
-# ruff: noqa: F811
 import re
 
 import numpy as np
@@ -8,8 +7,6 @@ import pytest
 import torch
 
 from flashtrace_lib import trace
-from tests.support.browser import browser, browser_page  # noqa: F401 - fixtures
-from tests.support.trace_pages import folder, model, tok, traced  # noqa: F401 - fixtures
 
 
 def opened(page, folder, name="t", by="words"):
@@ -47,17 +44,11 @@ def importance(traced, attribution):
     return out
 
 
-def test_it_opens_on_the_answer(browser_page, folder, traced):
+def test_it_opens_on_the_answer_and_a_click_on_any_sentence_shows_what_it_came_from(browser_page, folder, traced):
     page = opened(browser_page, folder)
     assert page.inner_text("#chosen") == "The answer O · All hops"
-    assert page.get_attribute("#whole", "aria-pressed") == "true"
+    assert page.get_attribute("#whole", "aria-pressed") == "true" and page.locator("#input .token.top").count() == 10
     agree(page, traced, importance(traced, traced.attribution))
-    assert page.locator("#input .token.top").count() == 10
-    assert page.problems == []
-
-
-def test_a_click_on_any_sentence_shows_what_it_came_from(browser_page, folder, traced):
-    page = opened(browser_page, folder)
     assert page.locator(".sentence").count() == len(traced.targets) == 4
     for k, target in enumerate(traced.targets, start=1):
         page.locator(f".sentence[data-k='{k}'] .token").last.click()
@@ -125,13 +116,6 @@ def test_a_mark_is_listed_with_its_neighbours(browser_page, folder, traced):
     assert shown[str(i)].startswith(tokens[i - 1].strip() + ". ")
     j = next(i for i in range(*traced.sample.segments.prompt) if tokens[i].strip().isalnum() and tokens[i - 1].strip())
     assert shown[str(j)].startswith(tokens[j].strip() + " ")
-
-
-def test_the_space_before_a_word_is_not_underlined(browser_page, folder, traced):
-    page = opened(browser_page, folder)
-    texts = page.locator(".text .token").evaluate_all("all => all.map((t) => t.textContent)")
-    assert any(token.startswith(" ") and token.strip() for token in traced.sample.tokens)
-    assert not [text for text in texts if text.startswith(" ") and text.strip()]
 
 
 def test_shares_are_those_of_the_library(browser_page, folder, traced):

@@ -1,6 +1,5 @@
 """Sentences in place of words on the page of a trace; the view in the address; scores as a file."""
 
-# ruff: noqa: F811
 import csv
 import io
 import re
@@ -10,8 +9,6 @@ import pytest
 
 from flashtrace_lib import Trace, trace
 from flashtrace_lib.methods import Perturbation
-from tests.support.browser import browser, browser_page  # noqa: F401 - fixtures
-from tests.support.trace_pages import folder, model, tok, traced  # noqa: F401 - fixtures
 from tests.viewer.test_trace_reader import opened, view
 
 
@@ -70,9 +67,8 @@ def test_sentences_of_hops_and_differences_leave_out_the_passage_itself(browser_
     others = [s for s in traced.sample.sentences if s[1] <= target.span[0] or s[0] >= target.span[1]]
     sums = sorted((float(hop[a:b].sum()) for a, b in others), reverse=True)
     shown = [share for _, share in chips(page)]
-    assert (
-        shown == pytest.approx([100 * value for value in sums if value > 0][: len(shown)], abs=0.06) and len(shown) > 2
-    )
+    assert len(shown) > 2
+    assert shown == pytest.approx([100 * value for value in sums if value > 0][: len(shown)], abs=0.06)
     assert not any(on_one_line("".join(traced.sample.tokens[slice(*target.span)])) in text for text, _ in chips(page))
     page.locator("#whole").click()
     view(page, "Difference").check()
@@ -85,16 +81,13 @@ def test_sentences_of_hops_and_differences_leave_out_the_passage_itself(browser_
 
 
 def test_copies_of_a_sentence_s_score_are_not_added_up(browser_page, model, tok, tmp_path):
-    method = Perturbation(unit="sentence") if "unit" in Perturbation.__dataclass_fields__ else Perturbation()
-    result = trace(model, tok, "The key is red. The door is blue. " * 3, "Red.", reasoning=None, method=method)
-    assert result.attribution.metadata["units"] in ("sentence", "token")
+    result = trace(model, tok, "The key is red. The door is blue. " * 3, "Red.", reasoning=None, method=Perturbation())
     copies = replace(result.attribution, metadata={"units": "sentence", "options": {"spread": "copy"}})
     both = Trace(result.sample, copies)
     both.to_html(tmp_path / "t.html")
     page = opened(browser_page, tmp_path, by="sentences")
-    expected = both.top(99, by="sentence")
     shown = {round(abs(share), 1) for _, share in chips(page)}
-    assert shown == {round(100 * abs(share), 1) for share in expected["share"]}
+    assert shown == {round(100 * abs(share), 1) for share in both.top(99, by="sentence")["share"]}
 
 
 def test_a_token_says_what_its_sentence_has(browser_page, folder, traced):
@@ -163,12 +156,7 @@ def test_all_scores_as_a_file(browser_page, folder, traced):
     for row in rows:
         assert on_one_line(row["sentence"]) == on_one_line(expected[int(row["position"])].sentence)
         assert float(row["score"]) == pytest.approx(expected[int(row["position"])].score, rel=1e-3, abs=1e-6)
-    assert page.problems == []
-
-
-def test_hostile_text_in_a_file_is_one_cell(browser_page, folder):
-    page = opened(browser_page, folder, "hostile", by="sentences")
-    _, rows = saved(page)
+    _, rows = saved(opened(browser_page, folder, "hostile", by="sentences"))
     assert all(set(row) == {"rank", "sentence", "position", "score", "part"} for row in rows)
     assert any('src=x onerror="document.title=1">' in row["sentence"] for row in rows)
     assert page.problems == []

@@ -1,10 +1,21 @@
-"""A headless browser for tests of pages: ``from browser import browser, browser_page``."""
+"""A headless browser, and pages of a tiny model to open in it."""
+
+from dataclasses import replace
 
 import pytest
 
+from flashtrace_lib import Trace, trace
+from flashtrace_lib.methods import Position
 from scripts.get_chromium import chromium_path
+from tests.oracles.tiny_chat import PROMPT, RESPONSE
+from tests.support.hostile import HOSTILE
 
-__all__ = ["browser", "browser_page", "chromium_path"]
+TALK = [
+    {"role": "system", "content": "Be kind."},
+    {"role": "user", "content": f"Is it 7261? {HOSTILE}"},
+    {"role": "assistant", "content": HOSTILE},
+    {"role": "user", "content": "Say it again."},
+]
 
 
 @pytest.fixture(scope="module")
@@ -38,3 +49,22 @@ def browser_page(browser):
 
 def _is_local(url: str) -> bool:
     return url.startswith(("file:", "data:", "blob:", "about:", "http://127.0.0.1:", "http://localhost:"))
+
+
+@pytest.fixture(scope="module")
+def traced(model, tok):
+    return trace(model, tok, PROMPT, RESPONSE, hops=2)
+
+
+@pytest.fixture(scope="module")
+def folder(traced, model, tok, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    traced.to_html(folder / "t.html")
+    trace(model, tok, PROMPT, "It is 7261.", reasoning=None).to_html(folder / "direct.html")
+    trace(model, tok, TALK, f"Yes. {HOSTILE}").to_html(folder / "hostile.html")
+    trace(model, tok, PROMPT, RESPONSE, method=Position()).to_html(folder / "plain.html")
+    trace(model, tok, PROMPT, RESPONSE, output="7261").to_html(folder / "passage.html")
+    tokens = list(traced.sample.tokens)
+    tokens[traced.sample.segments.prompt[0]] = HOSTILE  # a single token: some vocabularies hold whole tags
+    Trace(replace(traced.sample, tokens=tokens), traced.attribution).to_html(folder / "token.html")
+    return folder
