@@ -21,6 +21,7 @@ from ..model.architecture import decoder_layers, family
 from ..model.state import evaluating
 from .activations import Activations
 from .capture import capture
+from .gates import check_gates
 from .proximity import aggregate
 
 TOLERANCE = 1e-3  # of the identity, relative to what attention adds; in float32
@@ -110,6 +111,7 @@ def _check(model: nn.Module) -> None:
     ids = check_ids(model)
     activations = capture(model, ids, (0, len(ids)), keep_mid=True, keep_logits=True)
     _check_identity(activations, model)
+    check_gates(model, activations, ids, _tolerance(model, TOLERANCE))
     plain = plain_logits(model, ids)
     check_equal(model, activations.logits.to(plain.device).float(), plain, "with captured attention")
 
