@@ -81,6 +81,29 @@ def check_decomposition(model: nn.Module) -> None:
     check_once(model, "decomposition", partial(_check, model))
 
 
+def check_weights(model: nn.Module, method: str) -> None:
+    """As `check_decomposition`, and assert that each layer weights a source with one number a head.
+
+    Raises
+    ------
+    ValueError
+        Also where a layer is linear attention, has a gate behind its attention, or something beside it.
+    """
+    check_decomposition(model)
+    check_once(model, "weights", partial(_check_weights, model, method))
+
+
+def _check_weights(model: nn.Module, method: str) -> None:
+    ids = check_ids(model)
+    layers = capture(model, ids, (0, len(ids))).layers
+    other = [layer.parts.index for layer in layers if layer.beside or not layer.is_plain()]
+    if other:
+        raise ValueError(
+            f"{method} needs softmax attention without a gate in every layer; layers {other} of {family(model)!r} have "
+            "another kind. FlashTrace, IFR, CAGE and rollout follow it, as do perturbation and gradients: use one of them"
+        )
+
+
 def check_once(model: nn.Module, name: str, check: Callable[[], None]) -> None:
     """Run ``check`` unless ``model`` has passed it and is as it was then.
 

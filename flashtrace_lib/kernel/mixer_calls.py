@@ -24,8 +24,8 @@ from .linear_attention import Linear
 CONVOLUTION, STATE_SPACE = "causal_conv1d_fn", "mamba2_chunk_scan"
 DELTA_RULES = ("torch_chunk_gated_delta_rule", "chunk_kimi_delta_attention")
 
-# Arguments and output (``out``) by the name of the function, of the calls that one module makes in one forward pass
-Calls = dict[str, dict[str, Any]]
+# By the name of the function, arguments and output (``out``) of each call that a module makes in one forward pass
+Calls = dict[str, list[dict[str, Any]]]
 _CALLS: ContextVar[Calls | None] = ContextVar("calls", default=None)  # of this thread: others are not listened to
 _ONES: ContextVar[bool] = ContextVar("ones", default=False)
 
@@ -83,15 +83,12 @@ def _telling(function: Callable, name: str, alone: bool) -> Callable:
     @wraps(function)
     def call(*args, **kwargs):
         calls = _CALLS.get()
-        if calls is not None:
-            if name in calls:
-                raise ValueError(f"unsupported architecture: a layer calls {name} more than once in a pass")
-            calls[name] = signature.bind(*args, **kwargs).arguments
         out = function(*args, **kwargs)
         if _ONES.get() and (name != CONVOLUTION or alone):
             return (torch.ones_like(out[0]), *out[1:]) if isinstance(out, tuple) else torch.ones_like(out)
         if calls is not None:
-            calls[name]["out"] = out[0] if isinstance(out, tuple) else out
+            arguments = dict(signature.bind(*args, **kwargs).arguments)
+            calls.setdefault(name, []).append(arguments | {"out": out[0] if isinstance(out, tuple) else out})
         return out
 
     call.tells = True
@@ -112,22 +109,27 @@ def read_calls(
         Projected inputs of the values.
     out : torch.Tensor, shape [N, H, c]
         What comes out, before gate, norm and W_O.
+
+    Raises
+    ------
+    ValueError
+        If there is more than one convolution or recurrence: which is the values', and what is behind which?
     """
-    linear, q, k, v = Linear(), None, None, None
-    if STATE_SPACE in calls:
-        linear, q, k, v = _state_space(**calls[STATE_SPACE])
-        out = calls[STATE_SPACE]["out"][0]
-    for name in DELTA_RULES:
-        if name in calls:
-            linear, q, k, v = _delta_rule(**calls[name])
-            out = calls[name]["out"][0]
-    if CONVOLUTION not in calls:
-        return linear, q, k, v[0].transpose(0, 1), out
-    call = calls[CONVOLUTION]
+    recurrences = [name for name in calls if name != CONVOLUTION]
+    if max(map(len, calls.values())) > 1 or len(recurrences) > 1:
+        raise ValueError(f"unsupported architecture: a layer calls {', '.join(calls)} more than once, or one by another")
+    if recurrences:
+        (call,) = calls[recurrences[0]]
+        linear, q, k, v = (_state_space if STATE_SPACE in calls else _delta_rule)(**call)  # v: [1, N, H, c]
+        out = call["out"][0]
+        if CONVOLUTION not in calls:
+            return linear, q, k, v[0].transpose(0, 1), out
+    (call,) = calls[CONVOLUTION]
     inputs, weight = call["hidden_states"][0], call["weight"]  # [C, N], [C, K]
-    if v is None:
-        out = call["out"][0].T[:, None]  # [N, 1, C]
-    heads, width = (1, len(inputs)) if v is None else v.shape[2:]
+    if recurrences:
+        heads, width = v.shape[2:]
+    else:
+        linear, q, k, heads, width, out = Linear(), None, None, 1, len(inputs), call["out"][0].T[:, None]
     start = len(inputs) - heads * width if linear.corrects else 0  # q, k, v through one convolution; or x, B, C
     values, bias = slice(start, start + heads * width), call.get("bias")
     linear.taps = weight[values].view(heads, width, -1)

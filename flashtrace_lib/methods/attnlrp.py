@@ -14,7 +14,7 @@ from peft import PeftModel
 from torch import nn
 
 from ..attribution import Attribution
-from ..kernel.decomposition import check_decomposition
+from ..kernel.decomposition import check_weights
 from ..sample import Sample
 from .gradient_base import GradientMethod, Target, check_forward, differentiable, embed, fits, target_of
 from .lrp_rules import ATTNLRP, CP_LRP, Rules, capped, lrp_rules
@@ -35,7 +35,7 @@ class RelevanceMethod(GradientMethod):
         """The rules of `lrp_rules`."""
 
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
-        check_decomposition(model)
+        check_weights(model, self.name)
         rules = self._rules
         check_forward(model, f"{self.name} {self.setting()}".strip(), partial(_ruled_logits, model, rules), logits=True)
         target = target_of(model, sample)

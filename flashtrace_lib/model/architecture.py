@@ -162,7 +162,9 @@ def _mixers(layer: nn.Module) -> list[tuple[nn.Module, nn.Module, float]]:
     found = []
     for name, multipliers in _MIXERS.items():
         module = getattr(layer, name, None)
-        o_proj = getattr(module, "o_proj", getattr(module, "out_proj", None))
+        o_proj = getattr(module, "o_proj", None)
+        if o_proj is None and getattr(module, "is_causal", True):  # encoders of images and sound have one as well
+            o_proj = getattr(module, "out_proj", None)
         if o_proj is not None:
             multiplier = next((float(getattr(layer, m)) for m in multipliers if hasattr(layer, m)), 1.0)
             found.append((module, o_proj, multiplier))

@@ -105,10 +105,8 @@ def _proximities(state: dict, rows: list[int], weights: list[float]) -> tuple[to
     for mixed, w_o, scale in state["mixers"]:
         heads, width = mixed.shape[2:]
         for h in range(heads):
-            for j in range(len(e)):
-                z = torch.zeros_like(y)
-                for i, weight in zip(rows, weights, strict=True):
-                    z += weight * scale[i] * (w_o[:, h * width : (h + 1) * width] @ mixed[j, i, h])
+            given = mixed[:, rows, h] @ w_o[:, h * width : (h + 1) * width].T  # [J, m, d]
+            for j, z in enumerate((w[:, None] * scale[rows] * given).sum(1)):
                 e[j] += _proximity(z, y)
     return e, _proximity(residual, y)
 
