@@ -198,19 +198,22 @@ def _check_stack(model: nn.Module, stack: Sequence[nn.Module], kind: str) -> Non
 
 def _parts(index: int, layer: nn.Module, kind: str) -> LayerParts:
     """Sort the norms of one layer into post-attention norm and the module that reads x_mid."""
-    names = ("post_self_attn_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "input_layernorm")
-    own, post, before_mlp, first = (getattr(layer, name, None) for name in names)
-    alone = next((getattr(layer, name) for name in ("pre_ff_layernorm", "ffn_norm") if hasattr(layer, name)), None)
+    def norm(*names: str) -> nn.Module | None:
+        found = (getattr(layer, name, None) for name in names)
+        return next((module for module in found if module is not None and not isinstance(module, nn.Identity)), None)
+
+    post, before_mlp = norm("post_attention_layernorm"), norm("pre_feedforward_layernorm", "pre_mlp_layernorm")
+    own = norm("post_self_attn_layernorm", "post_operator_norm", "post_norm1")
+    other = norm("pre_ff_layernorm", "ffn_norm")
     if hasattr(layer, "mixer"):  # Nemotron-H: attention and MLP are layers of their own
         post_norm, mid = None, layer
-    elif alone is not None:  # Bamba, LFM2, and LFM3 with a norm after attention that may be off
-        post_norm, mid = getattr(layer, "post_operator_norm", None), alone
-        post_norm = None if isinstance(post_norm, nn.Identity) else post_norm
+    elif other is not None:  # Bamba, Falcon-H1 and LFM: another name for the norm before the MLP
+        post_norm, mid = own, other
     elif own is not None:  # GLM-4: a norm of its own after attention, and Llama's name for the one before the MLP
         post_norm, mid = own, post
     elif before_mlp is not None:  # Gemma-2/3: norms on both sides of each block
         post_norm, mid = post, before_mlp
-    elif first is None and post is not None:  # OLMo-2: after only
+    elif norm("input_layernorm") is None and post is not None:  # OLMo-2: after only
         post_norm, mid = post, getattr(layer, "mlp", None)
     else:  # Llama's name for the norm before the MLP
         post_norm, mid = None, post

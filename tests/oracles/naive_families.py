@@ -161,7 +161,7 @@ def _through_gate(module: nn.Module, mixed: torch.Tensor, calls: _Calls, replay:
     name = [n for n in (*FUNCTIONS[2:], *FUNCTIONS[:2]) if n in replay.calls[module]][0]
     n_sources = len(mixed)
     # [J, N, H, c]; a convolution by itself gives [J, C, N]
-    replay.answer = {name: mixed[:, :, 0].transpose(1, 2) if name == "causal_conv1d_fn" else mixed}
+    replay.answer = {name: mixed[:, :, 0].transpose(1, 2) if name == "causal_conv1d_fn" else mixed.contiguous()}
     found = []
     with ExitStack() as stack:
         stack.callback(setattr, replay, "answer", None)
@@ -187,7 +187,7 @@ def _frozen(factors: list[torch.Tensor], n_sources: int):
     factors = iter(factors)
 
     def forward(x, *_, **__):
-        return (x.reshape(n_sources, -1) * next(factors).reshape(1, -1)).view_as(x)
+        return (x.reshape(n_sources, -1) * next(factors).reshape(1, -1)).reshape(x.shape)
 
     return forward
 
