@@ -156,7 +156,7 @@ def _keep_gate(layer: LayerActivations, mixed: dict, attention: nn.Module, rows:
 
 def _gate(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor | None:
     """Factor [M, H, head_dim] that takes ``before`` to ``after``; None where they are the same, or not comparable."""
-    if before.numel() != after.numel():
+    if before.data_ptr() == after.data_ptr() or before.numel() != after.numel():
         return None
     before, after = before.float(), after.reshape(before.shape).float()
     if torch.allclose(before, after, rtol=1e-6, atol=0):

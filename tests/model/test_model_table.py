@@ -33,9 +33,9 @@ def test_the_naive_version_for_any_family_equals_the_one_that_knows_it(family):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("olmo_hybrid", "layers .* have no softmax attention"),  # recurrent layers between the others
-        ("qwen3_next", "straight into one output projection"),  # gates between
-        ("diffllama", "straight into one output projection"),  # differences of heads, normed
+        ("minimax", "layer 1 mixes positions in an unknown way"),  # lightning attention between the others
+        ("jamba", "not the sum of what every source gives"),  # a recurrence behind the convolution
+        ("diffllama", "more than once"),  # differences of heads, normed
         ("cohere", "no state after attention"),  # attention and MLP side by side
     ],
 )
