@@ -99,8 +99,8 @@ def _check_weights(model: nn.Module, method: str) -> None:
     other = [layer.parts.index for layer in layers if layer.beside or not layer.is_plain()]
     if other:
         raise ValueError(
-            f"{method} needs softmax attention without a gate in every layer; layers {other} of {family(model)!r} have "
-            "another kind. FlashTrace, IFR, CAGE and rollout follow it, as do perturbation and gradients: use one of them"
+            f"{method} needs softmax attention without a gate in every layer; layers {other} of {family(model)!r} are "
+            "of another kind. FlashTrace, IFR, CAGE and rollout follow them: use one of these"
         )
 
 

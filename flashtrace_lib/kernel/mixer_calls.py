@@ -117,7 +117,7 @@ def read_calls(
     """
     recurrences = [name for name in calls if name != CONVOLUTION]
     if max(map(len, calls.values())) > 1 or len(recurrences) > 1:
-        raise ValueError(f"unsupported architecture: a layer calls {', '.join(calls)} more than once, or one by another")
+        raise ValueError(f"unsupported architecture: a layer calls {', '.join(calls)}, and one of them more than once")
     if recurrences:
         (call,) = calls[recurrences[0]]
         linear, q, k, v = (_state_space if STATE_SPACE in calls else _delta_rule)(**call)  # v: [1, N, H, c]

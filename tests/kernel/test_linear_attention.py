@@ -1,10 +1,9 @@
-"""Layers whose state is linear in their values, and gates: against loops, both of transformers' kernels, and misreadings."""
+"""Layers whose state is linear in their values, and gates: against loops and both of transformers' kernels."""
 
 import threading
 
 import pytest
 import torch
-from torch import nn
 from transformers.models.bamba import modeling_bamba as bamba
 from transformers.models.kimi_linear import modeling_kimi_linear as kimi
 from transformers.models.qwen3_next import modeling_qwen3_next as qwen
@@ -20,79 +19,71 @@ from scripts import model_table as table
 from tests.oracles.naive_mixers import by_source, convolution
 from tests.oracles.tiny_families import tiny_random_model
 
-N, HEADS, KEYS, WIDTH, STATE = 150, 4, 2, 5, 6  # more than two chunks of any kernel
+N, HEADS, WIDTH, STATE = 150, 4, 5, 6  # more than two chunks of any kernel
 
 
 def normal(*shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
-def delta_call(*decay):
-    q, k = normal(1, N, KEYS, STATE), normal(1, N, KEYS, STATE) + 0.3
-    g = -normal(1, N, *decay).abs() * 0.2
-    beta = normal(1, N, decay[0]).sigmoid() * 1.9  # above 1: the state's eigenvalues may be negative
-    return dict(query=q, key=k, value=None, g=g, beta=beta, initial_state=None, output_final_state=False,
-                use_qk_l2norm_in_kernel=True)  # fmt: skip
-
-
-def heads_alike(call):
-    """KDA has no groups of heads."""
-    return call | {name: call[name].repeat_interleave(HEADS // KEYS, 2) for name in ("query", "key")}
-
-
-def scan(hidden_states, recurrent, **call):
-    """Mamba-2's two kernels: chunks, or a state that is updated token by token."""
-    call = {"hidden_states": hidden_states, **call}
-    if not recurrent:
-        return bamba.mamba2_chunk_scan(**call)
-    state, out = torch.zeros(1, HEADS, WIDTH, STATE), []
-    for t in range(N):
-        wide = {name: call[name][:, None].expand(-1, WIDTH) for name in ("D", "dt_bias")}
-        dt, a = call["dt"][0, t][None, :, None].expand(-1, -1, WIDTH), call["A"][:, None, None]
-        out.append(bamba.mamba2_selective_state_update(
-            state, hidden_states[:, t], dt, a.expand(-1, WIDTH, STATE), call["B"][:, t], call["C"][:, t],
-            dt_softplus=True, **wide,
-        ))  # fmt: skip
-    return torch.stack(out, 1)
+def delta_call(groups, *decay):
+    """β up to 1.9: the state's eigenvalues may be negative. KDA has decay by channel, and no groups of heads."""
+    q, k, g = normal(1, N, groups, STATE), normal(1, N, groups, STATE) + 0.3, -normal(1, N, *decay).abs() * 0.2
+    beta = normal(1, N, HEADS).sigmoid() * 1.9
+    return dict(
+        query=q, key=k, g=g, beta=beta, use_qk_l2norm_in_kernel=True, initial_state=None, output_final_state=False
+    )
 
 
 SCAN = dict(
-    hidden_states=None, dt=normal(1, N, HEADS), A=-normal(HEADS).exp(), B=normal(1, N, KEYS, STATE),
-    C=normal(1, N, KEYS, STATE), chunk_size=64, D=normal(HEADS), dt_bias=normal(HEADS), dt_softplus=True,
-    dt_limit=(0.0, float("inf")),
-)  # fmt: skip
-KINDS = {
-    "torch_chunk_gated_delta_rule": (
-        "value", delta_call(HEADS), qwen.torch_chunk_gated_delta_rule, qwen.torch_recurrent_gated_delta_rule,
-    ),
-    "chunk_kimi_delta_attention": (
-        "value", heads_alike(delta_call(HEADS, STATE)), kimi.chunk_kimi_delta_attention,
-        kimi.recurrent_kimi_delta_attention,
-    ),
-    "mamba2_chunk_scan": (
-        "hidden_states", SCAN, lambda **call: scan(recurrent=False, **call), lambda **call: scan(recurrent=True, **call),
-    ),
-}  # fmt: skip
+    dt=normal(1, N, HEADS), A=-normal(HEADS).exp(), B=normal(1, N, 2, STATE), C=normal(1, N, 2, STATE), D=normal(HEADS)
+)
+SCAN |= dict(dt_bias=normal(HEADS), dt_softplus=True, dt_limit=(0.0, float("inf")), chunk_size=64)
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_contributions_equal_loops_over_sources_and_add_up_to_both_kernels(name):
-    argument, call, chunked, recurrent = KINDS[name]
-    start = 0 if name == "mamba2_chunk_scan" else 7  # other channels of the convolution, before the values or behind
+def state_updates(hidden_states, dt, A, B, C, D, dt_bias, **_):
+    """Mamba-2 token by token, as its kernel for generation has it."""
+    state = torch.zeros(1, HEADS, WIDTH, STATE)
+    a, d, bias = (
+        A[:, None, None].expand(-1, WIDTH, STATE),
+        D[:, None].expand(-1, WIDTH),
+        dt_bias[:, None].expand(-1, WIDTH),
+    )
+    steps = zip(
+        hidden_states.unbind(1),
+        dt[..., None].expand(-1, -1, -1, WIDTH).unbind(1),
+        B.unbind(1),
+        C.unbind(1),
+        strict=True,
+    )
+    update = bamba.mamba2_selective_state_update
+    return torch.stack([update(state, x, t, a, b, c, d, dt_bias=bias, dt_softplus=True) for x, t, b, c in steps], 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "kernels"),
+    [
+        ("torch_chunk_gated_delta_rule", delta_call(2, HEADS), [qwen.torch_recurrent_gated_delta_rule]),
+        ("chunk_kimi_delta_attention", delta_call(HEADS, HEADS, STATE), [kimi.recurrent_kimi_delta_attention]),
+        ("mamba2_chunk_scan", SCAN, [state_updates]),
+    ],
+)
+def test_contributions_equal_loops_over_sources_and_add_up_to_both_kernels(name, call, kernels):
+    argument, start = ("hidden_states", 0) if call is SCAN else ("value", 7)  # where the values are among the channels
     inputs, channels = normal(1, HEADS * WIDTH + 7, N), slice(start, start + HEADS * WIDTH)
-    through = dict(hidden_states=inputs, weight=normal(inputs.shape[1], 4), bias=normal(inputs.shape[1]),
-                   activation="silu")  # fmt: skip
-    value = convolution(through).sum(0)[None, :, channels].unflatten(2, (HEADS, WIDTH)).float()
-    outs = [kernel(**call | {argument: value}) for kernel in (chunked, recurrent)]
-    outs = [out[0] if isinstance(out, tuple) else out for out in outs]
-    call = call | {argument: value}
+    through = dict(hidden_states=inputs, weight=normal(27, 4), bias=normal(27), activation="silu")
+    call = call | {argument: convolution(through).sum(0)[None, :, channels].unflatten(2, (HEADS, WIDTH)).float()}
+    chunked = next(getattr(file, name) for file in (qwen, kimi, bamba) if hasattr(file, name))
+    outs = [kernel(**call) for kernel in (chunked, *kernels)]
+    outs = [out[0] if isinstance(out, tuple) else out for out in outs]  # [1, N, H, c] each
     linear, q, k, p, _ = mixer_calls.read_calls({"causal_conv1d_fn": [through], name: [call | {"out": outs[0]}]})
-    first, spans = 60, torch.eye(N)[60:145]  # rows that begin within a chunk and end before the last token
-    found = linear.contributions(q[:, first:145], k, p, spans[:, None, first:145, None].expand(-1, HEADS, -1, WIDTH), first)
-    expected = by_source({"causal_conv1d_fn": (through, None), name: (call, None)})[:, first:145]  # [J, m, H, c]
+    rows = slice(60, 145)  # begin within a chunk and end before the last token
+    one_each = torch.eye(N)[rows, None, rows, None].expand(-1, HEADS, -1, WIDTH)
+    found = linear.contributions(q[:, rows], k, p, one_each, 60)  # [B, H, J, c]
+    expected = by_source({"causal_conv1d_fn": (through, None), name: (call, None)})[:, rows]  # [J, B, H, c]
     torch.testing.assert_close(found.permute(2, 0, 1, 3), expected.float(), atol=2e-5, rtol=1e-4)
     for out in outs:
-        torch.testing.assert_close(found.sum(2), out[0, first:145], atol=5e-5, rtol=1e-4)
+        torch.testing.assert_close(found.sum(2), out[0, rows], atol=5e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -127,20 +118,10 @@ def test_methods_on_attention_weights_refuse_layers_that_have_others(family, met
 # --- misreadings ----------------------------------------------------------------------------------------------
 
 
-class Centred(nn.Module):
+def centred(model, patch):
     """A norm that is none: what it takes off a value depends on the other values."""
-
-    def __init__(self, norm):
-        super().__init__()
-        self.norm = norm
-
-    def forward(self, x, gate):
-        return self.norm(x - x.mean(-1, keepdim=True), gate)
-
-
-def centred(model, _):
-    mixer = model.model.layers[0].mamba
-    mixer.norm = Centred(mixer.norm)
+    norm = model.model.layers[0].mamba.norm
+    patch.setattr(norm, "forward", lambda x, gate, right=norm.forward: right(x - x.mean(-1, keepdim=True), gate))
 
 
 def without_norm(model, patch):

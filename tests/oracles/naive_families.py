@@ -10,6 +10,7 @@ not explain.
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from tests.oracles.naive_mixers import FUNCTIONS, RECURRENCES, arguments, by_source
+from tests.oracles.naive_mixers import FUNCTIONS, RECURRENCES, by_source
 
 TOLERANCE = 1e-6  # of the identity, relative to what attention adds; some families compute norms in float32
 
@@ -48,22 +49,17 @@ def family_states(model: nn.Module, input_ids: torch.Tensor) -> list[dict]:
         if hasattr(module, "config"):
             module.config._experts_implementation = "eager"  # grouped products know no float64
     names = {module: name for name, module in model.named_modules()}
-    with ExitStack() as stack:
-        calls = stack.enter_context(_module_calls(model))
-        replay = _Functions(calls.running)
-        stack.enter_context(replay.patched(model))
-        model(input_ids[None], use_cache=False)
-        calls.stop()
+    with _patched(model) as functions:
+        with _module_calls(model, functions) as calls:
+            model(input_ids[None], use_cache=False)
         stacks: dict[str, dict[int, list]] = {}
-        for module, made in replay.calls.items():
+        for module, made in functions.calls.items():
             mixed = by_source(made)
-            if mixed is None:
-                continue
             found = re.fullmatch(r"(.*\.)(\d+)(\..*)", names[module])
             if not found:
                 raise Unexplained(f"{names[module]} is no attention of a stack of layers")
             mixers = stacks.setdefault(found[1], {}).setdefault(int(found[2]), [])
-            mixers.append(_through_gate(module, mixed, calls, replay))
+            mixers.append(_through_gate(module, mixed, calls, functions))
     if len(stacks) != 1:
         raise Unexplained(f"attention stands in {len(stacks)} stacks of layers")
     ((prefix, states),) = stacks.items()
@@ -116,26 +112,21 @@ def _proximity(z: torch.Tensor, y: torch.Tensor) -> float:
 
 
 class _Functions:
-    """The functions of the families' files that mix positions: recorded, computed in float64, or answered for."""
+    """The functions of the families' files that mix positions: their calls, and what answers in their place."""
 
-    def __init__(self, running: list[nn.Module]) -> None:
-        self.running, self.calls, self.answer = running, {}, None
+    def __init__(self) -> None:
+        self.calls: dict[nn.Module, dict[str, tuple]] = {}
+        self.running: list[nn.Module] = []  # modules whose forward pass has begun and not ended
+        self.answers: dict[str, torch.Tensor] = {}
 
-    @contextmanager
-    def patched(self, model: nn.Module) -> Iterator[None]:
-        with ExitStack() as stack:
-            for file in {sys.modules[type(module).__module__] for module in model.modules()}:
-                for name in FUNCTIONS:
-                    if hasattr(file, name):
-                        stack.enter_context(patch.object(file, name, self._recording(getattr(file, name), name)))
-            yield
+    def recording(self, original, name):
+        """``original``, computed in float64 where it is a recurrence; or the answer that stands in its place."""
 
-    def _recording(self, original, name):
         def function(*args, **kwargs):
             out = original(*args, **kwargs)
-            if self.answer is not None:
-                return self._like(out, self.answer[name]) if name in self.answer else out
-            call = arguments(original, args, kwargs)
+            if not self.running:
+                return self._like(out, self.answers.get(name))
+            call = inspect.signature(original).bind(*args, **kwargs).arguments
             made = self.calls.setdefault(call.get("module", self.running[-1]), {})
             if name in made:
                 raise Unexplained(f"a module calls {name} more than once")
@@ -149,47 +140,57 @@ class _Functions:
 
     @staticmethod
     def _like(out, first):
+        if first is None:
+            return out
         return (first, *out[1:]) if isinstance(out, tuple) else first
 
 
-def _through_gate(module: nn.Module, mixed: torch.Tensor, calls: _Calls, replay: _Functions) -> tuple:
-    """What of every source W_O is given, [J, N, H, c], with gates and norms as they were; the projection, its call."""
+@contextmanager
+def _patched(model: nn.Module) -> Iterator[_Functions]:
+    functions = _Functions()
+    with ExitStack() as stack:
+        for file in {sys.modules[type(module).__module__] for module in model.modules()}:
+            for name in FUNCTIONS:
+                if hasattr(file, name):
+                    told = functions.recording(getattr(file, name), name)
+                    stack.enter_context(patch.object(file, name, told))
+        yield functions
+
+
+def _through_gate(module: nn.Module, mixed: torch.Tensor, calls: _Calls, functions: _Functions) -> tuple:
+    """What of every source W_O is given, [J, N, H, c], with gates and norms as they were; W_O; when, and its output."""
     inside = [(m, call) for m in module.modules() for call in calls.get(m, []) if isinstance(m, nn.Linear)]
     if not inside:
         raise Unexplained("nothing is projected")
     o_proj, (time, given, out) = max(inside, key=lambda pair: pair[1][0])
-    name = [n for n in (*FUNCTIONS[2:], *FUNCTIONS[:2]) if n in replay.calls[module]][0]
-    n_sources = len(mixed)
-    # [J, N, H, c]; a convolution by itself gives [J, C, N]
-    replay.answer = {name: mixed[:, :, 0].transpose(1, 2) if name == "causal_conv1d_fn" else mixed.contiguous()}
-    found = []
+    name = next(name for name in FUNCTIONS if name in functions.calls[module])
+    alone = mixed[:, :, 0].transpose(1, 2) if name == "causal_conv1d_fn" else mixed.contiguous()  # [J, C, N]
+    args, kwargs = calls.inputs[module]
+    args = tuple(_for_each(mixed, x) for x in args)
+    kwargs = {name: _for_each(mixed, x) if name == "hidden_states" else x for name, x in kwargs.items()}
+    found: list[torch.Tensor] = []
     with ExitStack() as stack:
-        stack.callback(setattr, replay, "answer", None)
+        stack.enter_context(patch.object(functions, "answers", {name: alone}))
         stack.callback(o_proj.register_forward_pre_hook(lambda _, args: found.append(args[0])).remove)
-        for norm in module.modules():
-            if "RMSNorm" in type(norm).__name__ and norm in calls.factors:
-                stack.enter_context(patch.object(norm, "forward", _frozen(calls.factors[norm], n_sources)))
-        args, kwargs = calls.inputs[module]
-        args = tuple(a.expand(n_sources, -1, -1) if isinstance(a, torch.Tensor) and a.ndim == 3 else a for a in args)
-        if "hidden_states" in kwargs:
-            kwargs = {**kwargs, "hidden_states": kwargs["hidden_states"].expand(n_sources, -1, -1)}
+        for norm in calls.factors.keys() & set(module.modules()):
+            stack.enter_context(patch.object(norm, "forward", _frozen(calls.factors[norm], len(mixed))))
         module.forward(*args, **kwargs)
-    gated = found[-1].double()
-    if not _close(gated.sum(0), given):
+    if not _close(found[-1].sum(0), given):
         raise Unexplained("what W_O is given is not the sum of what every source gives")
     if out is None or not _close(given @ o_proj.weight.T + (0 if o_proj.bias is None else o_proj.bias), out):
         raise Unexplained("the output projection is not linear")
-    return gated.unflatten(-1, mixed.shape[2:]), o_proj.weight.detach(), time, out
+    return found[-1].unflatten(-1, mixed.shape[2:]), o_proj.weight.detach(), time, out
+
+
+def _for_each(mixed: torch.Tensor, x):
+    """States [1, N, d] once for every source."""
+    return x.expand(len(mixed), -1, -1) if isinstance(x, torch.Tensor) and x.ndim == 3 else x
 
 
 def _frozen(factors: list[torch.Tensor], n_sources: int):
     """A norm's forward that multiplies with what it multiplied with before, call by call, for a batch of sources."""
     factors = iter(factors)
-
-    def forward(x, *_, **__):
-        return (x.reshape(n_sources, -1) * next(factors).reshape(1, -1)).reshape(x.shape)
-
-    return forward
+    return lambda x, *_, **__: (x.reshape(n_sources, -1) * next(factors).reshape(1, -1)).reshape(x.shape)
 
 
 class _Calls(dict):
@@ -197,49 +198,37 @@ class _Calls(dict):
 
     def __init__(self) -> None:
         super().__init__()
-        self.running, self.inputs, self.factors, self.listens = [], {}, {}, True
-
-    def stop(self) -> None:
-        """Hear no more."""
-        self.listens = False
+        self.inputs: dict[nn.Module, tuple] = {}  # all arguments of the last call
+        self.factors: dict[nn.Module, list] = {}  # what a norm multiplied with, call by call
 
 
 @contextmanager
-def _module_calls(model: nn.Module) -> Iterator[_Calls]:
+def _module_calls(model: nn.Module, functions: _Functions) -> Iterator[_Calls]:
     calls, clock = _Calls(), iter(range(10**9))
 
-    def is_states(x) -> bool:
-        return isinstance(x, torch.Tensor) and x.ndim == 3 and len(x) == 1
+    def states(args, kwargs):
+        x = args[0] if args else kwargs.get("hidden_states")
+        return x[0].clone() if isinstance(x, torch.Tensor) and x.ndim == 3 and len(x) == 1 else None
 
     def enter(module, args, kwargs):
-        if not calls.listens:
-            return
-        calls.running.append(module)
-        calls.inputs[module] = args, kwargs
-        x = args[0] if args else kwargs.get("hidden_states")
-        if is_states(x):
-            calls.setdefault(module, []).append([next(clock), x[0].clone(), None])
+        functions.running.append(module)
+        calls.inputs[module], x = (args, kwargs), states(args, kwargs)
+        if x is not None:
+            calls.setdefault(module, []).append([next(clock), x, None])
 
     def leave(module, args, kwargs, out):
-        if not calls.listens:
-            return
-        calls.running.pop()
-        x = args[0] if args else kwargs.get("hidden_states")
-        out = out[0] if isinstance(out, tuple) else out
-        if is_states(x):
-            calls[module][-1][2] = out[0].clone() if isinstance(out, torch.Tensor) and out.ndim == 3 else None
+        functions.running.pop()
+        out = out if isinstance(out, tuple) else (out,)
+        if states(args, kwargs) is not None:
+            calls[module][-1][2] = states(out, {})
         if "RMSNorm" in type(module).__name__:
-            calls.factors.setdefault(module, []).append((out / x).nan_to_num())
+            calls.factors.setdefault(module, []).append((out[0] / args[0]).nan_to_num())
 
-    handles = []
-    for module in model.modules():
-        handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-        handles.append(module.register_forward_hook(leave, with_kwargs=True))
-    try:
+    with ExitStack() as stack:
+        for module in model.modules():
+            stack.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
+            stack.callback(module.register_forward_hook(leave, with_kwargs=True).remove)
         yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _position_wise(layer: nn.Module, call: list) -> bool:

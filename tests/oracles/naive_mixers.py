@@ -4,8 +4,6 @@ Each takes the arguments of the function of the same name in transformers, in fl
 mixed values where only what stands at source j is not zero. The sum over J is the function's own result.
 """
 
-import inspect
-
 import torch
 from torch.nn.functional import conv1d, softplus
 from transformers.activations import ACT2FN
@@ -65,29 +63,20 @@ RECURRENCES = {
     "chunk_kimi_delta_attention": ("value", delta_rule),
     "mamba2_chunk_scan": ("hidden_states", state_space),
 }
-FUNCTIONS = ("eager_attention_forward", "causal_conv1d_fn", *RECURRENCES)
+FUNCTIONS = (*RECURRENCES, "eager_attention_forward", "causal_conv1d_fn")  # the first that is called, mixes last
 
 
 def by_source(calls):
-    """Of one module's calls {name: (arguments, output)}, what reaches W_O but for the gate, [J, N, H, c]; or None."""
+    """Of one module's calls {name: (arguments, output)}, what reaches W_O but for the gate, [J, N, H, c]."""
     if "eager_attention_forward" in calls:
         call, (out, maps) = calls["eager_attention_forward"]
         return softmax(call["value"], maps, out)
-    values = None if "causal_conv1d_fn" not in calls else convolution(calls["causal_conv1d_fn"][0])  # [J, N, C]
+    values = convolution(calls["causal_conv1d_fn"][0])  # [J, N, C]
     for name in RECURRENCES.keys() & calls.keys():
         call, (argument, recurrence) = calls[name][0], RECURRENCES[name]
         value = call[argument][0].double()  # [N, H, c]
         flat = value.flatten(1)
         starts = range(0, values.shape[2] - flat.shape[1] + 1)
         at = [s for s in starts if torch.allclose(values.sum(0)[:, s : s + flat.shape[1]], flat, rtol=1e-6, atol=1e-9)]
-        if len(at) != 1:
-            return None
         return recurrence(call, values[:, :, at[0] : at[0] + flat.shape[1]].unflatten(2, value.shape[1:]))
-    return None if values is None else values[:, :, None]
-
-
-def arguments(function, args, kwargs):
-    """Arguments by name, with defaults."""
-    bound = inspect.signature(function).bind(*args, **kwargs)
-    bound.apply_defaults()
-    return dict(bound.arguments)
+    return values[:, :, None]
