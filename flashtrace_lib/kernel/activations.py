@@ -23,7 +23,7 @@ class LayerActivations:
         Keys and values the model attended to. Of a linear layer, keys [H_k, N, d_k], None without a recurrence, and the
         projected inputs [H, N, c] of its convolution.
     q : torch.Tensor, shape [H, M, head_dim], or None
-        Queries of the kept rows; None where ``maps`` holds their attention.
+        Queries of the kept rows; None where ``maps`` holds their attention, or a layer has no recurrence.
     x_in : torch.Tensor, shape [M, d]
         Layer input at the kept rows.
     row_scale : torch.FloatTensor, shape [M], or None

@@ -139,24 +139,32 @@ def _keep_call(
 
 def _keep_linear(layer: LayerActivations, pool: _BufferPool, rows: slice, calls: Calls) -> None:
     """Keep what a linear layer computed from, unless its convolution stands before softmax attention."""
-    if layer.v is not None:
+    if layer.v is not None or layer.gate is None:
         return
     layer.linear, q, k, v, out = read_calls(calls)
     layer.v = pool.keep("v", v)  # [H, N, c]
     if k is not None:
         layer.k, layer.q = pool.keep("k", k), pool.keep("q", q[:, rows])  # [H_k, N, d_k], [H_k, M, d_k]
-    layer.gate = _gate(out[rows], layer.gate)
+    layer.gate = _gate(layer, out[rows], layer.gate)
 
 
 def _keep_gate(layer: LayerActivations, mixed: dict, attention: nn.Module, rows: slice, _, args: tuple) -> None:
     """Keep what stands between the mixed values of softmax attention and W_O; of a linear layer, what W_O reads."""
-    read = args[0][0, rows]  # [M, H * head_dim]
-    layer.gate = _gate(mixed.pop(attention), read) if attention in mixed else read.clone()
+    read = args[0].flatten(0, -2)[rows]  # [M, H * head_dim]
+    if attention in mixed:
+        layer.gate = _gate(layer, mixed.pop(attention), read)
+    elif layer.v is None:
+        layer.gate = read.clone()
 
 
-def _gate(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor | None:
-    """Factor [M, H, head_dim] that takes ``before`` to ``after``; None where they are the same, or not comparable."""
-    if before.data_ptr() == after.data_ptr() or before.numel() != after.numel():
+def _gate(layer: LayerActivations, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor | None:
+    """Factor [M, H, head_dim] that takes ``before`` to ``after``; None where they are the same."""
+    if before.numel() != after.numel():
+        raise ValueError(
+            f"unsupported architecture: W_O of layer {layer.parts.index} ({type(layer.parts.layer).__name__}) reads "
+            f"{after.shape[-1]} numbers a token, and {before[0].numel()} are mixed for it"
+        )
+    if before.data_ptr() == after.data_ptr():
         return None
     before, after = before.float(), after.reshape(before.shape).float()
     if torch.allclose(before, after, rtol=1e-6, atol=0):
