@@ -190,6 +190,7 @@ def _keep_states(layer: LayerActivations, pool: _BufferPool, rows: slice, keep_m
         layer.row_scale = pool.keep("row_scale", parts.row_scale(states(args, kwargs), out[0, rows]))
 
     handles = [parts.layer.register_forward_pre_hook(on_input, with_kwargs=True)]
+
     def on_output(_, args, out) -> None:
         layer.x_mid = pool.keep("x_mid", (out[0] if isinstance(out, tuple) else out)[0, rows])
 
@@ -206,9 +207,7 @@ def _check_mixed(layer: LayerActivations, n: int, rows: Span, kind: str) -> None
     """ValueError unless the layer attended, and over the whole context."""
     where = f"unsupported architecture {kind!r}: layer {layer.parts.index}"
     if layer.v is None:
-        raise ValueError(
-            f"{where} did not call the attention interface, nor a recurrence or convolution that is known"
-        )
+        raise ValueError(f"{where} did not call the attention interface, nor a recurrence or convolution that is known")
     if layer.v.shape[1] != n or (layer.q is not None and layer.q.shape[1] != rows[1] - rows[0]):
         raise ValueError(f"{where} attended from other positions, or to other keys, than the {n} tokens it was given")
 

@@ -220,9 +220,7 @@ def channel_sums(layer: LayerActivations, weights: torch.Tensor, target: Span, f
     return out.mul_(v)
 
 
-def _attention_blocks(
-    layer: LayerActivations, target: Span, first_row: int
-) -> Iterator[tuple[int, int, torch.Tensor]]:
+def _attention_blocks(layer: LayerActivations, target: Span, first_row: int) -> Iterator[tuple[int, int, torch.Tensor]]:
     """Attention weights α [H, m', n] of the target's rows start … stop - 1, a block of rows at a time."""
     if layer.maps is not None:
         yield 0, target[1] - target[0], layer.maps[:, slice(*target)]

@@ -198,6 +198,7 @@ def _check_stack(model: nn.Module, stack: Sequence[nn.Module], kind: str) -> Non
 
 def _parts(index: int, layer: nn.Module, kind: str) -> LayerParts:
     """Sort the norms of one layer into post-attention norm and the module that reads x_mid."""
+
     def norm(*names: str) -> nn.Module | None:
         found = (getattr(layer, name, None) for name in names)
         return next((module for module in found if module is not None and not isinstance(module, nn.Identity)), None)
