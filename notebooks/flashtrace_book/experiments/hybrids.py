@@ -6,9 +6,10 @@ shares here say how the sums divide, not what a trained model looks at.
 
 from __future__ import annotations
 
-import argparse
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pandas as pd
 import torch
@@ -126,17 +127,12 @@ def _peak(model: nn.Module, work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Print both tables: ``python -m flashtrace_book.experiments.hybrids``."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tokens", nargs="+", type=int, default=[1024, 8192])
-    parser.add_argument("--out", help="CSV of the first table")
-    arguments = parser.parse_args()
-    costs = pd.DataFrame([row for n in arguments.tokens for kind in KINDS for row in layer_costs(kind, n)])
-    print(costs.round(3).to_string(index=False))
-    if arguments.out:
-        costs.to_csv(arguments.out, index=False)
-    pure = pd.DataFrame([against_softmax(kind, random_sample(768, 224, 32, 512)) for kind in KINDS])
-    print(pure.round(3).to_string(index=False))
+    """Measure both tables of ``data/results``: ``python -m flashtrace_book.experiments.hybrids FOLDER``."""
+    folder = Path(sys.argv[1])
+    costs = [row for n in (1024, 8192) for kind in KINDS for row in layer_costs(kind, n)]
+    pure = [against_softmax(kind, random_sample(768, 224, 32, 512)) for kind in KINDS]
+    for name, rows in (("hybrid_layers", costs), ("hybrids_against_softmax", pure)):
+        pd.DataFrame(rows).round(3).to_csv(folder / f"{name}.csv", index=False)
 
 
 if __name__ == "__main__":
