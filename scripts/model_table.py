@@ -55,9 +55,12 @@ norms, biases and attention far from trivial, and {N_TOKENS} tokens, more than i
 attention or the number of keys that sparse attention picks. Models that also read images are given text alone.
 
 * **Right**: FlashTrace (K = 1: hop 0 explains the output, hop 1 the reasoning) equals the definition computed naively
-  in float64. The naive version takes attention maps and values from the family's own eager attention, finds the state
-  after attention among the states of the forward pass, checks that contributions and residual add up to it, and loops
-  over sources, heads and targets (`tests/oracles/naive_families.py`). The gap is the largest difference to it in
+  in float64. The naive version takes attention maps and values from the family's own eager attention; of a layer of
+  linear attention it carries the state with one source at a time, its value alone not zero. It finds the state after
+  attention among the states of the forward pass, checks that contributions and residual add up to it, and loops over
+  sources, heads and targets (`tests/oracles/naive_families.py`). What depends on a row itself is frozen: attention
+  weights, norms, gates, and of linear attention queries, keys, decay, strength and the gain of the activation behind
+  its convolution. The gap is the largest difference to it in
   either hop or in the result, relative to the largest score; at most {TOLERANCE:g} counts as right. Recomputed, fused
   and cached attention, many spans at once, and attribution from the passes that generated a response are all compared.
   No trained weights are involved.

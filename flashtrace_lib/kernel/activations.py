@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from ..model.architecture import LayerParts
 from ..sample import Span
+from .linear_attention import Linear
 
 
 @dataclass
@@ -19,9 +20,10 @@ class LayerActivations:
     parts : LayerParts
         The layer's modules (for W_O, b_O and the post-attention norm).
     k, v : torch.Tensor, shape [H_kv, N, head_dim]
-        Keys and values the model attended to.
+        Keys and values the model attended to. Of a linear layer, keys [H_k, N, d_k], None without a recurrence, and the
+        projected inputs [H, N, c] of its convolution.
     q : torch.Tensor, shape [H, M, head_dim], or None
-        Queries of the kept rows; None where ``maps`` holds their attention.
+        Queries of the kept rows; None where ``maps`` holds their attention, or a layer has no recurrence.
     x_in : torch.Tensor, shape [M, d]
         Layer input at the kept rows.
     row_scale : torch.FloatTensor, shape [M], or None
@@ -38,6 +40,12 @@ class LayerActivations:
         Logits that take mass in the softmax and have no value (gpt-oss): the rows sum to less than 1.
     maps : torch.FloatTensor, shape [H, N, N], or None
         All attention maps, with ``attention="cached"``.
+    gate : torch.FloatTensor, shape [M, H, head_dim], or None
+        What every row multiplies its mixed values with before W_O: a gate, a norm, or both.
+    linear : Linear or None
+        What a layer without softmax attention does to its values.
+    beside : list of LayerActivations
+        What runs beside this in the same layer and adds to the same state (Falcon-H1's Mamba-2); without states.
     fused : bool
         Sum the columns of attention through a fused kernel, with ``attention="fused"``; False where the layer's
         attention has no such kernel.
@@ -55,12 +63,26 @@ class LayerActivations:
     softcap: float | None = None
     sinks: torch.Tensor | None = None
     maps: torch.Tensor | None = None
+    gate: torch.Tensor | None = None
+    linear: Linear | None = None
+    beside: list[LayerActivations] = field(default_factory=list)
     fused: bool = False
 
     @property
     def n_heads(self) -> int:
-        """H, query heads."""
+        """H, heads with a share of W_O."""
+        if self.linear is not None:
+            return len(self.v)
         return len(self.q if self.maps is None else self.maps)
+
+    @property
+    def mixers(self) -> list[LayerActivations]:
+        """All that mixes positions in the layer: this, and what runs beside it."""
+        return [self, *self.beside]
+
+    def is_plain(self) -> bool:
+        """Whether a head weights a source with one number: softmax attention without a gate."""
+        return self.linear is None and self.gate is None
 
     def has_fused_kernel(self) -> bool:
         """Whether a fused kernel can sum the columns: none knows a soft-cap or sinks."""

@@ -8,6 +8,7 @@ kept unless ``attention="cached"`` asks for it.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 
 import torch
 from torch import nn
@@ -20,6 +21,7 @@ from ..sample import Span
 from .activations import Activations, LayerActivations
 from .attention import attention_in_blocks, attention_rows
 from .interception import answering, in_this_thread
+from .mixer_calls import Calls, listening, read_calls
 
 
 class _BufferPool:
@@ -77,28 +79,44 @@ def capture(
         If the model's attention is of a kind that the decomposition does not know, or some layer did not attend
         once from every token to every token before it.
     """
-    layers = [LayerActivations(parts) for parts in decoder_layers(model)]
-    by_module, pool, n = {layer.parts.attention: layer for layer in layers}, _BufferPool(len(layers)), len(input_ids)
+    layers = [
+        LayerActivations(parts, beside=[LayerActivations(other) for other in parts.beside])
+        for parts in decoder_layers(model)
+    ]
+    by_module = {one.parts.attention: one for layer in layers for one in (layer, *layer.beside)}
+    pool, n = _BufferPool(len(by_module)), len(input_ids)
+    mixed: dict[nn.Module, torch.Tensor] = {}  # attention output of the rows, [M, H, head_dim], until W_O is called
 
     def attend(module, query, key, value, mask, *, scaling, softcap, sinks, **kwargs) -> torch.Tensor:
         """Attention as sdpa computes it, once the layer has kept what it needs of the call."""
         if module in by_module:
             _keep_call(by_module[module], pool, rows, attention, query, key, value, mask, scaling, softcap, sinks)
         if softcap is None and sinks is None:
-            return sdpa_attention_forward(module, query, key, value, mask, scaling=scaling, **kwargs)[0]
-        return attention_in_blocks(query, key, value, mask, scaling, softcap, sinks)
+            out = sdpa_attention_forward(module, query, key, value, mask, scaling=scaling, **kwargs)[0]
+        else:
+            out = attention_in_blocks(query, key, value, mask, scaling, softcap, sinks)
+        if module in by_module:
+            mixed[module] = out[0, slice(*rows)]
+        return out
 
     # A tensor: for a number, models whose last layers share keys run these on that many rows alone (Gemma-4).
     wanted = torch.arange(0 if keep_logits else n - 1, n)
     with ExitStack() as stack:
         stack.enter_context(answering(model, attend))
         stack.enter_context(evaluating(model))
+        keep = {module: partial(_keep_linear, one, pool, slice(*rows)) for module, one in by_module.items()}
+        stack.enter_context(listening(keep))
+        for module, one in by_module.items():
+            hook = partial(_keep_gate, one, mixed, module, slice(*rows))
+            stack.callback(one.parts.o_proj.register_forward_pre_hook(hook).remove)
         for layer in layers:
             for handle in _keep_states(layer, pool, slice(*rows), keep_mid):
                 stack.callback(handle.remove)
         out = model(input_ids[None].to(input_device(model)), use_cache=False, logits_to_keep=wanted)
     for layer in layers:
         _check_pass(layer, n, rows, family(model))
+        for other in layer.beside:
+            _check_mixed(other, n, rows, family(model))
     return Activations(layers, rows, n, out.logits[0] if keep_logits else None)
 
 
@@ -119,6 +137,41 @@ def _keep_call(
     layer.mask = None if mask is None else mask[0, 0, slice(*rows)]
 
 
+def _keep_linear(layer: LayerActivations, pool: _BufferPool, rows: slice, calls: Calls) -> None:
+    """Keep what a linear layer computed from, unless its convolution stands before softmax attention."""
+    if layer.v is not None or layer.gate is None:
+        return
+    layer.linear, q, k, v, out = read_calls(calls)
+    layer.v = pool.keep("v", v)  # [H, N, c]
+    if k is not None:
+        layer.k, layer.q = pool.keep("k", k), pool.keep("q", q[:, rows])  # [H_k, N, d_k], [H_k, M, d_k]
+    layer.gate = _gate(layer, out[rows], layer.gate)
+
+
+def _keep_gate(layer: LayerActivations, mixed: dict, attention: nn.Module, rows: slice, _, args: tuple) -> None:
+    """Keep what stands between the mixed values of softmax attention and W_O; of a linear layer, what W_O reads."""
+    read = args[0].flatten(0, -2)[rows]  # [M, H * head_dim]
+    if attention in mixed:
+        layer.gate = _gate(layer, mixed.pop(attention), read)
+    elif layer.v is None:
+        layer.gate = read.clone()
+
+
+def _gate(layer: LayerActivations, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor | None:
+    """Factor [M, H, head_dim] that takes ``before`` to ``after``; None where they are the same."""
+    if before.numel() != after.numel():
+        raise ValueError(
+            f"unsupported architecture: W_O of layer {layer.parts.index} ({type(layer.parts.layer).__name__}) reads "
+            f"{after.shape[-1]} numbers a token, and {before[0].numel()} are mixed for it"
+        )
+    if before.data_ptr() == after.data_ptr():
+        return None
+    before, after = before.float(), after.reshape(before.shape).float()
+    if torch.allclose(before, after, rtol=1e-6, atol=0):
+        return None
+    return torch.where(before == 0, 0, after / before)
+
+
 def _keep_states(layer: LayerActivations, pool: _BufferPool, rows: slice, keep_mid: bool) -> list[RemovableHandle]:
     """Hooks that keep x_in, and x_mid and the norm's scale where they are needed."""
     parts = layer.parts
@@ -137,18 +190,33 @@ def _keep_states(layer: LayerActivations, pool: _BufferPool, rows: slice, keep_m
         layer.row_scale = pool.keep("row_scale", parts.row_scale(states(args, kwargs), out[0, rows]))
 
     handles = [parts.layer.register_forward_pre_hook(in_this_thread(on_input), with_kwargs=True)]
-    if keep_mid:
+
+    def on_output(_, args, out) -> None:
+        layer.x_mid = pool.keep("x_mid", (out[0] if isinstance(out, tuple) else out)[0, rows])
+
+    if keep_mid and parts.mid is parts.layer:
+        handles.append(parts.layer.register_forward_hook(in_this_thread(on_output)))
+    elif keep_mid:
         handles.append(parts.mid.register_forward_pre_hook(in_this_thread(on_mid), with_kwargs=True))
     if parts.post_norm is not None:
         handles.append(parts.post_norm.register_forward_hook(in_this_thread(on_norm), with_kwargs=True))
     return handles
 
 
-def _check_pass(layer: LayerActivations, n: int, rows: Span, kind: str) -> None:
+def _check_mixed(layer: LayerActivations, n: int, rows: Span, kind: str) -> None:
     """ValueError unless the layer attended, and over the whole context."""
     where = f"unsupported architecture {kind!r}: layer {layer.parts.index}"
-    if layer.k is None:
-        raise ValueError(f"{where} did not call the attention interface")
-    kept = rows[1] - rows[0]
-    if layer.k.shape[1] != n or len(layer.x_in) != kept or (layer.maps is None and layer.q.shape[1] != kept):
+    if layer.v is None:
+        raise ValueError(f"{where} did not call the attention interface, nor a recurrence or convolution that is known")
+    if layer.v.shape[1] != n or (layer.q is not None and layer.q.shape[1] != rows[1] - rows[0]):
         raise ValueError(f"{where} attended from other positions, or to other keys, than the {n} tokens it was given")
+
+
+def _check_pass(layer: LayerActivations, n: int, rows: Span, kind: str) -> None:
+    """ValueError unless everything in the layer attended, and its states are those of the rows."""
+    _check_mixed(layer, n, rows, kind)
+    if layer.x_in.ndim != 2 or len(layer.x_in) != rows[1] - rows[0]:
+        raise ValueError(
+            f"unsupported architecture {kind!r}: layer {layer.parts.index} reads states of shape "
+            f"{tuple(layer.x_in.shape)} for {rows[1] - rows[0]} tokens, not one state for each"
+        )

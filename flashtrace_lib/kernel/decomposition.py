@@ -18,6 +18,7 @@ from ..model.checks import check_equal, check_ids, check_once, plain_logits, tol
 from ..model.wrapped import has_virtual_tokens
 from .activations import Activations
 from .capture import capture
+from .gates import check_gates
 from .proximity import aggregate
 
 TOLERANCE = 1e-3  # of the identity, relative to what attention adds; in float32
@@ -73,12 +74,36 @@ def check_decomposition(model: nn.Module) -> None:
     check_once(model, "decomposition", partial(_check, model))
 
 
+def check_weights(model: nn.Module, method: str) -> None:
+    """As `check_decomposition`, and assert that each layer weights a source with one number a head.
+
+    Raises
+    ------
+    ValueError
+        Also where a layer is linear attention, has a gate behind its attention, or something beside it.
+    """
+    check_decomposition(model)
+    check_once(model, "weights", partial(_check_weights, model, method))
+
+
+def _check_weights(model: nn.Module, method: str) -> None:
+    ids = check_ids(model)
+    layers = capture(model, ids, (0, len(ids))).layers
+    other = [layer.parts.index for layer in layers if layer.beside or not layer.is_plain()]
+    if other:
+        raise ValueError(
+            f"{method} needs softmax attention without a gate in every layer; layers {other} of {family(model)!r} are "
+            "of another kind. FlashTrace, IFR, CAGE and rollout follow them: use one of these"
+        )
+
+
 def _check(model: nn.Module) -> None:
     """Everything that `check_decomposition` asserts."""
     check_readable(model)
     ids = check_ids(model)
     activations = capture(model, ids, (0, len(ids)), keep_mid=True, keep_logits=True)
     _check_identity(activations, model)
+    check_gates(model, activations, ids, tolerance(model, TOLERANCE))
     plain = plain_logits(model, ids)
     check_equal(model, activations.logits.to(plain.device).float(), plain, "with captured attention")
 

@@ -45,8 +45,8 @@ def choose(device: torch.device, n_heads: int, rows: Span) -> str:
 
 def attention_used(activations: Activations) -> dict[str, Any]:
     """How the columns of attention were summed; the layers that went another way than asked are named."""
-    layers = activations.layers
-    if layers[0].maps is not None:
+    layers = [layer for layer in activations.layers if layer.linear is None]
+    if any(layer.maps is not None for layer in layers):
         return {"used": "cached"}
     recomputed = [layer.parts.index for layer in layers if not layer.fused]
     if len(recomputed) == len(layers):

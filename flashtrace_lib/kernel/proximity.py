@@ -15,6 +15,9 @@ kernel of the proximity.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+
 import torch
 
 from ..model.state import default_budget
@@ -23,6 +26,8 @@ from .activations import Activations, LayerActivations
 from .attention import attention_rows, row_blocks
 from .fused_attention import fused_column_sums
 from .l1_proximity import per_head, proximity
+
+BLOCK_BYTES = 64 * 2**20  # of sums that have a number for every channel
 
 
 @torch.inference_mode()
@@ -125,31 +130,42 @@ def _finite_scores(layer: LayerActivations, weights: torch.Tensor, target: Span,
 
 def spans_at_once(activations: Activations) -> int:
     """How many spans `span_scores` may take together within the memory that is free, at least 1."""
-    layer = activations.layers[0]
-    per_span = 3 * 4 * layer.n_heads * activations.n_tokens  # float32 column sums [H, N] and what is made of them
-    budget = min(default_budget(device) for device in {layer.k.device for layer in activations.layers})
-    return max(1, budget // per_span)
+    layers = activations.layers
+    per_source = max(layer.n_heads for layer in layers)  # float32 column sums [H, N] and what is made of them
+    budget = min(default_budget(device) for device in {layer.v.device for layer in layers})
+    return max(1, budget // (3 * 4 * per_source * activations.n_tokens))
 
 
 @torch.inference_mode()
 def layer_scores(layer: LayerActivations, weights: torch.Tensor, target: Span, first_row: int) -> torch.Tensor:
     """Layer score s_bj of the module's formula, shape [B, N]; arguments as in `span_scores`."""
+    at_once = min(map(_spans_of, layer.mixers))
+    if len(weights) > at_once:
+        return torch.cat([layer_scores(layer, part, target, first_row) for part in weights.split(at_once)])
     aggregated, residual, y = aggregate(layer, weights, target, first_row)
-    e = head_proximity(layer, aggregated, y).sum(1)  # [B, N]
+    e = sum(head_proximity(one, sums, y).sum(1) for one, sums in zip(layer.mixers, aggregated, strict=True))  # [B, N]
     e_res = proximity(residual, y)  # [B]
     return e / (e.sum(-1) + e_res).clamp_min(1e-30)[:, None]
+
+
+def _spans_of(layer: LayerActivations) -> int:
+    """Spans whose sums fit a block: with a number for every channel they would not all fit together."""
+    if layer.is_plain():
+        return sys.maxsize
+    return max(1, BLOCK_BYTES // (4 * layer.v.shape[1] * layer.parts.o_proj.weight.shape[1]))
 
 
 @torch.inference_mode()
 def aggregate(
     layer: LayerActivations, weights: torch.Tensor, target: Span, first_row: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
     """Span aggregates of one layer.
 
     Returns
     -------
-    aggregated : torch.FloatTensor, shape [B, H, N]
-        a_bhj, the pre-aggregated attention.
+    aggregated : list of torch.FloatTensor, shape [B, H, N] or [B, H, N, head_dim]
+        a_bhj, the pre-aggregated attention, of everything in the layer that mixes positions (as a rule, one); where a
+        row weights every channel on its own, Σ_i w_bi α_hij ⊙ v_hj in its place.
     residual : torch.FloatTensor, shape [B, d]
         R_b.
     y : torch.FloatTensor, shape [B, d]
@@ -160,32 +176,61 @@ def aggregate(
     residual = w @ layer.x_in[start:stop].float()  # [B, d]
     if layer.row_scale is not None:  # a post-attention norm scales row i's contributions: fold it into w_i
         w = w * layer.row_scale[start:stop]
-    aggregated = column_sums(layer, w, target, first_row)  # [B, H, N]
-    y = residual + _attention_output(layer, aggregated)  # [B, d]
-    bias = layer.parts.bias()
-    if bias is not None:
-        y = y + w.sum(-1, keepdim=True) * bias
+    aggregated, y = [], residual
+    for one in layer.mixers:
+        sums = (column_sums if one.is_plain() else channel_sums)(one, w, target, first_row)
+        y = y + _attention_output(one, sums)  # [B, d]
+        bias = one.parts.bias()
+        if bias is not None:
+            y = y + w.sum(-1, keepdim=True) * bias
+        aggregated.append(sums)
     return aggregated, residual, y
 
 
 def column_sums(layer: LayerActivations, weights: torch.Tensor, target: Span, first_row: int) -> torch.Tensor:
     """Pre-aggregated attention a_bhj = Σ_i w_bi α_hij, shape [B, H, N] (eq. 8); memory is one block of rows."""
-    n = layer.k.shape[1]
-    if layer.maps is not None:
-        return torch.einsum("bm,hmn->bhn", weights, layer.maps[:, slice(*target)])
     if layer.fused:
         try:
             return fused_column_sums(layer, weights, target, first_row)
         except RuntimeError:  # no kernel of this device takes these shapes
             layer.fused = False
+    out = torch.zeros(len(weights), layer.n_heads, layer.k.shape[1], device=weights.device)  # [B, H, N]
+    for start, stop, alpha in _attention_blocks(layer, target, first_row):
+        spans = _with_weight(weights[:, start:stop])
+        sums = torch.matmul(weights[spans, start:stop], alpha)  # [H, B', n]
+        out[spans, :, : alpha.shape[-1]] += sums.transpose(0, 1)
+    return out
+
+
+def channel_sums(layer: LayerActivations, weights: torch.Tensor, target: Span, first_row: int) -> torch.Tensor:
+    """Σ_i w_bi g_i ⊙ α_hij v_hj, shape [B, H, N, head_dim]: of linear layers, and of attention behind a gate g."""
+    rows = slice(target[0] - first_row, target[1] - first_row)
+    y = weights[:, None, :, None]  # [B, 1, m, 1]
+    if layer.gate is not None:
+        y = y * layer.gate[rows].transpose(0, 1)  # [B, H, m, head_dim]
+    if layer.linear is not None:
+        y = y.expand(-1, len(layer.v), -1, layer.v.shape[-1])
+        q = None if layer.q is None else layer.q[:, rows]
+        return layer.linear.contributions(q, layer.k, layer.v, y, target[0])
+    group = layer.n_heads // len(layer.v)
+    v = layer.v.float().repeat_interleave(group, 0)  # [H, N, head_dim]
+    out = torch.zeros(len(y), *v.shape, device=v.device)  # [B, H, N, head_dim]
+    for start, stop, alpha in _attention_blocks(layer, target, first_row):
+        out[:, :, : alpha.shape[-1]] += alpha.mT @ y[:, :, start:stop]
+    return out.mul_(v)
+
+
+def _attention_blocks(layer: LayerActivations, target: Span, first_row: int) -> Iterator[tuple[int, int, torch.Tensor]]:
+    """Attention weights α [H, m', n] of the target's rows start … stop - 1, a block of rows at a time."""
+    if layer.maps is not None:
+        yield 0, target[1] - target[0], layer.maps[:, slice(*target)]
+        return
     offset = target[0] - first_row
-    n_heads = layer.q.shape[0]
-    out = torch.zeros(len(weights), n_heads, n, device=weights.device)  # [B, H, N]
-    for start, stop in row_blocks(target[1] - target[0], n_heads, n):
+    for start, stop in row_blocks(target[1] - target[0], layer.n_heads, layer.k.shape[1]):
         rows = slice(offset + start, offset + stop)
         mask = None if layer.mask is None else layer.mask[rows]
         keys = layer.k[:, : target[0] + stop] if mask is None else layer.k  # nothing behind the last row is attended
-        alpha = attention_rows(
+        yield start, stop, attention_rows(
             layer.q[:, rows],
             keys,
             target[0] + start,
@@ -193,11 +238,7 @@ def column_sums(layer: LayerActivations, weights: torch.Tensor, target: Span, fi
             softcap=layer.softcap,
             mask=mask,
             sinks=layer.sinks,
-        )  # fmt: skip; [H, m, n]
-        spans = _with_weight(weights[:, start:stop])
-        sums = torch.matmul(weights[spans, start:stop], alpha)  # [H, B', n]
-        out[spans, :, : alpha.shape[-1]] += sums.transpose(0, 1)
-    return out
+        )  # fmt: skip
 
 
 def _with_weight(weights: torch.Tensor) -> slice | torch.Tensor:
@@ -208,6 +249,8 @@ def _with_weight(weights: torch.Tensor) -> slice | torch.Tensor:
 
 def _attention_output(layer: LayerActivations, aggregated: torch.Tensor) -> torch.Tensor:
     """Σ_hj z_bhj without forming any z, shape [B, d]."""
+    if aggregated.ndim == 4:
+        return aggregated.sum(2).flatten(1) @ layer.parts.projection()
     b, n_heads, n = aggregated.shape
     v = layer.v.float()  # [H_kv, N, head_dim]
     grouped = aggregated.view(b, len(v), -1, n).transpose(0, 1).flatten(1, 2)  # [H_kv, B * group, N]: v is read once
@@ -220,5 +263,11 @@ def head_proximity(layer: LayerActivations, aggregated: torch.Tensor, y: torch.T
     """Proximity of each head's contributions, max(0, ‖Y_b‖₁ − ‖Y_b − z_bhj‖₁), shape [B, H, N]."""
     w_o = layer.parts.projection()
     w_o, v = w_o.view(aggregated.shape[1], -1, w_o.shape[-1]), layer.v.float()  # [H, head_dim, d], [H_kv, N, head_dim]
+    if aggregated.ndim == 4:
+        one = torch.ones(1, v.shape[1], device=v.device)
+        each = [
+            per_head(one, u, w_o[h], y[b : b + 1])[0] for b, heads in enumerate(aggregated) for h, u in enumerate(heads)
+        ]
+        return torch.stack(each).view(aggregated.shape[:3])
     group = len(w_o) // len(v)
     return torch.stack([per_head(a, v[h // group], w_o[h], y) for h, a in enumerate(aggregated.unbind(1))], 1)

@@ -15,7 +15,7 @@ from torch import nn
 from ..attribution import Attribution, Method
 from ..files import data_folder, read_json
 from ..kernel.capture import capture
-from ..kernel.decomposition import check_decomposition
+from ..kernel.decomposition import check_weights
 from ..kernel.fused_attention import choose
 from ..kernel.proximity import column_sums
 from ..model.architecture import decoder_layers
@@ -73,7 +73,7 @@ class AT2(Method):
         self.content = content
 
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
-        check_decomposition(model)
+        check_weights(model, self.name)
         weights = self._weights(model)
         attention = head_attention(model, sample)
         signed = torch.zeros(len(sample))  # [N]

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ..attribution import Attribution
-from ..kernel.decomposition import check_decomposition
+from ..kernel.decomposition import check_weights
 from ..model.architecture import is_plain
 from ..model.wrapped import without_peft
 from ..sample import Sample
@@ -36,7 +36,7 @@ class RelevanceMethod(GradientMethod):
         """The rules of `lrp_rules`."""
 
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
-        check_decomposition(model)
+        check_weights(model, self.name)
         rules = self._rules
         check_forward(model, f"{self.name} {self.setting()}".strip(), partial(_ruled_logits, model, rules), logits=True)
         target = target_of(model, sample)

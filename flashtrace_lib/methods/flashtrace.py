@@ -178,7 +178,7 @@ class FlashTrace(Method):
         """The forward pass that samples of one context share: what any hop may target, as section 4 needs it."""
         whole = self.hops or self.first_hop == "generation"
         rows = bounding_span([s.segments.generated if whole else s.segments.output for s in samples])
-        heads = model.config.get_text_config().num_attention_heads
+        heads = getattr(model.config.get_text_config(), "num_attention_heads", 1)
         attention = choose(model.device, heads, rows) if self.attention == "auto" else self.attention
         return capture(model, samples[0].input_ids, rows, attention=attention)
 

@@ -16,7 +16,7 @@ from ..attribution import Attribution
 from ..kernel.activations import LayerActivations
 from ..kernel.attention import attend, attention_maps, mix, soft_cap
 from ..kernel.capture import capture
-from ..kernel.decomposition import check_decomposition
+from ..kernel.decomposition import check_weights
 from ..kernel.interception import answering, in_this_thread
 from ..kernel.proximity import column_sums
 from ..model.architecture import decoder_layers
@@ -126,7 +126,7 @@ class IGAttention(GradientMethod):
         check_steps(self.steps)
 
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
-        check_decomposition(model)
+        check_weights(model, self.name)
         check_forward(model, self.name, partial(_tapped_log_probs, model), logits=False)
         target = target_of(model, sample)
         feedback, report = self._feedback(model, sample, target)  # [M, n]

@@ -2,14 +2,16 @@
 
 Every supported decoder computes ``x_mid = x_in + m · N(Attention(x_in) W_O + b_O)``, where N is the identity
 (Llama, Qwen, Mistral) or a post-attention RMSNorm (Gemma-2/3, OLMo-2), and m is 1 or the family's residual multiplier
-(Granite). Whatever else a model does is found out by the checks of `decomposition`, never assumed away.
+(Granite). Attention may be softmax attention or a linear layer (gated delta rule, Mamba-2, short convolution); of both
+side by side (Falcon-H1) each adds its own term. Whatever else a model does is found out by the checks of
+`decomposition`, never assumed away.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -29,15 +31,17 @@ class LayerParts:
     layer : nn.Module
         The decoder layer; its input is x_in.
     attention : nn.Module
-        Calls the attention interface.
+        Calls the attention interface, or the functions of linear layers.
     o_proj : nn.Linear
         W_O and b_O.
     post_norm : nn.Module or None
         N above, where the family has one.
     mid : nn.Module
-        The module whose input is x_mid.
+        The module whose input is x_mid; ``layer`` itself where a layer is attention alone, and x_mid its output.
     multiplier : float
         m above, the factor on what attention adds to the residual stream.
+    beside : tuple of LayerParts
+        What runs beside this attention in the same layer.
     """
 
     index: int
@@ -47,6 +51,7 @@ class LayerParts:
     post_norm: nn.Module | None
     mid: nn.Module
     multiplier: float = 1.0
+    beside: tuple[LayerParts, ...] = ()
 
     @property
     def device(self) -> torch.device:
@@ -115,11 +120,12 @@ def decoder_layers(model: nn.Module) -> list[LayerParts]:
         cannot be read; the message names family, layer and reason.
     """
     kind = family(model)
-    stacks = [m for m in text_decoder(model).modules() if isinstance(m, nn.ModuleList) and any(map(_located, m))]
+    stacks = [m for m in text_decoder(model).modules() if isinstance(m, nn.ModuleList) and any(map(_mixers, m))]
     if not stacks:
         raise ValueError(
             f"unsupported architecture {kind!r}: no decoder layer with self_attn.o_proj. Supported are the "
-            "Llama-like decoders (Llama, Qwen2, Qwen3, Mistral, Gemma-2/3, OLMo-2 and kin)"
+            "Llama-like decoders (Llama, Qwen2, Qwen3, Mistral, Gemma-2/3, OLMo-2 and kin) and hybrids of them with "
+            "the gated delta rule, Mamba-2 or short convolutions"
         )
     if len(stacks) > 1:
         raise ValueError(
@@ -128,7 +134,7 @@ def decoder_layers(model: nn.Module) -> list[LayerParts]:
         )
     stack = stacks[0]
     _check_stack(model, stack, kind)
-    return [_parts(index, layer, kind) for index, layer in enumerate(stack)]
+    return [_parts(index, layer, kind) for index, layer in enumerate(stack) if _mixers(layer)]
 
 
 def family(model: nn.Module) -> str:
@@ -142,13 +148,40 @@ def text_decoder(model: nn.Module) -> nn.Module:
     return model if decoder is None else decoder
 
 
-def _located(layer: nn.Module) -> bool:
-    return hasattr(getattr(layer, "self_attn", None), "o_proj")
+# Names of what mixes positions in a layer, and of the factor on what it adds to the residual stream
+_MIXERS = {
+    "self_attn": ("attn_out_multiplier", "residual_multiplier", "residual_scale"),
+    "linear_attn": ("residual_multiplier",),
+    "mamba": ("ssm_out_multiplier", "residual_multiplier"),
+    "conv": (),
+    "mixer": (),
+}
+
+
+def _mixers(layer: nn.Module) -> list[tuple[nn.Module, nn.Module, float]]:
+    """What mixes positions in a layer: each module, its W_O and its multiplier."""
+    found = []
+    for name, multipliers in _MIXERS.items():
+        module = getattr(layer, name, None)
+        o_proj = getattr(module, "o_proj", None)
+        if o_proj is None and getattr(module, "is_causal", True):  # encoders of images and sound have one as well
+            o_proj = getattr(module, "out_proj", None)
+        if o_proj is not None:
+            multiplier = next((float(getattr(layer, m)) for m in multipliers if hasattr(layer, m)), 1.0)
+            found.append((module, o_proj, multiplier))
+    return found
+
+
+def _mixes_nothing(layer: nn.Module) -> bool:
+    """Whether the layer says that it is an MLP alone (Nemotron-H)."""
+    return getattr(layer, "block_type", None) in ("mlp", "moe")
 
 
 def _check_stack(model: nn.Module, stack: Sequence[nn.Module], kind: str) -> None:
     """ValueError unless each layer that the model counts is one whose attention was located."""
-    missing = {i: type(layer).__name__ for i, layer in enumerate(stack) if not _located(layer)}
+    missing = {
+        i: type(layer).__name__ for i, layer in enumerate(stack) if not (_mixers(layer) or _mixes_nothing(layer))
+    }
     if missing:
         raise ValueError(
             f"unsupported architecture {kind!r}: layers {list(missing)} of {len(stack)} "
@@ -166,13 +199,23 @@ def _check_stack(model: nn.Module, stack: Sequence[nn.Module], kind: str) -> Non
 
 def _parts(index: int, layer: nn.Module, kind: str) -> LayerParts:
     """Sort the norms of one layer into post-attention norm and the module that reads x_mid."""
-    names = ("post_self_attn_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "input_layernorm")
-    own, post, before_mlp, first = (getattr(layer, name, None) for name in names)
-    if own is not None:  # GLM-4: a norm of its own after attention, and Llama's name for the one before the MLP
+
+    def norm(*names: str) -> nn.Module | None:
+        found = (getattr(layer, name, None) for name in names)
+        return next((module for module in found if module is not None and not isinstance(module, nn.Identity)), None)
+
+    post, before_mlp = norm("post_attention_layernorm"), norm("pre_feedforward_layernorm", "pre_mlp_layernorm")
+    own = norm("post_self_attn_layernorm", "post_operator_norm", "post_norm1")
+    other = norm("pre_ff_layernorm", "ffn_norm")
+    if hasattr(layer, "mixer"):  # Nemotron-H: attention and MLP are layers of their own
+        post_norm, mid = None, layer
+    elif other is not None:  # Bamba, Falcon-H1 and LFM: another name for the norm before the MLP
+        post_norm, mid = own, other
+    elif own is not None:  # GLM-4: a norm of its own after attention, and Llama's name for the one before the MLP
         post_norm, mid = own, post
     elif before_mlp is not None:  # Gemma-2/3: norms on both sides of each block
         post_norm, mid = post, before_mlp
-    elif first is None and post is not None:  # OLMo-2: after only
+    elif norm("input_layernorm") is None and post is not None:  # OLMo-2: after only
         post_norm, mid = post, getattr(layer, "mlp", None)
     else:  # Llama's name for the norm before the MLP
         post_norm, mid = None, post
@@ -181,10 +224,11 @@ def _parts(index: int, layer: nn.Module, kind: str) -> LayerParts:
             f"unsupported architecture {kind!r}: layer {index} ({type(layer).__name__}) has no module that reads the "
             "state after attention alone (no post_attention_layernorm, or attention and MLP run in parallel)"
         )
-    o_proj = layer.self_attn.o_proj
-    _check_projection(index, o_proj, kind)
-    multiplier = float(getattr(layer, "residual_multiplier", getattr(layer, "residual_scale", 1.0)))
-    return LayerParts(index, layer, layer.self_attn, o_proj, post_norm, mid, multiplier)
+    parts = []
+    for module, o_proj, multiplier in _mixers(layer):
+        _check_projection(index, o_proj, kind)
+        parts.append(LayerParts(index, layer, module, o_proj, post_norm, mid, multiplier))
+    return replace(parts[0], beside=tuple(parts[1:]))
 
 
 def is_plain(weight: Any) -> bool:

@@ -41,8 +41,8 @@ def test_each_layer_is_aggregated_where_it_lies(family, attention, monkeypatch):
     for layer in activations.layers:
         kept = (layer.x_in, layer.x_mid, layer.v, layer.q, layer.mask, layer.row_scale, layer.maps)
         assert {x.device for x in kept if x is not None} == {layer.parts.device}
-        sums = aggregate(layer, torch.ones(1, 6), (9, 15), 9)
-        assert {x.device for x in sums} == {layer.parts.device}
+        sums, *states = aggregate(layer, torch.ones(1, 6), (9, 15), 9)
+        assert {x.device for x in (*sums, *states)} == {layer.parts.device}
 
 
 def test_offloaded_layers_are_refused():

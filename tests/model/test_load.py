@@ -280,7 +280,8 @@ def test_float32_scores_of_the_embedded_model_equal_float64(embedded):
     weights = torch.ones(1, 4)
     exact = torch.zeros(len(ids), dtype=torch.float64)
     for layer in activations.layers:
-        a, residual, y = (x[0].double() for x in aggregate(layer, weights, target, target[0]))
+        (sums,), *states = aggregate(layer, weights, target, target[0])
+        a, residual, y = (x[0].double() for x in (sums, *states))
         w_o = layer.parts.projection().detach().double().view(len(a), -1, len(y))
         v = layer.v.double().repeat_interleave(len(a) // len(layer.v), 0)  # [H, N, head_dim]
         z = torch.einsum("hn,hnc,hcd->hnd", a, v, w_o)

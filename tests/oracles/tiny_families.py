@@ -100,6 +100,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "diffusion_gemma": {"text_config": {**_GEMMA4_MOE}},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1},
     "ernie4_5_vl_moe": {"text_config": {"moe_intermediate_size": [24, 24], **_mrope(1, 1, 2)["text_config"]}},
+    "falcon_h1": {**_MAMBA, "mamba_d_ssm": 64},
     "gemma3n_text": _GEMMA3N,
     "gemma3n": {"text_config": _GEMMA3N},
     "glm5_next": {"text_config": {"index_kpool": 4}},
