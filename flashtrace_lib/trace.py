@@ -31,15 +31,7 @@ if TYPE_CHECKING:
 
 
 class Target(NamedTuple):
-    """Attribution of one passage of the response.
-
-    Parameters
-    ----------
-    span : (int, int)
-        Token range.
-    attribution : Attribution
-        As of ``sample.with_output(span)``.
-    """
+    """A passage of the response, by its token range, and the attribution of ``sample.with_output(span)``."""
 
     span: Span
     attribution: Attribution
@@ -270,20 +262,15 @@ def trace(
             raise
         raise NotExplained(str(error), decode(tokenizer, response), response, limit) from error
     check_fits(model, len(sample))
-    if told := [*_on_the_texts(model, tokenizer, sample, response, limit), *sample.metadata.get("cautions", [])]:
+    if told := [*_cautions(model, tokenizer, sample, response, limit), *sample.metadata.get("cautions", [])]:
         sample.metadata["cautions"] = told
     attribution, targets = _explained(method, model, sample, tokenizer)
     return Trace(sample, attribution, _name_of(model), targets)
 
 
-def _on_the_texts(
-    model: torch.nn.Module, tokenizer: Any, sample: Sample, response: str | list[int], limit: int | None
-) -> list[str]:
+def _cautions(model: Any, tokenizer: Any, sample: Sample, response: str | list[int], limit: int | None) -> list[str]:
     """Cautions on special tokens in the input, on the response's ids and on its end."""
-    told = []
-    if special := ", ".join(message_shares.special_in_input(sample, tokenizer.all_special_ids)):
-        what = "the model reads such a special token as a mark of the template, so the user's turn may end there"
-        told.append(f"The input's own words hold {special}: {what}.")
+    told = message_shares.special_in_input(sample, tokenizer.all_special_ids)
     if isinstance(response, str):
         return told
     if not is_own_spelling(tokenizer, "".join(sample.tokens[: sample.response[0]]), response):

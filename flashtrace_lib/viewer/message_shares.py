@@ -141,9 +141,11 @@ def shares(sample: Sample, attribution: Attribution, by: str = "message") -> pd.
 
 
 def special_in_input(sample: Sample, special_ids: Collection[int]) -> list[str]:
-    """Special tokens within the messages' own words, in order: the model reads them as marks of its template."""
+    """A caution on the special tokens within the messages' own words; empty where there are none."""
     words = [i for i, (_, _, kind) in enumerate(_named_tokens(sample)) if kind == "input"]
-    return list(dict.fromkeys(sample.tokens[i].strip() for i in words if int(sample.input_ids[i]) in special_ids))
+    special = dict.fromkeys(sample.tokens[i].strip() for i in words if int(sample.input_ids[i]) in special_ids)
+    what = "the model reads such a special token as a mark of the template, so the user's turn may end there"
+    return [f"The input's own words hold {', '.join(special)}: {what}."] if special else []
 
 
 def _units_that_are_lines(sample: Sample) -> tuple[int, int]:
