@@ -97,10 +97,8 @@ def trace_many(
     lines, entries = [], []
     with open(folder / TRACES, "a", encoding="utf-8") as file:
         for name, record in tqdm(given.items(), desc="trace", unit="record", disable=None if progress else True):
-            key, page = (
-                fingerprint([shared, json.dumps(record, default=str)]),
-                folder / PAGES / f"{file_name(name)}.html",
-            )
+            key = fingerprint([shared, json.dumps(record, default=str)])
+            page = folder / PAGES / f"{file_name(name)}.html"
             stored, line = done.get(name, ({}, ""))
             made = stored.get("key") != key
             try:
@@ -147,15 +145,15 @@ def file_name(identifier: str) -> str:
 
 def _named(records: list[Any]) -> dict[str, Any]:
     """Records by id; ValueError where there is none, or two have one id."""
-    ids = [
-        str(r.get("id") or f"record-{i}") if isinstance(r, Mapping) else f"record-{i}" for i, r in enumerate(records, 1)
-    ]
-    twice = sorted({name for name in ids if ids.count(name) > 1})
-    if twice or not ids:
-        raise ValueError(
-            f"two records have the id {twice[0]!r}: give each one of its own" if twice else "there are no records"
-        )
-    return dict(zip(ids, records, strict=True))
+    if not records:
+        raise ValueError("there are no records")
+    named = {}
+    for number, record in enumerate(records, start=1):
+        name = str((isinstance(record, Mapping) and record.get("id")) or f"record-{number}")
+        if name in named:
+            raise ValueError(f"two records have the id {name!r}: give each one of its own")
+        named[name] = record
+    return named
 
 
 def _done(path: Path) -> dict[str, tuple[dict[str, Any], str]]:

@@ -52,12 +52,8 @@ def _trace_one(arguments: argparse.Namespace) -> int:
     result = trace(*_load(arguments), prompt, response, **options)
     print(report(result, arguments.top))
     for kind, path, write in (("JSON", arguments.json, result.to_json), ("page", arguments.html, result.to_html)):
-        if path is None:
-            continue
-        try:
+        if path is not None:
             print(f"{kind}: {write(path)}")
-        except OSError as error:
-            raise ValueError(f"cannot write {path}: {error.strerror}") from error
     return 0
 
 
@@ -77,9 +73,8 @@ def _trace_batch(arguments: argparse.Namespace) -> int:
     for entry in failed:
         print(f"{arguments.batch}, {entry.id}: {entry.error}", file=sys.stderr)
     made = sum(entry.made for entry in entries)
-    print(
-        f"{len(entries)} records: {made} traced, {len(entries) - made - len(failed)} done before, {len(failed)} failed"
-    )
+    before = len(entries) - made - len(failed)
+    print(f"{len(entries)} records: {made} traced, {before} done before, {len(failed)} failed")
     print(f"traces: {file}")
     return 1 if failed else 0
 
@@ -102,9 +97,7 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
         places["output"] = (places["output"], arguments.occurrence)
     return {
         "method": make_method(arguments.method, arguments.hops, arguments.best),
-        "max_new_tokens": arguments.max_new_tokens,
-        "system": arguments.system,
-        "template": not arguments.no_template,
+        **{name: getattr(arguments, name) for name in ("max_new_tokens", "system", "template")},
         **places,
     }
 
@@ -114,9 +107,7 @@ def make_method(name: str, hops: int | None, best: bool = False) -> Method:
     from .methods import FlashTrace, chosen_method
 
     if hops is not None and hops > MAX_HOPS:
-        raise ValueError(
-            f"--hops: {hops} are too many, {MAX_HOPS} at most: each costs about a forward pass; use 1 to 3"
-        )
+        raise ValueError(f"--hops: {hops} are too many, {MAX_HOPS} at most: each costs a forward pass; use 1 to 3")
     if best and name != FlashTrace.name:
         raise ValueError(f"--best: {name} has no other setting; leave it out, or choose flashtrace")
     return FlashTrace.best(**({} if hops is None else {"hops": hops})) if best else chosen_method(name, hops)
@@ -147,8 +138,7 @@ def read_text(name: str, what: str) -> str:
     Nothing changes but that a byte order mark at its start and line ends at its end are left out.
     """
     try:
-        raw = getattr(sys.stdin, "buffer", sys.stdin).read() if name == "-" else Path(name).read_bytes()
-        text = raw if isinstance(raw, str) else raw.decode("utf-8-sig")
+        text = (sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{what} file {name} is no UTF-8 text: save it as UTF-8") from error
     except OSError as error:
@@ -190,9 +180,8 @@ def _count(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="flashtrace trace", description="Explain which words of a prompt a model's answer is attributed to."
-    )
+    about = "Explain which words of a prompt a model's answer is attributed to."
+    parser = _Parser(prog="flashtrace trace", description=about)
     add = parser.add_argument
     add(
         "--model",
@@ -200,18 +189,12 @@ def _parser() -> argparse.ArgumentParser:
         help="embedded, embedded-base, qwen, a hub id, a folder or a .gguf file (default: embedded)",
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--prompt", metavar="FILE",
-        help="a text, or a .json file with a list of messages (role, content); - for standard input. A transcript may "
-        "end with the assistant's message, which is explained then",
-    )  # fmt: skip
-    what.add_argument(
-        "--batch", metavar="FILE",
-        help='many prompts: a record on each line, {"prompt": …}, which may have id, response, input, reasoning and '
-        "output; what is done is not done again",
-    )  # fmt: skip
+    text = "a text, or a .json file with a list of messages (role, content); - for standard input"
+    many = 'many prompts, a record on each line: {"prompt": …, "response": …} (docs/tracing.md); goes on where it was'
+    what.add_argument("--prompt", metavar="FILE", help=text)
+    what.add_argument("--batch", metavar="FILE", help=many)
     add("--out", type=Path, metavar="FOLDER", help="where --batch writes traces.jsonl and pages")
-    add("--response", metavar="FILE", help="the answer to explain (default: the model writes it)")
+    add("--response", metavar="FILE", help="the answer to explain (default: a transcript's last message, else written)")
     add("--input", default="auto", metavar="PASSAGE", help="the part of the prompt to explain from (default: all)")
     words = "its words, re:PATTERN, tokens:START:STOP, text:WORDS (taken as they are), or auto (default)"
     add("--output", default="auto", metavar="PASSAGE", help=f"what to explain: {words}")
@@ -219,15 +202,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--reasoning", default="auto", metavar="PASSAGE", help="what the model thought, in the same way; or none")
     add("--step-by-step", action="store_true", help="begin a list of facts for a model that answers at once, as qwen")
     add("--hops", type=int, metavar="K", help="hops back through the reasoning (default: 1)")
-    add(
-        "--method", default="flashtrace", metavar="NAME", help="flashtrace (default), ifr, attnlrp, … (docs/methods.md)"
-    )
+    add("--method", default="flashtrace", metavar="NAME", help="flashtrace (default), ifr, … (docs/methods.md)")
     add("--best", action="store_true", help="FlashTrace in the setting that found most evidence (`FlashTrace.best`)")
     add("--top", type=_count, metavar="N", default=15, help="tokens in the table (default: 15)")
     add("--html", type=Path, metavar="FILE", help="write a page to click through")
     add("--json", type=Path, metavar="FILE", help="write every number")
     add("--system", metavar="TEXT", help="system message")
-    add("--no-template", action="store_true", help="no chat template: the model goes on with the text")
+    add("--no-template", action="store_false", dest="template", help="no chat template: the text is continued")
     add("--max-new-tokens", type=_count, default=512, metavar="N", help="longest answer to write (default: 512)")
     add("--dtype", default="float32", help="of the weights: float32 (default), bfloat16 or float16")
     add("--device", metavar="MAP", help="cuda, auto, … (default: the CPU)")

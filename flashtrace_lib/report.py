@@ -62,12 +62,9 @@ def _in_context(tokens: list[str], i: int, width: int = 24) -> str:
     before, after = "".join(tokens[max(0, i - width) : i]), "".join(tokens[i + 1 : i + 1 + width])
     token = tokens[i].strip(" ") or tokens[i]
     space = " " if token != tokens[i] and tokens[i].startswith(" ") else ""
-    left, middle, right = (_on_one_line(text) for text in (before[-width:] + space, token, after[:width]))
+    shown = (before[-width:] + space, token, after[:width])
+    left, middle, right = (visible(text).replace("⏎\n", "⏎") if text else "" for text in shown)
     return f"{left}[{middle or '·'}]{right}"
-
-
-def _on_one_line(text: str) -> str:
-    return visible(text).replace("⏎\n", "⏎") if text else ""
 
 
 def _share_lines(result: Trace) -> list[str]:
@@ -80,9 +77,6 @@ def _share_lines(result: Trace) -> list[str]:
         first, *others = frame.columns
         lines.append(f"{first:20}" + "".join(f"{name:>10}" for name in others))
         for part, n_tokens, *shares in frame.itertuples(index=False):
-            lines.append(f"{visible(str(part)):20}{n_tokens:10}" + "".join(map(_percent, shares)))
+            shown = (f"{'–':>10}" if np.isnan(share) else f"{share:10.1%}" for share in shares)
+            lines.append(f"{visible(str(part)):20}{n_tokens:10}" + "".join(shown))
     return lines
-
-
-def _percent(share: float) -> str:
-    return f"{'–':>10}" if np.isnan(share) else f"{share:10.1%}"

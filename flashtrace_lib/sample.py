@@ -8,8 +8,9 @@ and in every normalisation, and is never ranked, masked or counted as input.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -47,13 +48,10 @@ class Segments:
             raise ValueError(f"prompt span {self.prompt} is empty: give the token range of the input to explain from")
         if self.output[0] == self.output[1]:
             raise ValueError(f"output span {self.output} is empty: give the token range of the answer to explain")
-        for (name_a, a), (name_b, b) in _neighbours(list(self.named())):
+        for (name_a, a), (name_b, b) in pairwise(self.named()):
             if a[1] > b[0]:
                 how = "overlap" if b[1] > a[0] else "are out of order"
-                raise ValueError(
-                    f"{name_a} span {a} and {name_b} span {b} {how}: "
-                    "segments must follow each other as prompt, reasoning, output"
-                )
+                raise ValueError(f"{name_a} span {a} and {name_b} span {b} {how}: give prompt, reasoning, output")
 
     def named(self) -> Iterator[tuple[str, Span]]:
         """Yield (name, span) of every segment that is not empty, in order."""
@@ -71,15 +69,6 @@ class Segments:
     def generated(self) -> Span:
         """The range from the first token of T (of O where T is empty) to the last of O."""
         return (self.reasoning[0] if self.has_reasoning else self.output[0], self.output[1])
-
-    def check_length(self, n_tokens: int) -> None:
-        """Raise ValueError unless every span lies within ``n_tokens`` tokens."""
-        for name, (start, stop) in self.named():
-            if stop > n_tokens:
-                raise ValueError(
-                    f"{name} span ({start}, {stop}) is out of range: the sample has {n_tokens} tokens; "
-                    "spans are half-open ranges of token positions"
-                )
 
     def labels(self, n_tokens: int) -> list[str]:
         """One of ``prompt``, ``reasoning``, ``output``, ``context`` for each of ``n_tokens`` positions."""
@@ -134,21 +123,17 @@ class Sample:
         ids = self.input_ids
         if not isinstance(ids, torch.Tensor) or ids.ndim != 1 or ids.dtype != torch.long:
             seen = f"{tuple(ids.shape)} {ids.dtype}" if isinstance(ids, torch.Tensor) else type(ids).__name__
-            raise ValueError(
-                f"input_ids must be a 1-D LongTensor of token ids, got {seen}: "
-                "pass torch.tensor(ids) without a batch dimension"
-            )
-        n = len(ids)
-        self.segments.check_length(n)
+            raise ValueError(f"input_ids must be a 1-D LongTensor of token ids without a batch dimension, got {seen}")
+        n, (first, last) = len(ids), self.segments.generated
+        for name, span in self.segments.named():
+            if span[1] > n:
+                raise ValueError(f"{name} span {span} is out of range: the sample has {n} tokens")
         if self.gold is not None:
             self._check_gold(n)
-        default = (self.segments.generated[0], n)
-        start, stop = self.response = default if self.response is None else _as_span(self.response, "response")
-        if start > self.segments.generated[0] or stop < self.segments.output[1] or stop > n:
-            raise ValueError(
-                f"response span {self.response} must hold the reasoning and the output {self.segments.generated} "
-                f"and end within the {n} tokens"
-            )
+        start, stop = self.response = (first, n) if self.response is None else _as_span(self.response, "response")
+        if start > first or not last <= stop <= n:
+            what = f"must hold the reasoning and the output {(first, last)} and end within the {n} tokens"
+            raise ValueError(f"response span {self.response} {what}")
         if start < self.segments.prompt[1]:
             raise ValueError(f"response span {self.response} overlaps the prompt span {self.segments.prompt}")
         if self.tokens is not None and len(self.tokens) != n:
@@ -217,18 +202,19 @@ class Sample:
         ValueError
             If the sample has no sentences in its haystack.
         """
-        spans = self.sentences_in(self.haystack)
-        if not spans:
-            raise ValueError(
-                f"sample {self.id} has no sentences in its haystack {self.haystack}: build it with text.build_sample, "
-                "or set `sentences`"
-            )
-        return spans
+        if spans := self.sentences_in(self.haystack):
+            return spans
+        raise ValueError(f"sample {self.id} has no sentences in its haystack {self.haystack}: set its `sentences`")
 
     def words(self, segment: Span) -> list[Span]:
-        """Token ranges of a segment without the template: role headers and end marks between messages, think tags."""
-        messages = self.metadata.get("messages") if segment == self.segments.prompt else None
-        return words_in(segment, messages, self.metadata.get("marks", ()))
+        """Token ranges of a segment without the template: role headers and end marks between messages, think tags.
+
+        All of the segment where nothing else is left.
+        """
+        messages = self.metadata.get("messages", ()) if segment == self.segments.prompt else ()
+        parts = [(max(segment[0], m["start"]), min(segment[1], m["stop"])) for m in messages] or [segment]
+        marks = self.metadata.get("marks", ())
+        return [piece for part in parts for piece in outside(part, marks)] or outside(segment, ())
 
     def sentences_in(self, span: Span) -> list[Span]:
         """Sentences of a token range, cut to it, as token ranges in the order of the text."""
@@ -246,10 +232,7 @@ class Sample:
         """
         start, stop = _as_span(span, "target")
         if not self.response[0] <= start < stop <= self.response[1]:
-            raise ValueError(
-                f"span ({start}, {stop}) is empty or does not lie in the response {self.response}: give a half-open "
-                "range of generated token positions"
-            )
+            raise ValueError(f"span ({start}, {stop}) is empty or does not lie in the response {self.response}")
         first, last = self.segments.reasoning
         before = (min(first, start), min(last, start))
         return replace(self, segments=replace(self.segments, reasoning=before, output=(start, stop)))
@@ -261,15 +244,13 @@ def seeded_generator(seed: int | str, sample: Sample) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
 
 
-def words_in(segment: Span, messages: Sequence[Mapping[str, Any]] | None, marks: Sequence[Span]) -> list[Span]:
-    """Parts of a segment that are a message (all of it without messages) and no mark; all of it where none is left."""
-    first, stop = segment
-    parts = [(max(first, m["start"]), min(stop, m["stop"])) for m in messages] if messages else [segment]
-    for start, end in marks:
-        cut = [part for a, b in parts for part in ((a, min(b, start)), (max(a, end), b))]
-        parts = [(a, b) for a, b in cut if a < b]
-    parts = [(a, b) for a, b in parts if a < b]
-    return parts or ([segment] if first < stop else [])
+def outside(span: Span, known: Iterable[Span]) -> list[Span]:
+    """What is left of ``span`` without the ranges ``known``."""
+    (start, stop), pieces = span, []
+    for a, b in sorted(known):
+        pieces.append((start, min(a, stop)))
+        start = max(start, b)
+    return [(a, b) for a, b in (*pieces, (start, stop)) if a < b]
 
 
 def bounding_span(spans: Sequence[Span]) -> Span:
@@ -286,7 +267,3 @@ def _as_span(span: Any, name: str) -> Span:
     if start < 0 or stop < start:
         raise ValueError(f"{name} span ({start}, {stop}) is not a half-open range: need 0 <= start <= stop")
     return start, stop
-
-
-def _neighbours(items: list) -> Iterator[tuple]:
-    return zip(items, items[1:], strict=False)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,14 +14,14 @@ import torch
 from .attribution import Attribution, Method
 from .files import write_text
 from .methods import chosen_method
-from .model.answer import check_fits, generate_answer, kept
+from .model.answer import NotExplained, check_fits, generate_answer
 from .model.generate import is_finished
 from .model.wrapped import unwrap
 from .sample import Sample, Span
 from .text.build_sample import build_sample
 from .text.chat_template import Messages, conversation_and_response, render_prompt
 from .text.locate import Locator
-from .text.offsets import checked_ids, is_own_spelling
+from .text.offsets import checked_ids, decode, is_own_spelling
 from .text.sentences import response_sentences
 from .viewer import message_shares, trace_json
 
@@ -31,17 +31,8 @@ if TYPE_CHECKING:
     from .viewer.page import EmbeddedPage
 
 
-@dataclass
-class Target:
-    """Attribution of one passage of the response.
-
-    Parameters
-    ----------
-    span : (int, int)
-        Token range.
-    attribution : Attribution
-        As of ``sample.with_output(span)``.
-    """
+class Target(NamedTuple):
+    """A passage of the response, by its token range, and the attribution of ``sample.with_output(span)``."""
 
     span: Span
     attribution: Attribution
@@ -110,14 +101,14 @@ class Trace:
         tokens = self.sample.tokens
         if by == "sentence":
             found = message_shares.sentence_importance(self.sample, self.attribution)
-            total = sum(abs(score) for _, score in found) or 1.0
-            found = sorted(found, key=lambda item: -item[1])[:k]  # stable: the earlier of two equal ones first
-            rows = [("".join(tokens[a:b]).strip(), a, b, score, score / total) for (a, b), score in found]
-            return pd.DataFrame(rows, columns=["sentence", "start", "stop", "score", "share"])
-        values = message_shares.importance(self.sample, self.attribution)
-        order = np.argsort(-values, kind="stable")[: min(k, int((~np.isnan(values)).sum()))]  # NaN sorts last
-        rows = [(tokens[i], int(i), float(values[i])) for i in order]
-        return pd.DataFrame(rows, columns=["token", "position", "score"])
+            rows = [("".join(tokens[a:b]).strip(), a, b, score) for (a, b), score in found]
+            frame = pd.DataFrame(rows, columns=["sentence", "start", "stop", "score"])
+            frame["share"] = frame["score"] / (frame["score"].abs().sum() or 1.0)
+        else:
+            values = message_shares.importance(self.sample, self.attribution)
+            frame = pd.DataFrame({"token": tokens, "position": range(len(tokens)), "score": values}).dropna()
+        # stable: the earlier of two equal ones first
+        return frame.sort_values("score", ascending=False, kind="stable", ignore_index=True).head(k)
 
     def shares(self, by: str = "message") -> pd.DataFrame:
         """Scores by message or role: see `message_shares.shares`."""
@@ -129,8 +120,7 @@ class Trace:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, JSON-ready: ids, tokens, segments, messages, scores, every hop, every sentence."""
-        targets = [(target.span, target.attribution) for target in self.targets]
-        return trace_json.as_dict(self.sample, self.attribution, self.model_name, targets)
+        return trace_json.as_dict(self.sample, self.attribution, self.model_name, self.targets)
 
     def to_json(self, path: str | Path) -> Path:
         """Write `to_dict` to ``path``, atomically, and return it; ``schemas/`` holds the format's JSON schema."""
@@ -169,11 +159,8 @@ class Trace:
     def _page_html(self) -> str:
         from .viewer.page import trace_page  # here: a trace that nobody looks at needs no matplotlib
 
-        targets = []
-        for target in (Target(self.sample.segments.output, self.attribution), *self.targets):
-            notes = message_shares.cautions(self.sample.with_output(target.span), target.attribution)
-            targets.append((target.span, target.attribution, notes))
-        return trace_page(self.sample, targets, self.model_name)
+        whole = Target(self.sample.segments.output, self.attribution)
+        return trace_page(self.sample, [whole, *self.targets], self.model_name)
 
     def _repr_html_(self) -> str:
         from .viewer.html import token_heatmap
@@ -269,20 +256,30 @@ def trace(
         table = model.get_input_embeddings()
         response = checked_ids(response, getattr(table, "num_embeddings", None) or len(table.weight))
     where = {"input": input, "reasoning": reasoning, "output": output}
-    with kept(tokenizer, response, limit):
+    try:
         sample = build_sample(tokenizer, prompt, response, whole=True, **where, **rendering)
-    if not isinstance(response, str) and not is_finished(model, tokenizer, sample.input_ids.tolist()):
-        cut = f"was cut at {len(response)} tokens by max_new_tokens (--max-new-tokens)"
-        told = f"The response {cut if limit else 'does not end with an end token'}: the answer may not be complete."
-        sample.metadata["cautions"] = [*sample.metadata.get("cautions", []), told]
+    except ValueError as error:
+        if limit is None:
+            raise
+        raise NotExplained(str(error), decode(tokenizer, response), response, limit) from error
     check_fits(model, len(sample))
+    if told := [*_cautions(model, tokenizer, sample, response, limit), *sample.metadata.get("cautions", [])]:
+        sample.metadata["cautions"] = told
     attribution, targets = _explained(method, model, sample, tokenizer)
-    notes: dict[str, Any] = {"special_in_input": message_shares.special_in_input(sample, tokenizer.all_special_ids)}
-    if not isinstance(response, str):
-        notes["other_spelling"] = not is_own_spelling(tokenizer, "".join(sample.tokens[: sample.response[0]]), response)
-    for one in (attribution, *(target.attribution for target in targets)):
-        one.metadata.update({name: found for name, found in notes.items() if found})
     return Trace(sample, attribution, _name_of(model), targets)
+
+
+def _cautions(model: Any, tokenizer: Any, sample: Sample, response: str | list[int], limit: int | None) -> list[str]:
+    """Cautions on special tokens in the input, on the response's ids and on its end."""
+    told = message_shares.special_in_input(sample, tokenizer.all_special_ids)
+    if isinstance(response, str):
+        return told
+    if not is_own_spelling(tokenizer, "".join(sample.tokens[: sample.response[0]]), response):
+        told.append("The response's ids are not those of its text (not canonical): explained as given.")
+    if not is_finished(model, tokenizer, sample.input_ids.tolist()):
+        cut = f"was cut at {len(response)} tokens by max_new_tokens (--max-new-tokens)"
+        told.append(f"The response {cut if limit else 'does not end with an end token'}: it may not be complete.")
+    return told
 
 
 def _explained(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -40,28 +38,14 @@ class NotExplained(ValueError):
         super().__init__(f"{why[: 598 - len(wrote)]}. {wrote}")
 
 
-@contextmanager
-def kept(tokenizer: Any, response: str | Sequence[int] | torch.Tensor, limit: int | None) -> Iterator[None]:
-    """Keep what the model wrote (``limit`` is its ``max_new_tokens``; None: a given response) where it is no sample."""
-    try:
-        yield
-    except ValueError as error:
-        if limit is None:
-            raise
-        raise NotExplained(str(error), decode(tokenizer, response), list(response), limit) from error
-
-
 def generate_answer(model: torch.nn.Module, tokenizer: Any, text: str, max_new_tokens: int) -> list[int]:
     """Ids of the model's answer; NotExplained where it does not end within the model's context."""
     n_prompt = len(tokenise(tokenizer, text)[0])
     room = check_fits(model, n_prompt + 1) + 1
     response = generate(model, tokenizer, [text], int(min(max_new_tokens, room)))[0]
     if room < max_new_tokens and not is_finished(model, tokenizer, response):
-        why = (
-            f"the answer does not end within the model's context: the prompt has {n_prompt} tokens, {room} are left. "
-            f"Shorten the prompt, or set max_new_tokens (--max-new-tokens) to {room} or less to explain an answer that "
-            "is cut off"
-        )
+        why = f"the answer does not end within the model's context: the prompt has {n_prompt} tokens, {room} are left. "
+        why += f"Shorten the prompt, or explain a part of the answer: max_new_tokens (--max-new-tokens) {room} or less"
         raise NotExplained(why, decode(tokenizer, response), response, max_new_tokens)
     return response
 
@@ -70,8 +54,5 @@ def check_fits(model: torch.nn.Module, n_tokens: int) -> float:
     """How many tokens of the model's context are left; ValueError where the text is longer than that."""
     limit = longest_context(model) or math.inf
     if n_tokens > limit:
-        raise ValueError(
-            f"prompt and response have {n_tokens} tokens, the model reads {limit} at most: "
-            "shorten the prompt, or use a model with a longer context"
-        )
+        raise ValueError(f"prompt and response have {n_tokens} tokens, the model reads {limit} at most: shorten them")
     return limit - n_tokens

@@ -6,17 +6,18 @@ generated ids are never replaced by others that happen to read the same.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate, pairwise
+from numbers import Integral
 from typing import Any
+from unicodedata import normalize
 
 import torch
 
-from ..sample import Sample, Segments, Span, words_in
+from ..sample import Sample, Segments, Span
 from .chat_template import Messages, PromptText, render_prompt
-from .formats import MARKS
 from .locate import Locator, find_passage, locate_segments
 from .offsets import (
     CharSpan,
@@ -29,7 +30,7 @@ from .offsets import (
     tokenise,
     tokens_in,
 )
-from .reading import Reading, Token, token_kinds
+from .reading import Reading, own_tokens
 from .sentences import question_in, sentence_ranges, template_marks
 
 
@@ -91,6 +92,9 @@ def build_sample(
         If the response is empty, does not survive its own tokenizer, or a passage is not found in it.
     """
     rendered = render_prompt(tokenizer, prompt, **rendering)
+    response = response if isinstance(response, str) else checked_ids(response)
+    if not response or (isinstance(response, str) and not response.strip()):
+        raise ValueError("the response is empty: there is nothing to explain")
     encode = _encode_text if isinstance(response, str) else _encode_ids
     context = encode(tokenizer, rendered.text, response)
     explained = _input_chars(context, rendered, input)
@@ -99,35 +103,34 @@ def build_sample(
     if rendered.trimmed is None and (evidence or places):
         raise ValueError("the chat template rewrites the last message, so places in it cannot be found: leave them out")
     shift = rendered.span[0] - (rendered.trimmed or 0)  # from a character of ``prompt`` to the same one of the context
-    first, places = segments.prompt[0], places or {}
-    located: dict[str, Any] = {"format": found.format}
-    if found.cautions or split:
-        located["cautions"] = [*found.cautions, *split]
-    if rendered.turns:
-        located["messages"] = _messages(context, rendered)
-    if marks := _marks(tokenizer, context, segments, located.get("messages", ())):
-        located["marks"] = marks
-    words = _words(context, segments, segment_chars, located)
-    display, sentences = _display_tokens(context), sentence_ranges(context.text, context.content, words)
-    if places.get("question") is None:
-        located["question_start"] = question_in(display, sentences, segments.prompt)
-    else:
-        asking = (places["question"] + shift, rendered.span[1])
-        located["question_start"] = _some_tokens_in(context.content, asking, first)[0]
-    if places.get("haystack") is not None:
-        start, stop = places["haystack"]
-        located["haystack_span"] = _some_tokens_in(context.content, (start + shift, stop + shift), first)
-    shifted = [(start + shift, stop + shift) for start, stop in evidence]
-    return Sample(
+    first, stop = segments.prompt
+    messages = _messages(context, rendered)
+    marks = _marks(tokenizer, context, segments, messages)
+    told = {"format": found.format, "cautions": [*found.cautions, *split], "messages": messages, "marks": marks}
+    sample = Sample(
         input_ids=torch.tensor(context.ids, dtype=torch.long),
         segments=segments,
-        gold=_gold(context, shifted, segments.prompt) if shifted else None,
         response=(context.n_prompt, len(context.ids)),
-        tokens=display,
-        sentences=sentences,
+        tokens=_display_tokens(context),
         mask_token_id=tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
-        metadata={**located, **(metadata or {})},
+        metadata={name: value for name, value in told.items() if value},
     )
+    sentences = sentence_ranges(context.text, context.content, _words(context, sample, segment_chars))
+
+    def tokens_at(start: int, stop: int) -> Span:
+        return _some_tokens_in(context.content, (start + shift, stop + shift), first)
+
+    located, places = {"question_start": question_in(sample.tokens, sentences, segments.prompt)}, places or {}
+    if places.get("question") is not None:
+        located["question_start"] = tokens_at(places["question"], rendered.span[1] - shift)[0]
+    if places.get("haystack") is not None:
+        located["haystack_span"] = tokens_at(*places["haystack"])
+    gold = None
+    if evidence:
+        gold = char_spans_to_token_mask(context.content, [(a + shift, b + shift) for a, b in evidence], context.text)
+        gold[:first] = gold[stop:] = False  # a template token that shares a character with the evidence
+    located |= sample.metadata | dict(metadata or {})
+    return replace(sample, gold=gold, sentences=sentences, metadata=located)
 
 
 @dataclass(frozen=True)
@@ -149,9 +152,9 @@ def _encode_text(tokenizer: Any, prompt: str, response: str) -> _Context:
     """Prompt, response and end token, tokenised together."""
     text = prompt + response
     ids, offsets = tokenise(tokenizer, text)
-    kept = _composed(decode(tokenizer, ids)).endswith(_composed(response.lstrip()))  # some tokenizers compose accents
-    if not kept or not response.strip():
-        what = "is lost in tokenisation (decoding its ids gives another text)" if response.strip() else "is empty"
+    kept, said = (normalize("NFC", words) for words in (decode(tokenizer, ids), response.lstrip()))
+    if not kept.endswith(said):  # composed: some tokenizers compose accents
+        what = "is lost in tokenisation (decoding its ids gives another text)"
         raise ValueError(f"the response {what}: give a response that this tokenizer can represent, or its token ids")
     # A token that holds the last blank of the prompt and the first letter of the response is the response's.
     n_prompt = next(i for i, span in enumerate(offsets) if strip_span(text, span)[1] > len(prompt))
@@ -162,19 +165,12 @@ def _encode_text(tokenizer: Any, prompt: str, response: str) -> _Context:
     return _Context(text, ids, offsets, n_prompt)
 
 
-def _composed(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
-
-
-def _encode_ids(tokenizer: Any, prompt: str, response: Sequence[int] | torch.Tensor) -> _Context:
+def _encode_ids(tokenizer: Any, prompt: str, response: list[int]) -> _Context:
     """The tokenised prompt, and the ids of the response as they are."""
-    response_ids = checked_ids(response)
-    if not response_ids:
-        raise ValueError("the response is empty: there is nothing to explain")
     ids, offsets = tokenise(tokenizer, prompt)
-    response_text, ranges = decode_with_offsets(tokenizer, response_ids, before=ids)
+    response_text, ranges = decode_with_offsets(tokenizer, response, before=ids)
     offsets += [(start + len(prompt), stop + len(prompt)) for start, stop in ranges]
-    return _Context(prompt + response_text, ids + response_ids, offsets, len(ids))
+    return _Context(prompt + response_text, ids + response, offsets, len(ids))
 
 
 def _located(
@@ -182,18 +178,16 @@ def _located(
 ) -> tuple[_Context, Reading, dict[str, Span | None], int]:
     """The context up to the end of the response's first turn; T and O in the response, and where that begins."""
     places = {"reasoning": reasoning, "output": output}
-    ranges = {name: _token_range(context, locator, name) for name, locator in places.items()}
-    if ranges["output"] and ranges["output"][0] == ranges["output"][1]:
-        raise ValueError(f"output {ranges['output']} is empty: give the token range of the answer to explain")
-    start, response = _response_text(tokenizer, context, len(rendered.text))
-    places |= {name: _in_response(context, span, start) for name, span in ranges.items() if span}
+    within = (context.n_prompt, len(context.ids))
+    ranges = {name: _token_range(locator, name, within) for name, locator in places.items()}
+    start = min(len(rendered.text), context.content[context.n_prompt][0])
+    for name, span in ranges.items():
+        if span:
+            places[name] = tuple(i - start for i in _chars(context, span)) if span[0] < span[1] else None
     tail = rendered.text[rendered.span[1] : start]
-    own = [
-        Token(a - start, b - start, *kind)
-        for (a, b), kind in zip(context.content, token_kinds(tokenizer, context.ids), strict=True)
-        if kind and a >= start - len(tail)
-    ]
-    found = locate_segments(response, places["reasoning"], places["output"], tail, own)
+    own = own_tokens(tokenizer, context.ids, [(a - start, b - start) for a, b in context.content])
+    own = [token for token in own if token.start >= -len(tail)]
+    found = locate_segments(context.text[start:], places["reasoning"], places["output"], tail, own)
     stop = max(found.stop, found.output[1]) + start
     n = next((i + 1 for i, (a, _) in enumerate(context.content) if a >= stop), len(context.ids))
     if found.behind and n < len(context.ids):
@@ -240,51 +234,26 @@ def _input_chars(context: _Context, rendered: PromptText, locator: Locator) -> C
     """Characters of the passage of the prompt that is the input."""
     if isinstance(locator, str) and locator == "auto":
         return rendered.span
-    given = locator[0] if isinstance(locator, tuple) and locator else locator
-    if isinstance(given, str) or hasattr(given, "finditer"):
-        words = context.text[slice(*rendered.span)]
-        found = strip_span(words, find_passage(words, locator, "input", (0, len(words))))
-        return found[0] + rendered.span[0], found[1] + rendered.span[0]
-    first, last = tokens_in(context.content[: context.n_prompt], rendered.span, 0)
-    if not isinstance(locator, tuple) or len(locator) != 2 or not first <= locator[0] < locator[1] <= last:
-        raise ValueError(f"input {locator!r} is no passage, and no token range of the prompt, which is {(first, last)}")
-    return context.content[locator[0]][0], context.content[locator[1] - 1][1]
+    span = _token_range(locator, "input", tokens_in(context.content[: context.n_prompt], rendered.span))
+    return _chars(context, span) if span else find_passage(context.text, locator, "input", rendered.span)
 
 
-def _token_range(context: _Context, locator: Locator, name: str) -> Span | None:
-    """The locator as a token range of the response, None where it is a text, a pattern or None."""
-    words = locator[0] if isinstance(locator, tuple) and len(locator) == 2 else locator
-    if locator is None or isinstance(words, str) or hasattr(words, "finditer"):
+def _token_range(locator: Locator, name: str, within: Span) -> Span | None:
+    """The locator as a token range, None where it is a text or a pattern, or says that there is none."""
+    pair = tuple(locator) if isinstance(locator, tuple | list) and len(locator) == 2 else (locator, None)
+    if isinstance(pair[0], str) or hasattr(pair[0], "finditer") or (locator is None and name == "reasoning"):
         return None
-    try:
-        start, stop = (int(i) for i in ("" if isinstance(locator, bytes) else locator))
-    except (TypeError, ValueError) as error:
-        kinds = "a text, a compiled pattern, a token range (start, stop), 'auto' or None"
-        raise ValueError(f"{name} must be {kinds}, got {locator!r}") from error
-    if not context.n_prompt <= start <= stop <= len(context.ids):
-        bounds = (context.n_prompt, len(context.ids))
-        raise ValueError(f"{name} ({start}, {stop}) is not a token range of the response, which is {bounds}")
-    return start, stop
+    (first, last), least = within, 0 if name == "reasoning" else 1  # tokens
+    if not all(isinstance(i, Integral) for i in pair) or not first <= pair[0] <= pair[1] - least <= last - least:
+        source = "prompt" if name == "input" else "response"
+        kinds = f"a text, a compiled pattern, 'auto' or a token range of the {source} {within} that is not empty"
+        raise ValueError(f"{name} must be {kinds}, got {locator!r:.80}")
+    return pair
 
 
-def _in_response(context: _Context, span: Span, response_start: int) -> CharSpan | None:
-    """Characters of a token range, counted from the start of the response; None where the range is empty."""
-    first, stop = span
-    if first == stop:
-        return None
-    return context.content[first][0] - response_start, context.content[stop - 1][1] - response_start
-
-
-def _response_text(tokenizer: Any, context: _Context, prompt_length: int) -> tuple[int, str]:
-    """Character at which the response begins, and its text without the end tokens, which are context."""
-    stop, special = len(context.ids), {*tokenizer.all_special_ids}
-    while stop > context.n_prompt and context.ids[stop - 1] in special:
-        mark = MARKS.fullmatch(context.text[slice(*context.content[stop - 1])])
-        if mark and context.ids[stop - 1] != tokenizer.eos_token_id:
-            break
-        stop -= 1
-    start = min(prompt_length, context.content[context.n_prompt][0])
-    return start, context.text[start : context.content[stop - 1][1]] if stop > context.n_prompt else ""
+def _chars(context: _Context, span: Span) -> CharSpan:
+    """Characters of the tokens ``span``."""
+    return context.content[span[0]][0], context.content[span[1] - 1][1]
 
 
 def _messages(context: _Context, rendered: PromptText) -> list[dict[str, Any]]:
@@ -298,9 +267,7 @@ def _messages(context: _Context, rendered: PromptText) -> list[dict[str, Any]]:
     return messages
 
 
-def _marks(
-    tokenizer: Any, context: _Context, segments: Segments, messages: Sequence[Mapping[str, Any]]
-) -> list[Span]:
+def _marks(tokenizer: Any, context: _Context, segments: Segments, messages: Sequence[Mapping[str, Any]]) -> list[Span]:
     """Token ranges of the template's marks in T, in O and in earlier messages of the assistant, white space included.
 
     The user's own words are no marks, whatever they read like.
@@ -311,25 +278,10 @@ def _marks(
     return [span for span in found if any(max(a, span[0]) < min(b, span[1]) for a, b in places)]
 
 
-def _words(
-    context: _Context, segments: Segments, segment_chars: Mapping[Span, CharSpan], located: Mapping[str, Any]
-) -> dict[Span, CharSpan]:
+def _words(context: _Context, sample: Sample, segment_chars: Mapping[Span, CharSpan]) -> dict[Span, CharSpan]:
     """Token range and characters of each run of words in I, T and O, see `Sample.words`."""
-    words = {}
-    for span, chars in segment_chars.items():
-        messages = located.get("messages") if span == segments.prompt else None
-        for part in words_in(span, messages, located.get("marks", ())):
-            first, stop = part
-            words[part] = chars if part == span else (context.content[first][0], context.content[stop - 1][1])
-    return words
-
-
-def _gold(context: _Context, evidence: list[CharSpan], prompt: Span) -> torch.Tensor:
-    """Mask [N] of the tokens of I that hold evidence."""
-    gold = char_spans_to_token_mask(context.content, evidence, context.text)
-    gold[: prompt[0]] = False  # a template token that shares a character with the evidence
-    gold[prompt[1] :] = False
-    return gold
+    runs = [(part, span) for span in segment_chars for part in sample.words(span)]
+    return {part: segment_chars[span] if part == span else _chars(context, part) for part, span in runs}
 
 
 def _some_tokens_in(content: list[CharSpan], span: CharSpan, first: int) -> Span:
@@ -342,8 +294,5 @@ def _some_tokens_in(content: list[CharSpan], span: CharSpan, first: int) -> Span
 
 def _display_tokens(context: _Context) -> list[str]:
     """Text that each token adds to the text before it: joined together they are the whole text."""
-    tokens, end = [], 0
-    for _, stop in context.offsets:
-        tokens.append(context.text[end:stop])
-        end = max(end, stop)
-    return tokens
+    ends = accumulate((stop for _, stop in context.offsets), max, initial=0)
+    return [context.text[start:stop] for start, stop in pairwise(ends)]

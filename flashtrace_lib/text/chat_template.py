@@ -116,9 +116,12 @@ def render_prompt(
     if template and getattr(tokenizer, "chat_template", None):
         rendered = _with_template(tokenizer, messages, n_own, template_kwargs or {}, locate_all=whole)
     else:
-        rendered = _without_template(tokenizer, messages, n_own)
+        rendered = _located(_joined(tokenizer), messages, n_own, locate_all=whole)
     rendered = replace(rendered, text=rendered.text + answer_prefix)
-    return _conversation(rendered, n_given) if whole else replace(rendered, turns=())
+    if not whole:
+        return rendered
+    spans = [turn.span for turn in rendered.turns[-n_given:] if turn.span[0] < turn.span[1]]
+    return replace(rendered, span=(spans[0][0], spans[-1][1]))
 
 
 def _with_template(
@@ -129,10 +132,10 @@ def _with_template(
     for roles in _FORMS:
         try:
             found.append(_located(_renderer(tokenizer, template_kwargs, roles), messages, n_own, locate_all))
+            if not any(turn.left_out for turn in found[-1].turns):
+                return found[-1]
         except ValueError as error:
             errors.append(error)
-        if found and not any(turn.left_out for turn in found[-1].turns):
-            return found[-1]
     if not found:
         raise errors[0]
     return found[0]
@@ -150,10 +153,8 @@ def _renderer(tokenizer: Any, template_kwargs: Mapping[str, Any], roles: Sequenc
             why = str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}"
             system = any(message["role"] in ("system", "developer") for message in messages)
             words = "if it takes no system message, put its words into the user's turn; else " if system else ""
-            raise ValueError(
-                f"the chat template refuses this conversation: {why[:300]}; {words}change the messages to what it "
-                "takes, or use template=False (--no-template)"
-            ) from error
+            remedy = f"{words}change the messages to what it takes, or use template=False (--no-template)"
+            raise ValueError(f"the chat template refuses this conversation: {why[:300]}; {remedy}") from error
         if _UNREAD in text:
             raise ValueError("the chat template writes parts of a message as they are")
         return text
@@ -176,10 +177,7 @@ def _located(render: Callable[..., str], messages: list[dict[str, Any]], n_own: 
     content = text[start:stop]
     trimmed = words.index(content) if content.strip() == words.strip() and content in words else None
     if trimmed is None and last["role"] == "user":
-        raise ValueError(
-            "the chat template changes the user's text, so its tokens cannot be located: "
-            "use template=False, or render the prompt yourself"
-        )
+        raise ValueError("the chat template changes the user's text, which cannot be located then: use template=False")
     if trimmed is not None:
         stop = start + min(len(content), n_own - trimmed)
     elif n_own < len(words):  # a request stands behind them
@@ -223,9 +221,7 @@ def conversation_and_response(
     if last["role"] != "assistant":
         return prompt, response
     if response is not None:
-        raise ValueError(
-            "the conversation ends with the assistant's message and a response is given as well: drop one of them"
-        )
+        raise ValueError("the conversation ends with the assistant's message beside a given response: drop one of them")
     if not last["content"].strip():
         raise ValueError("the last message of the assistant holds no words to explain: give what it wrote as response")
     thought = last.get(REASONING[0], "").strip("\n")
@@ -263,27 +259,14 @@ def _locate_message(render: Callable[..., str], messages: list[dict[str, Any]], 
         before, after = commonprefix([before, text]), commonprefix([after[::-1], text[::-1]])[::-1]
     fits = text.startswith(before) and text.endswith(after) and len(before) + len(after) <= len(text)
     if not mark or not fits:
-        raise ValueError(
-            f"message {k} ({messages[k]['role']}) cannot be located: the chat template leaves it out or renders "
-            "others differently because of it; use template=False, or put its words into another turn"
-        )
+        why = "the chat template leaves it out or renders others differently because of it"
+        remedy = "use template=False, or put its words into another turn"
+        raise ValueError(f"message {k} ({messages[k]['role']}) cannot be located: {why}; {remedy}")
     return len(before), len(text) - len(after)
 
 
-def _without_template(tokenizer: Any, messages: list[dict[str, Any]], n_own: int) -> PromptText:
-    """Messages one after the other, blank lines between them, behind the start token if the tokenizer sets one."""
+def _joined(tokenizer: Any) -> Callable[..., str]:
+    """Function that writes messages with blank lines between them, behind the start token if the tokenizer sets one."""
     start_ids = tokenizer("").input_ids
-    text = tokenizer.bos_token if start_ids and start_ids[0] == tokenizer.bos_token_id else ""
-    turns = []
-    for message in messages:
-        text += ("\n\n" if turns else "") + message["content"]
-        turns.append(_turn(message, (len(text) - len(message["content"]), len(text)), text))
-    start = turns[-1].span[0]
-    turns[-1] = replace(turns[-1], span=(start, start + n_own))
-    return PromptText(text, turns[-1].span, turns=tuple(turns))
-
-
-def _conversation(prompt: PromptText, n_given: int) -> PromptText:
-    """``prompt`` with the last ``n_given`` messages as its span."""
-    spans = [turn.span for turn in prompt.turns[-n_given:] if turn.span[0] < turn.span[1]]
-    return replace(prompt, span=(spans[0][0], spans[-1][1]))
+    start = tokenizer.bos_token if start_ids and start_ids[0] == tokenizer.bos_token_id else ""
+    return lambda messages: start + "\n\n".join(message["content"] for message in messages)

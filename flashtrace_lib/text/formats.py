@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,12 +18,9 @@ class Format:
     ----------
     name : str
         What a reader is told.
-    opens, closes : tuple of str
-        What begins and ends a block of reasoning.
-    answers, ends : tuple of str
-        What begins and ends the answer.
-    others : tuple of str
-        Marks before words that a reader sees and that are not the answer.
+    marks : dict of str to tuple of str
+        By their kind: ``open`` and ``close``, what begins and ends a block of reasoning; ``answer`` and ``end``, the
+        answer; ``other``, marks before words that a reader sees and that are not the answer.
     alone : bool
         Whether a closing mark counts that nothing opens: a template may have opened it.
     at_start : bool
@@ -31,19 +28,9 @@ class Format:
     """
 
     name: str
-    opens: tuple[str, ...] = ()
-    closes: tuple[str, ...] = ()
-    answers: tuple[str, ...] = ()
-    ends: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
+    marks: Mapping[str, tuple[str, ...]]
     alone: bool = True
     at_start: bool = False
-
-    @property
-    def marks(self) -> dict[str, tuple[str, ...]]:
-        """Marks by their kind."""
-        kinds = {"open": self.opens, "close": self.closes, "answer": self.answers, "end": self.ends}
-        return {kind: marks for kind, marks in (kinds | {"other": self.others}).items() if marks}
 
     @cached_property
     def pattern(self) -> re.Pattern:
@@ -62,7 +49,7 @@ def _any_of(marks: Iterable[str]) -> str:
 
 
 def _pairs(*pairs: tuple[str, str]) -> tuple[Format, ...]:
-    return tuple(Format(f"{opened}…{closed}", (opened,), (closed,)) for opened, closed in pairs)
+    return tuple(Format(f"{opened}…{closed}", {"open": (opened,), "close": (closed,)}) for opened, closed in pairs)
 
 
 _THOUGHTS = ("think", "thinking", "thought", "thoughts", "reasoning", "reason", "analysis", "scratchpad", "seed:think")
@@ -74,28 +61,31 @@ FORMATS = (
     *_pairs(("◁think▷", "◁/think▷"), ("[THINK]", "[/THINK]"), ("<|inner_prefix|>", "<|inner_suffix|>")),
     *_pairs(("<|channel>thought", "<channel|>"), ("<unused94>thought", "<unused95>")),
     Format(
-        "<|begin_of_thought|>…<|end_of_thought|>", ("<|begin_of_thought|>",), ("<|end_of_thought|>",),
-        ("<|begin_of_solution|>",), ("<|end_of_solution|>",),
+        "<|begin_of_thought|>…<|end_of_thought|>",
+        {"open": ("<|begin_of_thought|>",), "close": ("<|end_of_thought|>",),
+         "answer": ("<|begin_of_solution|>",), "end": ("<|end_of_solution|>",)},
     ),
     Format(
-        "<|START_THINKING|>…<|END_THINKING|>", ("<|START_THINKING|>",), ("<|END_THINKING|>",),
-        ("<|START_RESPONSE|>", "<|START_TEXT|>"), ("<|END_RESPONSE|>", "<|END_TEXT|>"),
+        "<|START_THINKING|>…<|END_THINKING|>",
+        {"open": ("<|START_THINKING|>",), "close": ("<|END_THINKING|>",),
+         "answer": ("<|START_RESPONSE|>", "<|START_TEXT|>"), "end": ("<|END_RESPONSE|>", "<|END_TEXT|>")},
     ),
     Format(
         "channels (analysis, final)",
-        (f"{_TURN}<|channel|>analysis…<|message|>", "<|channel|>analysis…<|message|>"), ("<|end|>",),
-        (f"{_TURN}<|channel|>final…<|message|>", "<|channel|>final…<|message|>"), ("<|end|>", "<|return|>", "<|call|>"),
-        (f"{_TURN}…<|channel|>commentary…<|message|>", "<|channel|>commentary…<|message|>"), alone=False,
+        {"open": (f"{_TURN}<|channel|>analysis…<|message|>", "<|channel|>analysis…<|message|>"), "close": ("<|end|>",),
+         "answer": (f"{_TURN}<|channel|>final…<|message|>", "<|channel|>final…<|message|>"),
+         "end": ("<|end|>", "<|return|>", "<|call|>"),
+         "other": (f"{_TURN}…<|channel|>commentary…<|message|>", "<|channel|>commentary…<|message|>")}, alone=False,
     ),
     Format(
         "Here is my thought process: … Here is my response:",
-        ("Here is my thought process:", "Here's my thought process:", "Here’s my thought process:"),
-        ("Here is my response:", "Here's my response:", "Here’s my response:"), alone=False, at_start=True,
+        {"open": ("Here is my thought process:", "Here's my thought process:", "Here’s my thought process:"),
+         "close": ("Here is my response:", "Here's my response:", "Here’s my response:")}, alone=False, at_start=True,
     ),
 )  # fmt: skip
 # The answer alone: the reasoning stands before it, in marks of its own or in none.
 ANSWERS = tuple(
-    Format(f"{opened}…{closed}", answers=(opened,), ends=(closed,))
+    Format(f"{opened}…{closed}", {"answer": (opened,), "end": (closed,)})
     for opened, closed in (*((f"<{w}>", f"</{w}>") for w in _ANSWERS), ("<|begin_of_box|>", "<|end_of_box|>"))
 )
 ALL_MARKS = [mark for row in (*FORMATS, *ANSWERS) for marks in row.marks.values() for mark in marks]

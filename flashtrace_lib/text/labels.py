@@ -8,6 +8,7 @@ from .offsets import CharSpan, strip_span
 
 WHOLE = "plain text"
 _BOX = re.compile(r"\\(?:f?boxed|box)\s*\{")
+_BRACE = re.compile(r"(?s)\\.|[{}]")
 # At the start of a line or of a sentence: "Answer:", "**Final answer** 42", "So the final answer is 42", "#### 42".
 _LABEL = re.compile(
     r"(?:^[ \t>#-]*|(?<=[.!?][ \t]))([*_]{0,3})(?:(?:so|thus|hence|therefore),? )?(?:the |my )?"
@@ -30,15 +31,11 @@ def find_boxed(text: str) -> CharSpan | None:
     A backslash escapes a brace, so ``\boxed{\{1, 2\}}`` is one box.
     """
     for match in reversed(list(_BOX.finditer(text))):
-        depth, i = 1, match.end()
-        while i < len(text) and depth:
-            if text[i] == "\\":
-                i += 1
-            else:
-                depth += {"{": 1, "}": -1}.get(text[i], 0)
-            i += 1
-        if not depth:
-            return match.start(), i
+        depth = 1
+        for brace in _BRACE.finditer(text, match.end()):
+            depth += {"{": 1, "}": -1}.get(brace[0], 0)
+            if not depth:
+                return match.start(), brace.end()
     return None
 
 

@@ -11,17 +11,18 @@ from contextlib import suppress
 from dataclasses import replace
 from unicodedata import combining, normalize
 
+from ..sample import outside
 from .formats import MARKS
 from .labels import WHOLE, labelled_answer
 from .offsets import CharSpan, strip_span
-from .reading import Reading, Token, outside, read_reply
+from .reading import Reading, Token, read_reply
 
 Locator = str | re.Pattern | tuple[int, int] | tuple[str | re.Pattern, int] | None
 _PLAIN = "The response marks no reasoning: all of it is taken for the answer O. reasoning= and output= name others."
 
 
 def find_passage(text: str, locator: Locator, name: str, within: CharSpan) -> CharSpan:
-    """Last place in ``text[within]`` that a substring or a compiled pattern (its first group, if any) matches.
+    """Last place in ``text[within]`` that a substring or a pattern (its first group, if any) matches, stripped.
 
     What is not found as it stands is looked for with each letter composed or decomposed (NFC, NFD).
 
@@ -38,40 +39,34 @@ def find_passage(text: str, locator: Locator, name: str, within: CharSpan) -> Ch
         If nothing matches there (the message says whether something does elsewhere), the match is empty, there are
         fewer than n, or the pattern is one for bytes.
     """
-    source = "prompt" if name == "input" else "response"
     locator, number = locator if isinstance(locator, tuple) else (locator, None)
-    if number is not None and not isinstance(number, int):
-        raise ValueError(f"{name}: {number!r} is no number of a place in the {source}: give (words, n), from 1")
     if isinstance(locator, str):
-        described, pattern = f"text {locator!r}", re.compile(f"(?=({re.escape(locator)}))")
-        matches = [match.span(1) for match in pattern.finditer(text, *within)] if locator else []
+        described, pattern = f"text {locator!r}", re.compile(f"(?=({re.escape(locator)}))")  # places may overlap
     else:
-        described = f"pattern {locator.pattern!r}"
-        if isinstance(locator.pattern, bytes):
-            raise ValueError(f"{name}: the {described} is one for bytes: compile it from a text")
-        matches = _matches(locator, text, within)
-    matches = matches or _in_either_form(text, locator, within)
-    spans = [span for span in matches if span[0] < span[1]]
-    if spans and number is None:
-        return spans[-1]
-    if spans and 1 <= number <= len(spans):
+        described, pattern = f"pattern {locator.pattern!r}", locator
+    if isinstance(pattern.pattern, bytes):
+        raise ValueError(f"{name}: the {described} is one for bytes: compile it from a text")
+    matches = _matches(pattern, text, within) or _in_either_form(text, pattern, within)
+    spans = [span for span in (strip_span(text, match) for match in matches) if span[0] < span[1]]
+    number = len(spans) if number is None else number
+    if number in range(1, len(spans) + 1):
         return spans[number - 1]
     if spans:
-        raise ValueError(f"{name}: there is no occurrence {number} of the {described}: it occurs {len(spans)} times")
-    if matches:
-        raise ValueError(f"{name}: the {described} matches, but no words: write one whose (first) group holds some")
-    where = ", or not before the output" if name == "reasoning" else ""
-    raise ValueError(f"{name}: the {described} does not occur in the {source} {_brief(text)!r}{where}")
+        why = f"has no occurrence {number!r}: it occurs {len(spans)} times, counted from 1"
+    elif matches:
+        why = "matches, but no words: write one whose (first) group holds some"
+    else:
+        source, where = ("prompt" if name == "input" else "response"), " before the output" * (name == "reasoning")
+        why = f"does not occur in the {source} {_brief(text[slice(*within)])!r}{where}"
+    raise ValueError(f"{name}: the {described} {why}")
 
 
-def _in_either_form(text: str, locator: str | re.Pattern, within: CharSpan) -> list[CharSpan]:
+def _in_either_form(text: str, pattern: re.Pattern, within: CharSpan) -> list[CharSpan]:
     """Matches of a passage with each letter composed or decomposed; none that ends before an accent of its last."""
-    words = isinstance(locator, str)
-    source, flags = (re.escape(locator), 0) if words else (locator.pattern, locator.flags)
-    if not source or (not words and "[" in source):
+    if "[" in re.sub(r"(?s)\\.", "", pattern.pattern):
         return []  # two letters for one would say something else between brackets
-    pairs = [(letter, normalize("NFD", letter)) for letter in normalize("NFC", source)]
-    either = re.compile("".join(a if a == b else f"(?:{a}|{b})" for a, b in pairs), flags)
+    pairs = [(letter, normalize("NFD", letter)) for letter in normalize("NFC", pattern.pattern)]
+    either = re.compile("".join(a if a == b else f"(?:{a}|{b})" for a, b in pairs), pattern.flags)
     return [span for span in _matches(either, text, within) if not _goes_on(text[span[1] : span[1] + 1])]
 
 
@@ -92,20 +87,18 @@ def parse_locator(text: str) -> Locator:
     """
     if text == "none":
         return None
-    kind, colon, rest = text.partition(":")
-    if colon and kind == "text":
+    named = re.fullmatch(r"(?s)(text|re|tokens):(.*)", text)
+    kind, rest = named.groups() if named else ("text", text)
+    if kind == "text":
         return rest
-    if colon and kind == "re":
+    if kind == "re":
         try:
             return re.compile(rest)
         except re.error as error:
             raise ValueError(f"{text!r} is no regular expression: {error}") from error
-    if colon and kind == "tokens":
-        match = re.fullmatch(r"(\d+):(\d+)", rest)
-        if not match:
-            raise ValueError(f"{text!r} is no token range: write tokens:START:STOP")
-        return int(match[1]), int(match[2])
-    return text
+    if not (match := re.fullmatch(r"(\d+):(\d+)", rest)):
+        raise ValueError(f"{text!r} is no token range: write tokens:START:STOP")
+    return int(match[1]), int(match[2])
 
 
 def _matches(pattern: re.Pattern, text: str, within: CharSpan) -> list[CharSpan]:
@@ -158,14 +151,11 @@ def locate_segments(
         form, label, answer = labelled_answer(text, answer)
         thought = (first, label[0])
         if form == WHOLE and reasoning not in ("auto", None):
-            thought = reasoning if _is_range(reasoning) else find_passage(text, reasoning, "reasoning", answer)
-            answer = strip_span(text, (thought[1], answer[1]))
+            answer = strip_span(text, (_named(text, reasoning, "reasoning", answer)[1], answer[1]))
     if not answer or answer[0] == answer[1]:
         raise ValueError(_NEVER_CLOSED.format(reading.format) if reading.unfinished else _EMPTY.format(_brief(text)))
-    if _is_range(reasoning):
-        thought = reasoning
-    elif reasoning != "auto":
-        thought = reasoning and find_passage(text, reasoning, "reasoning", (0, answer[0]))
+    if reasoning != "auto":
+        thought = reasoning and _named(text, reasoning, "reasoning", (0, answer[0]))
     elif thought:
         thought = thought[0], min(thought[1], answer[0])
     thought = thought and strip_span(text, thought)
@@ -201,21 +191,19 @@ def _told(text: str, reading: Reading, spans: dict[str, CharSpan | None]) -> lis
     return notes
 
 
-def _is_range(locator: Locator) -> bool:
-    return isinstance(locator, tuple) and isinstance(locator[0], int)
+def _named(text: str, locator: Locator, name: str, within: CharSpan) -> CharSpan:
+    """Characters of a passage that the caller named."""
+    given = isinstance(locator, tuple) and isinstance(locator[0], int)
+    return locator if given else find_passage(text, locator, name, within)
 
 
 def _named_output(text: str, output: Locator, reading: Reading) -> CharSpan:
     """Characters of an output that the caller named: behind the reasoning, else in the first turn, else anywhere."""
-    if output is None:
-        raise ValueError("output is None: name the answer to explain, by text, pattern or token range, or say 'auto'")
-    if _is_range(output):
-        return output
     begin = reading.output[0] if reading.output and reading.reasoning else 0
     for within in ((begin, reading.stop), (0, reading.stop)):
         with suppress(ValueError):
-            return strip_span(text, find_passage(text, output, "output", within))
-    return strip_span(text, find_passage(text, output, "output", (0, len(text))))
+            return _named(text, output, "output", within)
+    return _named(text, output, "output", (0, len(text)))
 
 
 def _brief(text: str) -> str:

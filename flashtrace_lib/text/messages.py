@@ -28,14 +28,13 @@ def checked_messages(prompt: str | Messages, whole: bool = False) -> list[dict[s
     for number, message in enumerate(messages, start=1):
         if message["role"] not in ROLES:
             raise ValueError(f"message {number} has the role {message['role']!r}, which is none of {', '.join(ROLES)}")
-    if not messages or not _to_answer(messages[-1], whole):
+    last = messages[-1]["role"] if messages else "system"
+    if last in ("assistant", "system") or (last != "user" and not whole):
         ends = "the user's text message" + (", or a tool's" if whole else "")
         raise ValueError(f"prompt must be a text, or a list of messages that ends with {ends}")
     if not messages[-1]["content"].strip():
-        what = "the prompt is empty"
-        if not isinstance(prompt, str):
-            what = f"message {len(messages)} ({messages[-1]['role']}), the one to answer, has no content"
-        raise ValueError(f"{what}: there is no input to explain from")
+        what = "the prompt" if isinstance(prompt, str) else f"message {len(messages)} ({last}), the one to answer,"
+        raise ValueError(f"{what} is empty: there is no input to explain from")
     return messages
 
 
@@ -67,8 +66,3 @@ def _words(value: Any, role: str) -> str:
         raise ValueError(f"the content of a {role} message is no text but {kind}: only text can be explained")
     held = [value[name] for name in ("text", "value", *REASONING, "content", "summary", "refusal") if value.get(name)]
     return _words(held[0], role) if held else ""
-
-
-def _to_answer(message: Mapping[str, Any], whole: bool) -> bool:
-    """Whether a conversation may end with this message."""
-    return message["role"] not in ("assistant", "system") if whole else message["role"] == "user"

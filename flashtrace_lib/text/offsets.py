@@ -71,20 +71,12 @@ def char_spans_to_token_mask(
     ValueError
         If a span is empty, reversed or ends behind ``text``.
     """
-    bounds = torch.tensor(list(offsets), dtype=torch.long).reshape(-1, 2)  # [N, 2]
-    begin, end = bounds[:, 0], bounds[:, 1]  # [N] each
-    mask = torch.zeros(len(bounds), dtype=torch.bool)  # [N]
-    for span in spans:
-        start, stop = (int(x) for x in span)
+    for start, stop in spans:
         if not 0 <= start < stop or (text is not None and stop > len(text)):
-            raise ValueError(
-                f"evidence range ({start}, {stop}) is empty or not within the text: give character positions"
-            )
-        if text is not None:
-            start, stop = strip_span(text, (start, stop))
-        if start < stop:  # more than white space
-            mask |= (begin < stop) & (end > start) & (begin < end)
-    return mask
+            raise ValueError(f"evidence range ({start}, {stop}) is empty or not within the text: give characters of it")
+    spans = spans if text is None else [strip_span(text, span) for span in spans]
+    shared = [any(max(a, start) < min(b, stop) for start, stop in spans) for a, b in offsets]
+    return torch.tensor(shared, dtype=torch.bool)
 
 
 def tokenise(tokenizer: Any, text: str) -> tuple[list[int], list[CharSpan]]:
@@ -135,13 +127,13 @@ def decode_with_offsets(tokenizer: Any, ids: Sequence[int], before: Sequence[int
     (str, list of (int, int))
         The text, and n half-open character ranges of it.
     """
-    ids, before = [int(i) for i in ids], [int(i) for i in before]
-    context = next((last for n in range(1, 5) if _is_text(decode(tokenizer, last := before[-n:]))), before[-1:])
+    # not from within a character, which has up to four bytes, each of which may be a token
+    context = next((last for n in range(1, 5) if decode(tokenizer, last := before[-n:])[:1] != "\ufffd"), before[-1:])
     text, offsets = "", []
     first = 0  # first token of the group being decoded
     head = joint = decode(tokenizer, context)
     for stop in range(1, len(ids) + 1):
-        unfinished, joint = joint, decode(tokenizer, context + ids[first:stop])
+        unfinished, joint = joint, decode(tokenizer, [*context, *ids[first:stop]])
         complete = joint.startswith(head) and not joint.endswith("\ufffd")
         if not complete and stop < len(ids):
             continue  # a character is not finished yet
@@ -157,11 +149,6 @@ def decode_with_offsets(tokenizer: Any, ids: Sequence[int], before: Sequence[int
     return text, offsets
 
 
-def _is_text(text: str) -> bool:
-    """Whether it does not begin within a character; one has up to four bytes, each of which may be a token."""
-    return not text.startswith("\ufffd")
-
-
 def checked_ids(ids: Any, n_vocabulary: int = 2**31) -> list[int]:
     """Token ids as a list of int; ValueError where some are no whole numbers, or no token has them."""
     listed = ids.tolist() if hasattr(ids, "tolist") else ids
@@ -173,10 +160,8 @@ def checked_ids(ids: Any, n_vocabulary: int = 2**31) -> list[int]:
         raise ValueError(f"token ids must be one flat list of whole numbers, got {ids!r:.80}: {error}") from error
     outside = [i for i in listed if not 0 <= i < n_vocabulary]
     if outside:
-        raise ValueError(
-            f"id {outside[0]} of the response is outside the model's vocabulary of {n_vocabulary} tokens: "
-            "give ids of this very model, without padding such as -100, or the response as text"
-        )
+        remedy = "give ids of this very model, without padding such as -100"
+        raise ValueError(f"id {outside[0]} is outside the model's vocabulary of {n_vocabulary} tokens: {remedy}")
     return listed
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from ..sample import outside
 from .formats import ALL_MARKS, ANSWERS, FORMATS, Format
 from .offsets import CharSpan, strip_span
 
@@ -59,7 +60,7 @@ class Reading:
     unfinished : bool
         Whether the reasoning is opened and never closed, and there is no answer.
     stop : int
-        Where the first turn ends: at its end token, or with the reply.
+        Where the first turn ends: at its end token, or with the words of the reply.
     behind : (int, int) or None
         What stands behind the first turn.
     cautions : tuple of str
@@ -101,8 +102,8 @@ def read_reply(reply: str, before: str = "", tokens: Sequence[Token] = ()) -> Re
         such tokens, others that are only spelled like them are words.
     """
     walks = [walk for walk in (_walk(row, reply, before, tokens) for row in FORMATS) if walk.marks]
-    walk = min(walks, key=lambda walk: (walk.lone, walk.marks[0].start), default=_Walk(Format("")))
-    marks, size = walk.marks, len(reply)
+    walk = min(walks, key=lambda walk: (walk.lone, walk.marks[0].start), default=_Walk(Format("", {})))
+    marks, size = walk.marks, (_words(reply, (0, len(reply)), tokens) or (0, 0))[1]
     tail = [(max(walk.opened.stop, 0), size)] if walk.opened else []
     inside = [*([] if walk.lone else walk.blocks), *tail, *(mark[1:] for mark in marks)]
     for token in tokens:
@@ -118,7 +119,7 @@ def read_reply(reply: str, before: str = "", tokens: Sequence[Token] = ()) -> Re
     if words and not answer:
         answer = words[-1]
         # the whole gap: where marks of an answer are special tokens, `words` has lost them
-        gap = next((a, b) for a, b in outside((0, size), known) if a <= answer[0] < b)
+        gap = next((a, b) for a, b in outside((0, len(reply)), known) if a <= answer[0] < b)
         inner = [_walk(row, reply[: gap[1]], "", tokens, gap[0]) for row in ANSWERS]
         tagged = min((w for w in inner if w.marks), key=lambda w: w.marks[0].start, default=None)
         if tagged:
@@ -127,7 +128,7 @@ def read_reply(reply: str, before: str = "", tokens: Sequence[Token] = ()) -> Re
             name, answer = ", ".join(filter(None, (name, tagged.row.name))), _marked_answer(reply, tagged, tokens)
             marks = [*marks, *tagged.marks]
             notes += [_UNCLOSED.format(tagged.row.name)] if tagged.marks[-1].kind == "answer" else []
-    cut = _cut_mark(reply[slice(*answer)]) if answer and not reply[answer[1] :].strip() else 0
+    cut = _cut_mark(reply[slice(*answer)]) if answer and not reply[answer[1] : size].strip() else 0
     if cut:
         notes.append(_CUT.format(reply[answer[1] - cut : answer[1]]))
         answer = _words(reply, (answer[0], answer[1] - cut), tokens)
@@ -140,20 +141,12 @@ def read_reply(reply: str, before: str = "", tokens: Sequence[Token] = ()) -> Re
     return Reading(name, thought, answer, words, tuple(marks), bool(tail) and not answer, size, None, tuple(notes))
 
 
-def token_kinds(tokenizer: Any, ids: Sequence[int]) -> list[tuple[bool, bool] | None]:
-    """Whether each token is special and whether it begins or ends a turn; None of a word, an unknown one included."""
+def own_tokens(tokenizer: Any, ids: Sequence[int], spans: Sequence[CharSpan]) -> list[Token]:
+    """Those of the tokens ``ids``, at the characters ``spans``, that are no words; an unknown one is a word."""
     own, special = tokenizer.added_tokens_decoder, {*tokenizer.all_special_ids} - {tokenizer.unk_token_id}
     turns = {i: i == tokenizer.eos_token_id or bool(_TURN.search(tokenizer.convert_ids_to_tokens(i))) for i in special}
-    return [(i in special, turns.get(i, False)) if i in own or i in special else None for i in ids]
-
-
-def outside(span: CharSpan, known: Iterable[CharSpan]) -> list[CharSpan]:
-    """What is left of ``span`` without the ranges ``known``."""
-    (start, stop), pieces = span, []
-    for a, b in sorted(known):
-        pieces.append((start, min(a, stop)))
-        start = max(start, b)
-    return [(a, b) for a, b in (*pieces, (start, stop)) if a < b]
+    kept = ((i, span) for i, span in zip(ids, spans, strict=True) if i in own or i in special)
+    return [Token(*span, i in special, turns.get(i, False)) for i, span in kept]
 
 
 def _pieces(reply: str, span: CharSpan, known: Iterable[CharSpan], tokens: Sequence[Token]) -> list[CharSpan]:
@@ -214,7 +207,7 @@ def _walk(row: Format, reply: str, before: str, tokens: Sequence[Token], lowest:
                 spoken_of = True
                 continue
             walk.opened = mark
-        elif kind == "close" and not (walk.marks and set(row.closes) & set(row.ends)):
+        elif kind == "close" and not (walk.marks and {*row.marks["close"]} & {*row.marks.get("end", ())}):
             if walk.marks or spoken_of or not row.alone:
                 continue
             walk.blocks.append((0, max(start, 0)))

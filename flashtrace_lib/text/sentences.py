@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ..sample import Sample, Span
+from ..sample import Sample, Span, outside
 from .formats import ALL_MARKS, MARKS
 from .offsets import CharSpan, content_span, display_spans, strip_span
 from .segmenter import sentence_spans
@@ -106,28 +106,15 @@ def response_sentences(sample: Sample, special: Iterable[str] = ()) -> list[Span
         raise ValueError(f"sample {sample.id} has no display tokens or no sentences: build it with text.build_sample")
     first, stop = sample.response
     spans = [span for span in sample.sentences if first <= span[0] and span[1] <= stop]
-    marks = re.compile("|".join([MARKS.pattern, *(re.escape(mark) for mark in special if mark)]), re.IGNORECASE)
-    known = sorted(span for name, span in sample.segments.named() if name != "prompt")
-    edges = [first, *(edge for span in known for edge in span), stop]
-    for gap in zip(edges[::2], edges[1::2], strict=True):  # what lies neither in T nor in O
-        spans += _sentences_between_marks(sample.tokens, gap, marks) if gap[0] < gap[1] else []
+    text, chars = "".join(sample.tokens), display_spans(sample.tokens)
+    content = [content_span(text, span) for span in chars]
+    pattern = re.compile("|".join([MARKS.pattern, *(re.escape(mark) for mark in special if mark)]), re.IGNORECASE)
+    marks = [mark.span() for mark in pattern.finditer(text, chars[first][0])]
+    for gap in outside(sample.response, [sample.segments.reasoning, sample.segments.output]):
+        for piece in outside((chars[gap[0]][0], chars[gap[1] - 1][1]), marks):
+            start, end = strip_span(text, piece)
+            inside = [i for i in range(*gap) if start <= content[i][0] and content[i][1] <= end]
+            if start < end and inside:  # a token that holds part of a mark belongs to none
+                words = {(inside[0], inside[-1] + 1): (content[inside[0]][0], end)}
+                spans += sentence_ranges(text, content, words)
     return sorted(span for span in spans if re.search(r"\w", "".join(sample.tokens[slice(*span)])))
-
-
-def _sentences_between_marks(tokens: list[str], gap: Span, marks: re.Pattern) -> list[Span]:
-    """Token ranges of the sentences in ``gap``; a token that holds part of a mark belongs to none."""
-    tokens = tokens[slice(*gap)]
-    text, spans = "".join(tokens), display_spans(tokens)
-    # A token stands where its first letter does: the space before a word is no part of the sentence before it.
-    begins = [content_span(text, span)[0] for span in spans]
-    edges = [0, *(edge for match in marks.finditer(text) for edge in match.span()), len(text)]
-    ranges = []
-    for piece_start, piece_stop in zip(edges[::2], edges[1::2], strict=True):
-        for start, stop in sentence_spans(text[piece_start:piece_stop]):
-            words = strip_span(text, (piece_start + start, piece_start + stop))
-            first, last = (bisect_left(begins, edge) for edge in words)
-            if first < last and spans[last - 1][1] > piece_stop:
-                last -= 1  # its end is part of a mark
-            if first < last:
-                ranges.append((gap[0] + first, gap[0] + last))
-    return ranges

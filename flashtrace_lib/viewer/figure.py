@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +19,7 @@ from matplotlib.textpath import TextPath
 
 from ..attribution import Attribution
 from ..sample import Sample
-from .colours import INK, SEGMENT_COLOURS, WIDTH, colour_of, rc_params
+from .colours import INK, SEGMENT_COLOURS, WIDTH, rc_params
 from .tokens import Panel, TokenBox, hop_panels, make_panel, visible
 
 _FONT = "DejaVu Sans Mono"  # comes with matplotlib; every glyph is 0.602 em wide
@@ -40,19 +41,13 @@ class _Piece:
 
 
 def heatmap_figure(
-    tokens: Sequence[str],
-    scores: Any,
-    *,
-    title: str = "",
-    budget: int | None = 400,
-    width: float = WIDTH,
-    **options: Any,
+    tokens: Sequence[str], scores: Any, *, budget: int | None = 400, width: float = WIDTH, **options: Any
 ) -> Figure:
     """Heatmap of tokens as a figure.
 
     Parameters
     ----------
-    tokens, scores, title, **options
+    tokens, scores, **options
         As `html.token_heatmap`.
     budget : int or None
         Show about this many tokens and fold runs of low scores; None shows all.
@@ -64,16 +59,11 @@ def heatmap_figure(
     ValueError
         As `tokens.make_panel`, or if the figure is too narrow.
     """
-    return _draw([make_panel(title, tokens, scores, budget=budget, **options)], width)
+    return _draw([make_panel(tokens, scores, budget=budget, **options)], width)
 
 
 def hops_figure(
-    sample: Sample,
-    attribution: Attribution,
-    *,
-    top_k: int = 10,
-    budget: int | None = 260,
-    width: float = 2 * WIDTH,
+    sample: Sample, attribution: Attribution, *, top_k: int = 10, budget: int | None = 260, width: float = 2 * WIDTH
 ) -> Figure:
     """Hop 1, hop 2 and their difference side by side (Fig. 3); parameters as `heatmap_figure` and `hops_heatmap`."""
     return _draw(hop_panels(sample, attribution, top_k=top_k, budget=budget), width)
@@ -129,23 +119,15 @@ def _layout(panel: Panel, columns: int) -> list[_Piece]:
 
 def _parts(token: str, columns: int) -> list[str]:
     """A token's text in parts that fit a line; a part that ends a line ends with a newline."""
-    parts = []
-    for part in _drawable(visible(token)).splitlines(keepends=True):
-        while len(part.rstrip("\n")) > columns:
-            parts.append(part[:columns])
-            part = part[columns:]
-        parts.append(part)
-    return parts
-
-
-def _drawable(text: str) -> str:
-    """``text`` with a box for every character that the font lacks."""
-    return "".join(char if char == "\n" or _glyph(char) else "▯" for char in text)
+    drawable = "".join(map(_drawable, visible(token)))
+    return re.findall(rf".{{1,{columns}}}\n?|\n", drawable)
 
 
 @lru_cache(maxsize=4096)
-def _glyph(char: str) -> bool:
-    return bool(get_font(findfont(FontProperties(family=_FONT))).get_char_index(ord(char)))
+def _drawable(char: str) -> str:
+    """A box in place of a character that the font lacks."""
+    font = get_font(findfont(FontProperties(family=_FONT)))
+    return char if char == "\n" or font.get_char_index(ord(char)) else "▯"
 
 
 class _Canvas:
@@ -163,12 +145,10 @@ class _Canvas:
     def head(self, panel: Panel, width: float) -> None:
         """Title on the left, colour scale on the right."""
         self._write(panel.title, 0, 0.95 * self.leading, INK, "bold", "DejaVu Sans", self.size + 2)
-        shares = (-1, -0.5, 0, 0.5, 1) if panel.diverging else (0, 0.25, 0.5, 0.75, 1)
         scale = f"0 … {panel.limit:.2g}" if not panel.diverging else f"−{panel.limit:.2g} … {panel.limit:.2g}"
-        side = 0.7 * self.leading
-        left = width - side * len(shares)
-        for i, share in enumerate(shares):
-            colour = colour_of(share * panel.limit, panel.limit, panel.diverging)
+        swatches, side = panel.legend(), 0.7 * self.leading
+        left = width - side * len(swatches)
+        for i, (_, colour) in enumerate(swatches):
             self._rectangle(colour, left + i * side, 0.35 * self.leading, side, side)
         small = 0.75 * self.size
         self._write(scale, left - (len(scale) + 1) * small * _ADVANCE, 0.9 * self.leading, "#444444", size=small)
@@ -178,9 +158,8 @@ class _Canvas:
         top, box = piece.line * self.leading, piece.box
         base = top + 0.68 * self.leading
         if piece.label:
-            self._rectangle(
-                SEGMENT_COLOURS.get(piece.label, "#8C8C8C"), 0, top, 0.5 * self.advance, 1.01 * self.leading
-            )
+            edge = SEGMENT_COLOURS.get(piece.label, "#8C8C8C")
+            self._rectangle(edge, 0, top, 0.5 * self.advance, 1.01 * self.leading)
         if box is None:
             self._write(piece.text, 1.3 * self.advance, base, "#444444", "bold", "DejaVu Sans", self.size - 1)
             return

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..attribution import Attribution
 from ..sample import Sample
-from .colours import INK, SEGMENT_COLOURS, colour_of
+from .colours import INK, SEGMENT_COLOURS
 from .figure import heatmap_figure, hops_figure
 from .tokens import Panel, TokenBox, hop_panels, make_panel, visible
 
@@ -24,7 +24,7 @@ _TOKENS = "white-space:pre-wrap;unicode-bidi:plaintext"  # each line runs as its
 _TOP = "text-decoration:underline 2px;font-weight:bold"
 
 
-def token_heatmap(tokens: Sequence[str], scores: Any, *, title: str = "", **options: Any) -> str:
+def token_heatmap(tokens: Sequence[str], scores: Any, **options: Any) -> str:
     """Heatmap of tokens as HTML, one ``<div>``.
 
     Parameters
@@ -33,12 +33,10 @@ def token_heatmap(tokens: Sequence[str], scores: Any, *, title: str = "", **opti
         Display text; any text is safe.
     scores : array or tensor, shape [n]
         NaN: not scored. The colour grows linearly up to the 99th percentile of the magnitudes.
-    title : str
-        Heading.
     **options
-        ``labels, top_k, diverging, budget`` of `tokens.make_panel`, which checks them.
+        ``title, labels, top_k, diverging, budget`` of `tokens.make_panel`, which checks them.
     """
-    return _wrap([make_panel(title, tokens, scores, **options)])
+    return _wrap([make_panel(tokens, scores, **options)])
 
 
 def hops_heatmap(sample: Sample, attribution: Attribution, *, top_k: int = 10, budget: int | None = None) -> str:
@@ -68,16 +66,9 @@ def _panel(panel: Panel) -> str:
     """Title, legend and blocks of one panel."""
     title = f'<div style="font-weight:bold">{escape(visible(panel.title))}</div>' if panel.title else ""
     blocks = "".join(_block(caption, boxes) for caption, boxes in panel.blocks())
-    return title + _legend(panel) + blocks
-
-
-def _legend(panel: Panel) -> str:
-    """Colour scale in words and swatches."""
-    swatches = ""
-    for score in np.linspace(-1 if panel.diverging else 0, 1, 5) * panel.limit:
-        colour = colour_of(score, panel.limit, panel.diverging)
-        swatches += f'<span style="background:{colour};padding:0 4px">{score:.2g}</span>'
-    return f'<div style="font-size:10px">{swatches} underlined: highest scores</div>'
+    swatch = '<span style="background:{1};padding:0 4px">{0:.2g}</span>'.format
+    swatches = "".join(swatch(score, colour) for score, colour in panel.legend())
+    return f'{title}<div style="font-size:10px">{swatches} underlined: highest scores</div>{blocks}'
 
 
 def _block(caption: str, boxes: list[TokenBox]) -> str:
@@ -94,10 +85,7 @@ def _token(box: TokenBox) -> str:
     where = f"tokens {box.start}–{box.stop - 1}" if box.folded else f"token {box.start}"
     rank = f" · rank {box.rank}" if box.rank else ""
     tip = escape(f"{where} · {score}{rank}" + (f" · {box.label}" if box.label else ""))
-    style = ["color:#5c5c5c"] if box.folded else []
-    if box.colour != "#ffffff":
-        style.append(f"background:{box.colour}")
-    if box.rank:
-        style.append(_TOP)
-    attribute = f' style="{";".join(style)}"' if style else ""
+    styles = {"color:#5c5c5c": box.folded, f"background:{box.colour}": box.colour != "#ffffff", _TOP: box.rank}
+    style = ";".join(style for style, applies in styles.items() if applies)
+    attribute = f' style="{style}"' if style else ""
     return f'<span{attribute} title="{tip}">{escape(visible(box.text))}</span>'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
@@ -37,68 +37,57 @@ class Part:
 
 def parts(sample: Sample) -> list[Part]:
     """Parts that tile the context of a sample; a sample without messages has one, the user's."""
-    tiled, position = [], 0
-    for part in _named_parts(sample):
-        start, stop = part.span
-        if start < stop:
-            tiled += [*_between(sample, (position, start)), part]
-            position = stop
-    return [*tiled, *_between(sample, (position, len(sample)))]
+    named = _named_tokens(sample)
+    tiled = []
+    for (named_as, _), run in groupby(range(len(sample)), key=lambda i: (named[i], i >= sample.response[0])):
+        positions = list(run)
+        tiled.append(Part(*named_as, (positions[0], positions[-1] + 1)))
+    return tiled
 
 
-def _named_parts(sample: Sample) -> Iterator[Part]:
-    """Messages, reasoning and output; some may be empty."""
-    first, last = sample.segments.prompt
+def _named_tokens(sample: Sample) -> list[tuple[str, str, str]]:
+    """Name, role and kind of the part that each token belongs to, [N]."""
+    template, rest = ((name, name, "context") for name in (TEMPLATE, REST))
+    named, (first, last), begin = [template] * len(sample), sample.segments.prompt, sample.response[0]
     messages = sample.metadata.get("messages") or [{"role": "user", "start": first, "stop": last}]
+
+    def fill(start: int, stop: int, *part: str) -> None:
+        named[start:stop] = [part] * max(0, stop - start)
+
+    for name in ("reasoning", "output"):
+        fill(*getattr(sample.segments, name), name, name, name)
+    if sample.tokens:  # in the response the words that are neither T nor O
+        tokens = sample.tokens[begin:]
+        tags = [match.span() for match in MARKS.finditer("".join(tokens))]
+        in_tag = char_spans_to_token_mask(display_spans(tokens), tags).tolist()
+        for i, (token, tagged) in enumerate(zip(tokens, in_tag, strict=True), start=begin):
+            if named[i] != template:
+                continue
+            if token.strip():
+                named[i] = template if tagged or _SPECIAL.fullmatch(token.strip()) else rest
+            elif named[i - 1] == rest:
+                named[i] = rest  # white space goes with the token before it
     for number, message in enumerate(messages, start=1):
-        role, (start, stop) = message["role"], (message["start"], message["stop"])
+        role, start, stop = message["role"], message["start"], message["stop"]
         name = role if len(messages) == 1 else f"{number} {role}"
         within = (max(start, first), min(stop, last))  # the input may be a passage of a message
-        if within[0] >= within[1]:
-            yield Part(name, role, "context", (start, stop))
-            continue
-        yield Part(REST_OF_PROMPT, REST_OF_PROMPT, "context", (start, within[0]))
-        yield Part(name, role, "input", within)
-        yield Part(REST_OF_PROMPT, REST_OF_PROMPT, "context", (within[1], min(stop, sample.response[0])))
-    yield Part("reasoning", "reasoning", "reasoning", sample.segments.reasoning)
-    yield Part("output", "output", "output", sample.segments.output)
-
-
-def _between(sample: Sample, gap: Span) -> Iterator[Part]:
-    """Parts of a gap: the template, and in the response the words that are neither T nor O."""
-    first = max(gap[0], sample.response[0])  # of the response
-    tokens = sample.tokens[first : gap[1]] if sample.tokens else []
-    tags = [match.span() for match in MARKS.finditer("".join(tokens))]
-    in_tag = char_spans_to_token_mask(display_spans(tokens), tags).tolist()
-    names = [TEMPLATE] * (gap[1] - gap[0] - len(tokens))
-    for token, tagged in zip(tokens, in_tag, strict=True):
-        if not token.strip():  # white space goes with the token before it
-            names.append(names[-1] if names else TEMPLATE)
-        else:
-            names.append(TEMPLATE if tagged or _SPECIAL.fullmatch(token.strip()) else REST)
-    runs = groupby(range(*gap), key=lambda i: (names[i - gap[0]], i >= sample.response[0]))
-    for (name, _), run in runs:
-        positions = list(run)
-        yield Part(name, name, "context", (positions[0], positions[-1] + 1))
+        outside = (REST_OF_PROMPT, REST_OF_PROMPT) if within[0] < within[1] else (name, role)
+        fill(start, min(stop, begin), *outside, "context")
+        fill(*within, name, role, "input")
+    return named
 
 
 def labels(sample: Sample) -> list[str]:
     """Name of each token's part for a heatmap, [N]; a single user's message is named ``prompt``."""
-    names = []
-    for part in parts(sample):
-        name = "prompt" if part.name == "user" else part.name
-        names += ["context" if part.kind == "context" else name] * (part.span[1] - part.span[0])
-    return names
+    shown = [kind if kind == "context" else name for name, _, kind in _named_tokens(sample)]
+    return ["prompt" if name == "user" else name for name in shown]
 
 
 def importance(sample: Sample, attribution: Attribution) -> np.ndarray:
     """Score of every input token, float64 [N]; NaN at all others, the template's between two messages included."""
     values = np.full(len(sample), np.nan)
-    offset = sample.segments.prompt[0]
-    for part in parts(sample):
-        if part.kind == "input":
-            start, stop = part.span
-            values[start:stop] = attribution.scores[start - offset : stop - offset].double().numpy()
+    values[slice(*sample.segments.prompt)] = attribution.scores.double().numpy()
+    values[[kind != "input" for _, _, kind in _named_tokens(sample)]] = np.nan
     return values
 
 
@@ -152,12 +141,11 @@ def shares(sample: Sample, attribution: Attribution, by: str = "message") -> pd.
 
 
 def special_in_input(sample: Sample, special_ids: Collection[int]) -> list[str]:
-    """Special tokens within the messages' own words, in order: the model reads them as marks of its template."""
-    special = []
-    for part in parts(sample):
-        if part.kind == "input":
-            special += [sample.tokens[i].strip() for i in range(*part.span) if int(sample.input_ids[i]) in special_ids]
-    return list(dict.fromkeys(special))
+    """A caution on the special tokens within the messages' own words; empty where there are none."""
+    words = [i for i, (_, _, kind) in enumerate(_named_tokens(sample)) if kind == "input"]
+    special = dict.fromkeys(sample.tokens[i].strip() for i in words if int(sample.input_ids[i]) in special_ids)
+    what = "the model reads such a special token as a mark of the template, so the user's turn may end there"
+    return [f"The input's own words hold {', '.join(special)}: {what}."] if special else []
 
 
 def _units_that_are_lines(sample: Sample) -> tuple[int, int]:
@@ -173,57 +161,36 @@ def cautions(sample: Sample, attribution: Attribution) -> list[str]:
     """Sentences on why these scores may say less than they seem to; empty where nothing stands out."""
     notes = []
     if attribution.metadata.get("options", {}).get("hops", 0) > 1 and not sample.segments.has_reasoning:
-        notes.append(
-            "There is no reasoning before the explained passage: further hops change nothing, and none was made."
-        )
+        notes.append("No reasoning stands before the explained passage: further hops change nothing and are not made.")
     for number, message in enumerate(sample.metadata.get("messages", []), start=1):
         if message["start"] == message["stop"]:
             role = message["role"]
             notes.append(f"Message {number} ({role}) is not in what the model read: its chat template leaves it out.")
         elif left_out := message.get("left_out"):
             notes.append(f"The model did not read all of message {number}: its chat template leaves out {left_out!r}.")
-    if attribution.metadata.get("other_spelling"):
-        notes.append(
-            "The response's ids are not those that the tokenizer makes of its text (not canonical): they are explained "
-            "as they were given; those within one character are shown as one."
-        )
-    special = attribution.metadata.get("special_in_input", [])
-    if special:
-        notes.append(
-            f"The input's own words hold {', '.join(special)}: the model reads such a special token as a mark of the "
-            "template and not as text, so what stands behind it may not count as the user's."
-        )
     notes += sample.metadata.get("cautions", [])
     units, lines = _units_that_are_lines(sample)
     if lines >= max(ON_LINES * units, 3):
-        notes.append(
-            f"{lines} of the input's {units} sentences are lines without a full stop: every line of a list, a "
-            "table, code or a log counts as a sentence."
-        )
+        what = "are lines without a full stop, as of a list, a table, code or a log"
+        notes.append(f"{lines} of the input's {units} sentences {what}: every such line counts as a sentence.")
     if attribution.hops:
-        first_hop = attribution.hops[0].scores.double()
-        on = sum(float(first_hop[slice(*part.span)].sum()) for part in parts(sample) if part.role == TEMPLATE)
-        if on / float(first_hop.sum()) >= ON_TEMPLATE:
-            notes.append(
-                f"{on / float(first_hop.sum()):.0%} of the first hop's mass lies on the template and special tokens: "
-                "what is left for the input is a small part of the whole."
-            )
+        mass = attribution.hops[0].scores.double() / attribution.hops[0].scores.double().sum()
+        on = sum(float(mass[slice(*part.span)].sum()) for part in parts(sample) if part.role == TEMPLATE)
+        if on >= ON_TEMPLATE:
+            what = "lies on the template and special tokens: what is left for the input is a small part of the whole"
+            notes.append(f"{on:.0%} of the first hop's mass {what}.")
     values = np.abs(importance(sample, attribution))  # [N]
     total = np.nansum(values)
     if not total > 0:
         return [*notes, "No score lies on the input: the answer does not rest on it, as far as this method can tell."]
     first = float(values[~np.isnan(values)][0] / total)
     if first >= ON_FIRST:
-        notes.append(
-            f"{first:.0%} of the input's score lies on its first token: models often attend to the first token "
-            "when they need nothing from it."
-        )
+        what = "lies on its first token: models often attend to the first token when they need nothing from it"
+        notes.append(f"{first:.0%} of the input's score {what}.")
     # A token without text is part of a character that stands with the token before it.
-    punctuation = np.array([bool(token) and not re.search(r"\w", token) for token in sample.tokens or []], dtype=bool)
-    on_marks = float(np.nansum(values[punctuation]) / total) if len(punctuation) else 0.0
+    punctuation = [i for i, token in enumerate(sample.tokens or []) if token and not re.search(r"\w", token)]
+    on_marks = float(np.nansum(values[punctuation]) / total)
     if on_marks >= ON_MARKS:
-        notes.append(
-            f"{on_marks:.0%} of the input's score lies on punctuation and white space: such tokens collect what was "
-            "said before them, so read their neighbours."
-        )
+        what = "such tokens collect what was said before them, so read their neighbours"
+        notes.append(f"{on_marks:.0%} of the input's score lies on punctuation and white space: {what}.")
     return notes

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -22,14 +22,13 @@ import torch
 from ..attribution import Attribution, holds_copies
 from ..sample import Sample, Span
 from .colours import SEGMENT_NAMES
-from .message_shares import parts
+from .message_shares import cautions, parts
 from .tokens import visible
 
 # One after the other, as one script.
 SCRIPTS = ("trace_scores.js", "trace_units.js", "trace_page.js", "trace_export.js", "trace_picture.js",
            "trace_events.js")  # fmt: skip
 STEPS, DECADES = 2**17 - 1, 6  # of the quantised scores
-Target = tuple[Span, Attribution, list[str]]
 _ALPHABET = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"))
 
 
@@ -49,7 +48,7 @@ class EmbeddedPage:
         Pixels.
     """
 
-    html: str
+    html: str = field(repr=False)
     title: str
     height: int
 
@@ -68,18 +67,15 @@ class EmbeddedPage:
             f'allow="clipboard-write" style="{style}" srcdoc="{page}"></iframe>'
         )
 
-    def __repr__(self) -> str:
-        return f"EmbeddedPage({self.title!r})"
 
-
-def trace_page(sample: Sample, targets: Sequence[Target], model_name: str) -> str:
+def trace_page(sample: Sample, targets: Sequence[tuple[Span, Attribution]], model_name: str) -> str:
     """The page as HTML.
 
     Parameters
     ----------
-    targets : sequence of ((int, int), Attribution, list of str)
-        Passages that a reader may choose: tokens of the response, the attribution of ``sample.with_output(span)`` and
-        reasons to doubt its scores. The whole answer first, then the sentences of the response.
+    targets : sequence of ((int, int), Attribution)
+        Passages that a reader may choose: tokens of the response and the attribution of ``sample.with_output(span)``.
+        The whole answer first, then the sentences of the response.
 
     Raises
     ------
@@ -131,7 +127,7 @@ def quantised(scores: torch.Tensor, first: int = 0) -> dict[str, Any]:
     return {"from": first, "max": largest, "codes": "".join(letters.ravel())}
 
 
-def _payload(sample: Sample, targets: Sequence[Target]) -> dict[str, Any]:
+def _payload(sample: Sample, targets: Sequence[tuple[Span, Attribution]]) -> dict[str, Any]:
     """Data of the script; trace_scores.js describes its fields."""
     return {
         "tokens": [visible(token) if token else "" for token in sample.tokens],
@@ -144,13 +140,13 @@ def _payload(sample: Sample, targets: Sequence[Target]) -> dict[str, Any]:
         "targets": [
             {
                 "span": list(span),
-                "notes": notes,
+                "notes": cautions(sample.with_output(span), attribution),
                 "copies": holds_copies(attribution.metadata),
                 "scores": quantised(attribution.scores, sample.segments.prompt[0]),
                 # Attention is causal: nothing behind the passage has a score.
                 "hops": [quantised(hop.scores[: span[1]]) for hop in attribution.hops],
             }
-            for span, attribution, notes in targets
+            for span, attribution in targets
         ],
     }
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any
 
@@ -14,6 +16,7 @@ from ..attribution import Attribution
 from ..sample import Sample
 from .colours import SEGMENT_NAMES, colour_of, saturation
 
+_SIGNS = {"\n": "⏎\n", "\t": "⇥"}
 _HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # controls, zero-width and direction marks, lone surrogates
 
 
@@ -44,6 +47,11 @@ class Panel:
     diverging: bool  # signed scores
     limit: float  # score at which the colour saturates
 
+    def legend(self) -> list[tuple[float, str]]:
+        """Five scores over the scale, and their colours."""
+        scores = np.linspace(-1 if self.diverging else 0, 1, 5) * self.limit
+        return [(score, colour_of(score, self.limit, self.diverging)) for score in scores]
+
     def blocks(self) -> list[tuple[str, list[TokenBox]]]:
         """Runs of boxes of one segment, with a caption each (empty where boxes have no label)."""
         total = np.nansum([abs(box.score) for box in self.boxes]) or 1.0
@@ -71,17 +79,14 @@ def visible(text: str) -> str:
     """
     if not text:
         return "·"
-    out = []
-    for char in text.replace("\r\n", "\n"):
-        if char == "\n":
-            out.append("⏎\n")
-        elif char == "\t":
-            out.append("⇥")
-        elif unicodedata.category(char) in _HIDDEN:
-            out.append(f"⟨U+{ord(char):04X}⟩")
-        else:
-            out.append(char)
-    return "".join(out)
+    return "".join(_visible(char) for char in text.replace("\r\n", "\n"))
+
+
+@lru_cache(maxsize=4096)
+def _visible(char: str) -> str:
+    if char in _SIGNS:
+        return _SIGNS[char]
+    return f"⟨U+{ord(char):04X}⟩" if unicodedata.category(char) in _HIDDEN else char
 
 
 def as_scores(scores: Any, n: int, diverging: bool) -> np.ndarray:
@@ -107,7 +112,7 @@ def top_ranks(scores: np.ndarray, labels: Sequence[str], top_k: int) -> np.ndarr
 
     Context and zero scores have no rank.
     """
-    size = np.where(np.isnan(scores) | _is_context(labels), 0.0, np.abs(scores))
+    size = np.where(np.isnan(scores) | (np.asarray(labels) == "context"), 0.0, np.abs(scores))
     order = np.argsort(-size, kind="stable")[:top_k]
     ranks = np.zeros(len(scores), dtype=np.int64)
     ranks[order] = np.arange(1, len(order) + 1)
@@ -131,8 +136,11 @@ def shown_tokens(importance: np.ndarray, labels: Sequence[str], budget: int | No
     n = len(importance)
     if budget is None or n <= budget:
         return np.ones(n, dtype=bool)
-    context = _is_context(labels)
-    shown = ~context & _near_an_edge(labels)
+    labels = np.asarray(labels)
+    context, shown = labels == "context", np.zeros(n, dtype=bool)
+    for edge in (0, *np.flatnonzero(labels[1:] != labels[:-1]) + 1, n):
+        shown[max(0, edge - 3) : edge + 3] = True
+    shown &= ~context
     weight = np.where(context, -1.0, np.nan_to_num(np.abs(importance)))
     for i in np.argsort(-weight, kind="stable"):
         if shown.sum() >= budget or weight[i] <= 0:
@@ -145,30 +153,18 @@ def shown_tokens(importance: np.ndarray, labels: Sequence[str], budget: int | No
     return shown
 
 
-def _near_an_edge(labels: Sequence[str], width: int = 3) -> np.ndarray:
-    """Whether a segment begins or ends within ``width`` tokens, bool [n]."""
-    n = len(labels)
-    return np.array(
-        [i < width or i >= n - width or len(set(labels[max(0, i - width) : i + width + 1])) > 1 for i in range(n)]
-    )
-
-
-def _is_context(labels: Sequence[str]) -> np.ndarray:
-    return np.array([label == "context" for label in labels], dtype=bool)
-
-
 def _sets_scale(labels: Sequence[str]) -> np.ndarray:
     """Tokens whose scores set the colour scale, bool [n]: those of I and T, or of O where there is nothing else."""
-    context, output = _is_context(labels), np.array([label == "output" for label in labels], dtype=bool)
-    return ~context & ~output if (~context & ~output).any() else ~context
+    explaining = ~np.isin(labels, ("context", "output"))
+    return explaining if explaining.any() else np.asarray(labels) != "context"
 
 
 def make_panel(
-    title: str,
     tokens: Sequence[str],
     scores: Any,
     labels: Sequence[str] | None = None,
     *,
+    title: str = "",
     top_k: int = 10,
     diverging: bool = False,
     limit: float | None = None,
@@ -210,16 +206,11 @@ def make_panel(
             for i in positions:
                 colour = colour_of(values[i], limit, diverging)
                 boxes.append(TokenBox(tokens[i], i, i + 1, values[i], label, int(ranks[i]), colour))
-        else:
-            boxes.append(_folded_box(positions, values, label))
+        else:  # the sum of those that are scored
+            score = math.nan if np.isnan(values[positions]).all() else float(np.nansum(values[positions]))
+            text = f" [… {len(positions)} tokens …] "
+            boxes.append(TokenBox(text, positions[0], positions[-1] + 1, score, label))
     return Panel(title, boxes, diverging, limit)
-
-
-def _folded_box(positions: list[int], values: np.ndarray, label: str) -> TokenBox:
-    """One box for a run of tokens, with the sum of their scores."""
-    scored = values[positions][~np.isnan(values[positions])]
-    score = float(scored.sum()) if len(scored) else float("nan")
-    return TokenBox(f" [… {len(positions)} tokens …] ", positions[0], positions[-1] + 1, score, label)
 
 
 def hop_panels(sample: Sample, attribution: Attribution, *, top_k: int = 10, budget: int | None = None) -> list[Panel]:
@@ -239,15 +230,10 @@ def hop_panels(sample: Sample, attribution: Attribution, *, top_k: int = 10, bud
     labels = sample.segments.labels(len(sample))
     values = [as_scores(hop.scores, len(sample), False) for hop in attribution.hops[:2]]  # [N] each
     keep = shown_tokens(np.max(values, axis=0), labels, budget)
-
-    def panel(title: str, scores: np.ndarray, limit: float | None, diverging: bool = False) -> Panel:
-        return make_panel(
-            title, sample.tokens, scores, labels, top_k=top_k, diverging=diverging, limit=limit, keep=keep
-        )
-
     limit = saturation(*(v[_sets_scale(labels)] for v in values))
-    panels = [panel("Hop 1 (explains O)", values[0], limit)]
+    panel = partial(make_panel, sample.tokens, labels=labels, top_k=top_k, keep=keep)
+    titles = ("Hop 1 (explains O)", "Hop 2 (explains T)")
+    panels = [panel(scores, title=title, limit=limit) for title, scores in zip(titles, values, strict=False)]
     if len(values) == 2:
-        panels.append(panel("Hop 2 (explains T)", values[1], limit))
-        panels.append(panel("Δ (Hop 2 − Hop 1)", values[1] - values[0], None, diverging=True))
+        panels.append(panel(values[1] - values[0], title="Δ (Hop 2 − Hop 1)", diverging=True))
     return panels

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -21,7 +22,7 @@ def schema() -> dict[str, Any]:
 
 
 def as_dict(
-    sample: Sample, attribution: Attribution, model_name: str, targets: list[tuple[Span, Attribution]]
+    sample: Sample, attribution: Attribution, model_name: str, targets: Sequence[tuple[Span, Attribution]]
 ) -> dict[str, Any]:
     """A trace, JSON-ready."""
     segments = sample.segments
@@ -36,6 +37,7 @@ def as_dict(
         "response": list(sample.response),
         "sentences": [list(span) for span in sample.sentences or []],
         "messages": _plain(sample.metadata.get("messages", [])),
+        "marks": [list(span) for span in sample.metadata.get("marks", [])],
         "reply": {"format": sample.metadata.get("format", ""), "cautions": sample.metadata.get("cautions", [])},
         "mask_token_id": sample.mask_token_id,
         **_attribution_dict(attribution),
@@ -56,8 +58,7 @@ def from_dict(data: Any) -> tuple[Sample, Attribution, str, list[tuple[Span, Att
         raise ValueError(f"this is no trace of format {FORMAT} (its format is {version!r}): trace the text again")
     try:
         sample = _sample(data)
-        if not isinstance(data["model"], str):
-            raise TypeError(f"{data['model']!r} is no text")
+        _checked_texts([data["model"]])
         attribution = _attribution(data, sample, data)
         targets = [(tuple(t["span"]), _attribution(t, sample.with_output(t["span"]), data)) for t in data["targets"]]
         return sample, attribution, data["model"], targets
@@ -66,13 +67,10 @@ def from_dict(data: Any) -> tuple[Sample, Attribution, str, list[tuple[Span, Att
 
 
 def _sample(data: dict[str, Any]) -> Sample:
-    for token in data["tokens"] or []:
-        if not isinstance(token, str):
-            raise TypeError(f"{token!r} is no text")
-    reply = {name: value for name, value in data.get("reply", {}).items() if value}  # files of version 1.0 have none
-    for text in (reply.get("format", ""), *reply.get("cautions", [])):
-        if not isinstance(text, str):
-            raise TypeError(f"{text!r} is no text")
+    marks = [(int(start), int(stop)) for start, stop in data.get("marks", [])]  # version 1.0 wrote none, and no reply
+    reply = data.get("reply", {})
+    _checked_texts([*(data["tokens"] or []), reply.get("format", ""), *reply.get("cautions", [])])
+    metadata = {"messages": data["messages"], "marks": marks, **reply}
     return Sample(
         torch.tensor(data["input_ids"], dtype=torch.long),
         Segments(**{name: tuple(span) for name, span in data["segments"].items()}),
@@ -80,8 +78,13 @@ def _sample(data: dict[str, Any]) -> Sample:
         tokens=data["tokens"] or None,
         sentences=[tuple(span) for span in data["sentences"]] or None,
         mask_token_id=data["mask_token_id"],
-        metadata=({"messages": data["messages"]} if data["messages"] else {}) | reply,
+        metadata={name: value for name, value in metadata.items() if value},
     )
+
+
+def _checked_texts(values: list[Any]) -> None:
+    if wrong := [value for value in values if not isinstance(value, str)]:
+        raise TypeError(f"{wrong[0]!r} is no text")
 
 
 def _attribution_dict(attribution: Attribution) -> dict[str, Any]:

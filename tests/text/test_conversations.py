@@ -335,14 +335,13 @@ def test_special_tokens_in_the_users_words_are_told(tok, model, tmp_path):
         assert f"The input's own words hold {special}: the model reads such a special token" in result.cautions()[0]
         read = Trace.from_json(result.to_json(tmp_path / "t.json"))
         assert read.cautions() == result.cautions()  # and the page of each sentence has it as well
-        assert all(t.attribution.metadata["special_in_input"] == special.split(", ") for t in read.targets)
     clean = trace(model, tok, "Is it < end > 7261?", RESPONSE)
     assert not any("special token as" in note for note in clean.cautions())
 
 
 def test_a_message_without_content_is_named(tok):
     for content in ({}, {"content": " \n"}, {"content": None}):
-        with pytest.raises(ValueError, match=r"message 2 \(user\), the one to answer, has no content"):
+        with pytest.raises(ValueError, match=r"message 2 \(user\), the one to answer, is empty"):
             render_prompt(tok, [{"role": "user", "content": "Hi."}, {"role": "user", **content}])
 
 

@@ -40,7 +40,7 @@ def rendered(row, thought, answer):
     """A reply in a format of the table, and where its answer begins."""
     marks = {kind: marks[-1].replace("…", "") for kind, marks in row.marks.items()}
     head = marks.get("open", "") + thought + marks.get("close", "") + marks.get("answer", "")
-    return head + answer + (row.ends[0] if row.ends else ""), len(head)
+    return head + answer + row.marks.get("end", ("",))[0], len(head)
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
@@ -136,5 +136,5 @@ def test_a_second_turn_is_left_out(toks, reply):
 def test_an_output_by_its_place(toks, output, starts):
     sample = build_sample(toks[False], "Well?", "7, so 7, and 7", output=output, reasoning=None)
     assert len("".join(sample.tokens[sample.response[0] : sample.segments.output[0]]).rstrip()) in (starts, starts - 1)
-    with pytest.raises(ValueError, match="no occurrence 4 of the text '7': it occurs 3 times"):
+    with pytest.raises(ValueError, match="text '7' has no occurrence 4: it occurs 3 times"):
         build_sample(toks[False], "Well?", "7, so 7, and 7", output=("7", 4))

@@ -162,7 +162,7 @@ def test_dark_text_keeps_its_contrast_on_every_colour(diverging):
 def test_an_attention_sink_does_not_bleach_the_rest():
     scores = np.full(200, 0.001)
     scores[0], scores[100:120] = 0.9, 0.02
-    panel = make_panel("", ["x"] * 200, scores, ["context"] + ["prompt"] * 199)
+    panel = make_panel(["x"] * 200, scores, ["context"] + ["prompt"] * 199)
     assert panel.limit == pytest.approx(0.02)
     assert panel.boxes[110].colour == panel.boxes[0].colour != panel.boxes[50].colour
 
@@ -170,8 +170,8 @@ def test_an_attention_sink_does_not_bleach_the_rest():
 def test_the_output_does_not_set_the_scale_unless_it_stands_alone():
     scores = [0.01, 0.04, 0.02, 0.7, 0.9]
     labels = ["prompt", "prompt", "reasoning", "output", "context"]
-    assert make_panel("", list("abcde"), scores, labels).limit == pytest.approx(0.04)
-    assert make_panel("", list("de"), scores[3:], labels[3:]).limit == pytest.approx(0.7)
+    assert make_panel(list("abcde"), scores, labels).limit == pytest.approx(0.04)
+    assert make_panel(list("de"), scores[3:], labels[3:]).limit == pytest.approx(0.7)
 
 
 def test_visible_keeps_plain_text():
@@ -191,7 +191,7 @@ def test_folding_keeps_the_high_scores_and_every_token_is_accounted_for():
     assert keep[300] and keep[295] and keep[705] and not keep[500]
     assert keep[20] and keep[919] and keep[920]  # where segments begin and end
     assert 20 < keep.sum() < 110
-    boxes = make_panel("", [f"t{i} " for i in range(n)], scores, labels, keep=keep).boxes
+    boxes = make_panel([f"t{i} " for i in range(n)], scores, labels, keep=keep).boxes
     assert [b.start for b in boxes[1:]] == [b.stop for b in boxes[:-1]] and boxes[-1].stop == n
     assert sum(b.score for b in boxes) == pytest.approx(scores.sum())
     folded = [b for b in boxes if b.folded]

@@ -12,7 +12,8 @@ from flashtrace_lib.methods import Position
 from flashtrace_lib.viewer.trace_json import FORMAT, schema
 from tests.oracles.tiny_chat import PROMPT, RESPONSE
 
-TALK = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "7?"}]
+THOUGHT = {"role": "assistant", "content": "<think>\nHm.\n</think>\n\nYes?"}
+TALK = [{"role": "user", "content": "Hi."}, THOUGHT, {"role": "user", "content": "7?"}]
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,8 @@ def test_a_trace_fits_the_schema_and_comes_back(result, tmp_path):
             assert torch.equal(hop.scores, other.scores) and hop.target == other.target
     assert back.top(5).equals(result.top(5)) and back.shares().equals(result.shares())
     assert back.sample.sentences == result.sample.sentences and back.response == result.response
+    prompt = result.sample.segments.prompt
+    assert back.sample.words(prompt) == result.sample.words(prompt)  # without the marks of earlier thoughts
     assert [p.name for p in path.parent.iterdir()] == ["t.json"]  # no temporary file is left
     page = back.to_html(tmp_path / "again.html").read_bytes()
     assert page == result.to_html(tmp_path / "t.html").read_bytes()
