@@ -259,7 +259,7 @@ def group_examples(profile: Profile, group: Group, tokenizer: Any) -> dict[str, 
         keep = partial(in_split, split="eval") if profile.models[group.model].held_out else None
         return {
             cell: ruler_examples(
-                ruler_cell(cell), group.length, tokenizer, group.tries, seed=seed, one_shot=False, keep=keep,
+                ruler_cell(cell), group.length, tokenizer, group.tries, seed=seed, keep=keep,
                 haystack=None if cell.startswith("h") else group.haystack,
             )
             for cell in group.cells
