@@ -27,8 +27,8 @@ _EDIT = (
 )
 
 
-class NoSuchSentence(ValueError):
-    """A record of HotpotQA names a supporting sentence that its paragraph does not have."""
+class Unfit(ValueError):
+    """A record of HotpotQA gives no example: a sentence that it names is none, or its support is too long."""
 
 
 def gsm8k_example(record: Record, id: str) -> Example:
@@ -102,12 +102,18 @@ def hotpotqa_example(record: Record, id: str) -> Example:
 
     Raises
     ------
-    NoSuchSentence
+    Unfit
         If a supporting fact is a sentence that its paragraph does not have, or a blank one: evidence would be missing.
     """
     question, answer, context, facts = _fields(record, id, "question", "answer", "context", "supporting_facts")
     documents = titled(context, "title", "sentences")
-    _check_support(id, documents, titled(facts, "title", "sent_id"))
+    there = {(title, j) for title, sentences in documents for j, text in enumerate(sentences) if text.strip()}
+    for title, j in titled(facts, "title", "sent_id"):
+        if (title, j) not in there:
+            raise Unfit(
+                f"record {id}: its supporting fact is sentence {j} of {title!r}, which no paragraph has: the record is "
+                "faulty; leave it out"
+            )
     before = f"{_QA}\n\nThe following are given documents.\n\n"
     support = set(titled(facts, "title", "sent_id"))
     ordered = {title: i for i, (title, _) in enumerate(titled(facts, "title", "sent_id"))}
@@ -137,17 +143,6 @@ def hotpotqa_example(record: Record, id: str) -> Example:
         scorer="qa_match",
         metadata=_extra(record),
     )
-
-
-def _check_support(id: str, documents: list[tuple[Any, Any]], facts: list[tuple[Any, Any]]) -> None:
-    """Raise NoSuchSentence unless every supporting fact is a sentence with words of a paragraph that is there."""
-    there = {(title, j) for title, sentences in documents for j, text in enumerate(sentences) if text.strip()}
-    for title, j in facts:
-        if (title, j) not in there:
-            raise NoSuchSentence(
-                f"record {id}: its supporting fact is sentence {j} of {title!r}, which no paragraph has: the record is "
-                "faulty; leave it out"
-            )
 
 
 def exercise_example(record: Record, id: str) -> Example:

@@ -20,7 +20,7 @@ from flashtrace_lib.methods.random import random_draws
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
-from flashtrace_lib.tasks.datasets import documents_examples, task_examples
+from flashtrace_lib.tasks.datasets import task_examples
 from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.responses import FORCED, NOTHING, UNFILTERED, Collection, collect
 from flashtrace_lib.tasks.ruler import ruler_examples
@@ -34,6 +34,7 @@ from ..profile import Profile, read
 from ..results import CURVE
 from ..run import load_profile_model
 from .code_targets import OnCode
+from .documents import documents_examples
 
 RULER = "ruler"
 KEEP = {  # which answers are kept -> options of `responses.collect`
@@ -268,7 +269,7 @@ def group_examples(profile: Profile, group: Group, tokenizer: Any) -> dict[str, 
     where["seed"] = seed if group.shuffle else None
     if group.task == "hotpotqa":
         count = lambda text: len(tokenise(tokenizer, text)[0])  # noqa: E731
-        examples, _ = documents_examples(group.tries, group.length, count, **where)
+        examples = documents_examples(group.tries, group.length, count, **where)
     else:
         examples = task_examples(group.task, group.tries, **where)
     if group.unit_tests:
