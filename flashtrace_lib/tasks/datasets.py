@@ -89,21 +89,21 @@ def folder_records(kind: str, folder: Path | str | None) -> tuple[str, Sequence[
 
 def hub_records(kind: str) -> tuple[str, Sequence[Record]]:
     """The same from the hub; ValueError where it cannot be reached or does not hold the data set."""
-    found = TASKS[kind].hub
-    if found is None:
-        raise ValueError(f"{kind} is not on the hub: clone {TASKS[kind].clone} and name the clone as the folder")
+    task = TASKS[kind]
+    if task.hub is None:
+        raise ValueError(f"{kind} is not on the hub: clone {task.clone} and name the clone as the folder")
     try:
-        if found.file:
+        if task.hub_file:
             from huggingface_hub import hf_hub_download
 
-            return f"hub:{found.id}", read_records(Path(hf_hub_download(found.id, found.file, repo_type="dataset")))
+            return f"hub:{task.hub}", read_records(Path(hf_hub_download(task.hub, task.hub_file, repo_type="dataset")))
         from datasets import load_dataset  # slow to import, and only wanted here
 
-        return f"hub:{found.id}", load_dataset(found.id, found.config, split=found.split)
+        return f"hub:{task.hub}", load_dataset(task.hub, task.config, split=task.split)
     except OSError as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"cannot load {kind} ({found.id}) from the hub: {reason}. Without a network use a folder of records "
+            f"cannot load {kind} ({task.hub}) from the hub: {reason}. Without a network use a folder of records "
             "(FLASHTRACE_DATA_DIR)"
         ) from error
 

@@ -229,8 +229,6 @@ def test_bad_input_is_named(model, samples):
         run([Plain()], samples, model)
     with pytest.raises(ValueError, match="another model"):
         evaluate([Embedding()], samples, model, scorer=Scorer(tiny_model("qwen3")))
-    with pytest.raises(ValueError, match="include"):
-        summarise(frame_from_records([]), flagged="drop")
     odd = tiny_sample()
     odd.metadata["bad"] = torch.ones(1)
     with pytest.raises(ValueError, match="metadata of sample tiny-0 is not JSON-ready"):

@@ -80,7 +80,7 @@ def test_the_hub_is_asked_for_the_right_set(kind, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
     found = task_examples(kind, 2, source="hub")
-    assert len(found) == 2 and asked == [(TASKS[kind].hub.id, TASKS[kind].hub.config, TASKS[kind].hub.split)]
+    assert len(found) == 2 and asked == [(TASKS[kind].hub, TASKS[kind].config, TASKS[kind].split)]
 
 
 def test_morehopqa_is_downloaded_as_a_file(monkeypatch):

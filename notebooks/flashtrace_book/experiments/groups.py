@@ -16,7 +16,6 @@ from flashtrace_lib.attribution import Method
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.evaluation.ablations import masks_beside
 from flashtrace_lib.methods import METHODS
-from flashtrace_lib.methods.random import random_draws
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
@@ -184,7 +183,7 @@ def measure(
     named = [label for label in plan.methods if not label.startswith("random")]
     labelled = {label: method_named(profile, label, tokenizer) for label in named}
     random = [label for label in plan.methods if label.startswith("random")]
-    one, drawn = ({} | _draws(random, n) for n in (1, plan.draws))
+    one, drawn = (random_draws(random, n) for n in (1, plan.draws))
     how = {"store": store, "steps": profile.steps, "masks": plan.n_masks, "scorer": Scorer(model, precision="auto")}
     for methods, part, metrics in (
         (labelled | one, first_of_cells(samples, plan.samples), ("recovery",)),
@@ -195,11 +194,13 @@ def measure(
             evaluate(methods, part, model, metrics=metrics, **how)
 
 
-def _draws(names: Iterable[str], n: int) -> dict[str, Method]:
-    found: dict[str, Method] = {}
-    for name in names:
-        found |= random_draws(n, sentences=name == "random_sentences")
-    return found
+def random_draws(names: Iterable[str], n: int) -> dict[str, Method]:
+    """``random/0``, ``random/1``, … for each name of a random baseline: as evaluated, the first with its default seed.
+
+    One draw is as noisy as one method on one sample; the mean of 20 adds a twentieth of that variance to a paired
+    difference.
+    """
+    return {f"{name}/{seed}": METHODS[name](seed=seed) for name in names for seed in range(n)}
 
 
 def method_named(profile: Profile, label: str, tokenizer: Any = None) -> Method:
