@@ -118,12 +118,12 @@ def writing(path: Path | str) -> Iterator[None]:
 
 
 @contextmanager
-def locked(path: Path | str, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
+def locked(path: Path | str) -> Iterator[None]:
     """Hold the lock of a file, which is made where it is missing; the kernel drops it when its holder dies."""
     with writing(path):
         file = open(path, "w")
     with file:
-        fcntl.flock(file, kind)
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

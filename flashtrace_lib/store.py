@@ -62,8 +62,9 @@ class Store:
         line = _line(key, record)
         with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self._lock(), open(self.path, "ab+") as file:
-                end = _end_of_lines(file)
+            with self._lock(), open(self.path, "ab") as file:
+                with self._opened():
+                    end = self._read_to  # what stands behind it was left by a killed writer
                 try:
                     file.truncate(end)
                     file.write(line)
@@ -169,16 +170,3 @@ def _as_list(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-def _end_of_lines(file: BinaryIO) -> int:
-    """Where the last whole line of a file ends: what stands behind it was left by a killed writer."""
-    end = file.seek(0, os.SEEK_END)
-    while end:
-        start = max(0, end - 2**16)
-        file.seek(start)
-        found = file.read(end - start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        end = start
-    return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import re
 import resource
 import sys
 from collections.abc import Iterator
@@ -36,13 +37,11 @@ class Peak:
     Parameters
     ----------
     over_start : int
-        Highest use minus the use when the block was entered, bytes.
-    how : str
-        What was read: ``"cuda"``, ``"VmHWM"``, or ``"ru_maxrss"``, the highest since the process began.
+        Highest use minus the use when the block was entered, bytes. Where the kernel keeps no mark that can be set
+        back, the highest since the process began.
     """
 
     over_start: int = 0
-    how: str = ""
 
 
 @contextmanager
@@ -60,7 +59,7 @@ def peak_memory(device: torch.device | str = "cpu") -> Iterator[Peak]:
         start = torch.cuda.memory_allocated(device)
         yield peak
         torch.cuda.synchronize(device)
-        peak.over_start, peak.how = torch.cuda.max_memory_allocated(device) - start, "cuda"
+        peak.over_start = torch.cuda.max_memory_allocated(device) - start
         return
     import psutil  # what a GPU does not need
 
@@ -69,7 +68,7 @@ def peak_memory(device: torch.device | str = "cpu") -> Iterator[Peak]:
     reset = _reset_high_water_mark()
     yield peak
     highest = _high_water_mark() if reset else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
-    peak.over_start, peak.how = highest - start, "VmHWM" if reset else "ru_maxrss"
+    peak.over_start = highest - start
 
 
 def _trim() -> None:
@@ -91,7 +90,4 @@ def _reset_high_water_mark() -> bool:
 
 def _high_water_mark() -> int:
     """VmHWM, bytes."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("/proc/self/status has no VmHWM")
+    return int(re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())[1]) * 1024

@@ -7,7 +7,7 @@ The masks of a sample and their effects serve all methods. They are one record a
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,10 @@ class Memory(dict):
     """Records by key that last as long as the evaluation; takes the place of a store."""
 
     put = dict.__setitem__
+
+    def cached(self, key: str, compute: Callable[[], Record]) -> Record:
+        """As `Store.cached`."""
+        return self[key] if key in self else self.setdefault(key, compute())
 
 
 def masks_beside(store: Store | Memory) -> Store | Memory:

@@ -11,7 +11,7 @@ import os
 import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import Executor, Future, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -100,10 +100,13 @@ def evaluate(
     curve = any(name in ON_CURVE for name in metrics)
     n_masks = masks if "lds" in metrics else 0
     job = _Job(Recorder(model, scorer, steps, tolerance), labelled(methods), store, masks_beside(store), curve, n_masks)
-    samples = list(samples)
-    with tqdm(total=len(samples), desc="evaluate", unit="sample", **({} if progress else {"disable": True})) as bar:
-        run = _run_here if executor is None else _run_on
-        records = run(job, samples, bar, executor, recipe)
+    todo = samples = list(samples)
+    if executor is not None:
+        todo = as_completed(_submitted(job, samples, executor, recipe))
+    done = []
+    for one in tqdm(todo, "evaluate", len(samples), unit="sample", **({} if progress else {"disable": True})):
+        done.append(job.run(one) if executor is None else job.keep(*one.result()))
+    records = done if executor is None else map(job.run, samples)  # all is stored: nothing is computed
     return frame_from_records([record for of_sample in records for record in of_sample], metrics)
 
 
@@ -124,10 +127,7 @@ class _Job:
         if self.n_masks:
             with _naming("sentence ablations", sample):
                 key = self.recorder.masks_key(sample, self.n_masks)
-                found = self.masks.get(key)
-                if found is None:
-                    found = self.recorder.masks(sample, self.n_masks)
-                    self.masks.put(key, found)
+                found = self.masks.cached(key, lambda: self.recorder.masks(sample, self.n_masks))
                 shared = {name: found[name] for name in MASK_COLUMNS}
                 shared["masks_key"] = key
         return [self._record(label, method, sample, shared) for label, method in self.methods.items()]
@@ -156,66 +156,45 @@ class _Job:
         key = self.recorder.masks_key(sample, self.n_masks) if self.n_masks else ""
         return Memory(found), Memory({key: self.masks.get(key)} if key in self.masks else {})
 
+    def keep(self, records: Memory, masks: Memory) -> None:
+        """Store what a worker found."""
+        for store, found in ((self.store, records), (self.masks, masks)):
+            for key, record in found.items():
+                store.put(key, record)
+
 
 def _parts(record: Record) -> tuple:
     """What tells a record from one of the same key that holds more."""
     return bool(record), has_curve(record), record.get("masks_key")
 
 
-def _run_here(job: _Job, samples: Sequence[Sample], bar: tqdm, *_) -> list[list[Record]]:
-    """One task after the other in this process."""
-    records = []
-    for sample in samples:
-        records.append(job.run(sample))
-        bar.update()
-    return records
-
-
-def _run_on(
-    job: _Job, samples: Sequence[Sample], bar: tqdm, executor: Executor, recipe: Loader | None
-) -> list[list[Record]]:
-    """Tasks by the workers of an executor; what they find is stored by this process."""
-    scorer, records = job.recorder.scorer, {}
+def _submitted(job: _Job, samples: Sequence[Sample], executor: Executor, recipe: Loader | None) -> list[Future]:
+    """A task a sample for the workers of an executor."""
+    scorer = job.recorder.scorer
     for sample in samples if job.curve or job.n_masks else ():
         scorer.settle(sample)  # one arithmetic for all workers
     how = {name: getattr(scorer, name) for name in ("precision", "tolerance", "dtype", "note")}
     made_by = job.recorder.model if recipe is None else pickle.dumps(recipe)
     made = (made_by, job.recorder.model_key, how, job.recorder.steps, job.recorder.tolerance)
     bare = replace(job, recorder=None, store=None, masks=None)
-    futures = {executor.submit(_task, made, bare, s, *job.known(s)): i for i, s in enumerate(samples)}
-    for future in as_completed(futures):
-        records[futures[future]], *new = future.result()
-        for store, found in zip((job.store, job.masks), new, strict=True):
-            for key, record in found.items():
-                store.put(key, record)
-        bar.update()
-    return [records[i] for i in range(len(samples))]
+    return [executor.submit(_task, made, bare, sample, *job.known(sample)) for sample in samples]
 
 
 _ONE_AT_A_TIME = threading.Lock()  # attribution listens to the model's forward passes
 
 
-def _task(made: tuple, job: _Job, sample: Sample, known: Memory, known_masks: Memory):
-    """In a worker: records of one sample, and what is new for the store and for that of the masks."""
+def _task(made: tuple, job: _Job, sample: Sample, *known: Memory) -> list[Memory]:
+    """In a worker: what is new of one sample, for the store and for that of the masks."""
     made_by, model_key, how, *grid = made
     with _ONE_AT_A_TIME:
         model = _loaded(made_by) if isinstance(made_by, bytes) else made_by
         recorder = Recorder(model, Scorer(model, **how), *grid)
-        job = replace(job, recorder=recorder, store=_New(known), masks=_New(known_masks))
+        stores = [Memory(found) for found in known]
         if recorder.model_key != model_key:
             raise ValueError("the worker's model is not the caller's: recipe= must make the same weights")
-        return job.run(sample), job.store.new, job.masks.new
-
-
-class _New(Memory):
-    """Known records, and those that were put."""
-
-    def __init__(self, known: Memory):
-        super().__init__(known)
-        self.new: dict[str, Record] = {}
-
-    def put(self, key: str, record: Record) -> None:
-        self.new[key] = record
+        replace(job, recorder=recorder, store=stores[0], masks=stores[1]).run(sample)
+    pairs = zip(stores, known, strict=True)
+    return [Memory({key: r for key, r in store.items() if r is not found.get(key)}) for store, found in pairs]
 
 
 @lru_cache(maxsize=1)

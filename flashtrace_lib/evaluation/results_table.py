@@ -39,16 +39,16 @@ def _on_gold(measure: Callable[[Any, Any], float], haystack: bool = False, both:
     return metric
 
 
-def _rise(record: Record, definition: str, denominator: str) -> float | None:
-    if not has_curve(record):
-        return None
-    return m.rise(m.normalise_response(record["log_probs"], definition, denominator), definition)
+def _on_deletion(measure: Callable[..., float], *columns: str) -> Metric:
+    """A metric of the normalised response, and of further columns of the record."""
 
+    def metric(record: Record, definition: str, denominator: str) -> float | None:
+        if not has_curve(record):
+            return None
+        response = m.normalise_response(record["log_probs"], definition, denominator)
+        return measure(response, *(record[name] for name in columns), definition)
 
-def _mas(record: Record, definition: str, denominator: str) -> float | None:
-    if not has_curve(record):
-        return None
-    return m.mas(m.normalise_response(record["log_probs"], definition, denominator), record["cumulative"], definition)
+    return metric
 
 
 def _lds(record: Record, *_: str) -> float | None:
@@ -66,8 +66,8 @@ METRICS: dict[str, Metric] = {
     "r_precision_haystack": _on_gold(m.r_precision, haystack=True),
     "auroc_haystack": _on_gold(m.auroc, haystack=True, both=True),
     "lds": _lds,
-    "rise": _rise,
-    "mas": _mas,
+    "rise": _on_deletion(m.rise),
+    "mas": _on_deletion(m.mas, "cumulative"),
 }
 ON_CURVE = ("rise", "mas")  # what needs the deletion curve, and is flagged where the likelihood never drops
 
@@ -109,7 +109,8 @@ def frame_from_records(
     for record in map(_with_arrays, records):
         no_drop = has_curve(record) and m.is_flagged(record["log_probs"])
         shared = {name: record[name] for name in COLUMNS if name in record}
-        shared |= {"n_gold": _n_gold(record), "cluster": _template(record)}
+        n_gold = int(np.sum(record["gold"])) if _given(record.get("gold")) else 0
+        shared |= {"n_gold": n_gold, "cluster": _template(record)}
         known = json.loads(record["values"]) if isinstance(record.get("values"), str) else None
         for name in metrics:
             if known is not None:  # of draws that were averaged when they were stored
@@ -135,12 +136,13 @@ def _ranked(record: Record, name: str) -> Any:
     return record["scores"][slice(*record["haystack"])] if name.endswith("_haystack") else record["scores"]
 
 
-def summarise(
-    frame: pd.DataFrame, by: Sequence[str] = ("method", "cell", "metric"), flagged: str = "include"
-) -> pd.DataFrame:
+def summarise(frame: pd.DataFrame, by: Sequence[str] = ("method", "cell", "metric")) -> pd.DataFrame:
     """Mean, 95 % interval, n, independent n and number of flagged samples of each group, in order of appearance.
 
-    Values of one template or one record in a group (see `clusters`) are one cluster of the interval.
+    Values of one template or one record in a group (see `clusters`) are one cluster of the interval. Flagged samples
+    enter mean, interval and n, and are counted beside them: those whose likelihood masking does not lower (RISE and MAS
+    are 1 by definition, the same samples for every method), and those on which a method ranks nothing. A value that is
+    missing (NaN) enters nothing.
 
     Parameters
     ----------
@@ -148,17 +150,10 @@ def summarise(
         From `evaluate` or `frame_from_records`.
     by : sequence of str
         Columns that form the groups.
-    flagged : {"include", "exclude"}
-        Whether flagged samples enter mean, interval and n: those whose likelihood masking does not lower (RISE and
-        MAS are 1 by definition, the same samples for every method), and those on which a method ranks nothing. They
-        are counted either way. A value that is missing (NaN) enters nothing.
     """
-    if flagged not in ("include", "exclude"):
-        raise ValueError(f'flagged is "include" or "exclude", got {flagged!r}')
     rows = []
     for keys, group in frame.groupby(list(by), sort=False, dropna=False):
-        kept = group if flagged == "include" else group[~group["flagged"].astype(bool)]
-        kept = kept[kept["value"].notna()]
+        kept = group[group["value"].notna()]
         values = kept["value"].to_numpy(dtype=float)
         of = clusters(kept) if "sample" in kept else None
         low, high = m.mean_interval(values, clusters=of)
@@ -204,17 +199,12 @@ def record_of(samples: pd.Series) -> pd.Series:
 
 def has_curve(record: Record) -> bool:
     """Whether the record holds a deletion curve."""
-    return isinstance(record.get("log_probs"), (list, np.ndarray))
+    return _given(record.get("log_probs"))
 
 
 def _given(column: Any) -> bool:
     """Whether a record has a column of a list: where it lacks it, a table holds None or NaN."""
     return isinstance(column, (list, np.ndarray)) and len(column) > 0
-
-
-def _n_gold(record: Record) -> int:
-    gold = record.get("gold")
-    return int(np.sum(gold)) if isinstance(gold, (list, np.ndarray)) else 0
 
 
 def check_metrics(metrics: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from ..kernel.fused_attention import choose
 from ..kernel.proximity import column_sums
 from ..model.architecture import decoder_layers
 from ..sample import Sample
-from .perturbation_base import renormalise
+from .perturbation_base import of_signed
 
 UNIFORM = "uniform"
 _PROBED = 8  # values of each W_O that tell one model from another
@@ -79,9 +79,7 @@ class AT2(Method):
         signed = torch.zeros(len(sample))  # [N]
         for row, by_head in zip(_fitting(weights, attention), attention, strict=True):
             signed += row @ by_head  # [H] @ [H, N]
-        signed = signed[slice(*sample.segments.prompt)]  # [|I|]
-        metadata = {"forward_passes": 1, "backward_passes": 0, "signed": signed.tolist()}
-        return Attribution(renormalise(signed), self.name, metadata=metadata)
+        return of_signed(self.name, signed[slice(*sample.segments.prompt)], forward_passes=1)
 
     def _read(self) -> list[dict[str, Any]]:
         """What the files hold that may have the weights."""

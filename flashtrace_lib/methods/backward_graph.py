@@ -10,7 +10,7 @@ from ..kernel.activations import Activations
 from ..kernel.proximity import span_scores, spans_at_once
 from ..sample import Sample, Span
 from .hops import mass_by_segment
-from .perturbation_base import renormalise, unit_spans
+from .perturbation_base import of_signed, unit_spans
 
 UNITS_AT_ONCE = 64  # more share no further work, and the progress bar should move
 
@@ -121,13 +121,5 @@ def walked_from_output(
     start, stop = sample.segments.output
     begin[start:stop] = 1 / (stop - start)
     total = walk_back(begin, edges(rows, nodes), nodes)  # [N]
-    on_input = total[slice(*sample.segments.prompt)]
-    metadata = {
-        "forward_passes": forward_passes,
-        "backward_passes": 0,
-        "n_units": len(nodes),
-        "has_sentences": bool(sample.sentences),
-        "mass": [mass_by_segment(total, sample)],
-        "signed": on_input.tolist(),
-    }
-    return Attribution(renormalise(on_input), name, metadata=metadata)
+    more = {"n_units": len(nodes), "has_sentences": bool(sample.sentences), "mass": [mass_by_segment(total, sample)]}
+    return of_signed(name, total[slice(*sample.segments.prompt)], forward_passes, **more)

@@ -13,7 +13,7 @@ from torch import nn
 from ..attribution import Attribution, Method
 from ..model.ablations import draw_masks, logit, sentence_effects
 from ..sample import Sample, seeded_generator
-from .perturbation_base import check_choice, over_input, renormalise, unit_spans
+from .perturbation_base import of_signed, over_input, unit_spans
 
 
 @dataclass
@@ -21,9 +21,10 @@ class ContextCite(Method):
     """Coefficients of a lasso from which sentences are kept to the logit-scaled probability of the target.
 
     Masks m over the sentences are drawn at random; with every dropped sentence masked in place, f(m) is the logit of
-    the target's probability. The lasso fits f(m) / M ≈ b + Σ_u w_u m_u over standardised m_u, M the number of target
-    tokens, so that ``alpha`` means the same for a long target; a sentence's score is M w_u. Costs a forward pass for
-    each mask, whatever the number of sentences; the masks are others than those of the metric `lds`.
+    the probability of O (the authors explain the whole response). The lasso fits f(m) / M ≈ b + Σ_u w_u m_u over
+    standardised m_u, M the number of O's tokens, so that ``alpha`` means the same for a long O; a sentence's score is
+    M w_u. Costs a forward pass for each mask, whatever the number of sentences; the masks are others than those of the
+    metric `lds`.
 
     Parameters
     ----------
@@ -35,8 +36,6 @@ class ContextCite(Method):
         Other masks.
     alpha : float
         Weight of the lasso's penalty, at least 0.
-    target : {"output", "generation"}
-        What is explained: O, as `Perturbation` does, or T ∪ O; the authors explain the whole response.
 
     References
     ----------
@@ -47,10 +46,11 @@ class ContextCite(Method):
     keep: float = 0.5
     seed: int = 0
     alpha: float = 0.01
-    target: str = "output"
 
     name: ClassVar[str] = "contextcite"
-    removed: ClassVar[Mapping[str, Any]] = {"logit_of": "target", "sources": "prompt", "spread": "copy"}
+    removed: ClassVar[Mapping[str, Any]] = {
+        "logit_of": "target", "sources": "prompt", "spread": "copy", "target": "output",
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         if self.n_masks < 2 or self.alpha < 0 or not 0.1 <= self.keep <= 0.9:
@@ -58,26 +58,17 @@ class ContextCite(Method):
                 "need n_masks >= 2, alpha >= 0 and keep in [0.1, 0.9], got "
                 f"n_masks={self.n_masks}, alpha={self.alpha}, keep={self.keep}"
             )
-        check_choice("target", self.target, ("output", "generation"))
 
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
         sources = unit_spans(sample, sample.segments.prompt, "sentence")
         generator = seeded_generator(f"{self.name} {self.seed}", sample)
         masks = draw_masks(len(sources), self.n_masks, self.keep, generator)  # [n, U]
-        spans = [sample.segments.output, *([sample.segments.reasoning] if self.target == "generation" else [])]
-        effects = sentence_effects(model, sample, masks, sources, spans, progress=f"{self.name} {sample.id}")
-        values = logit(effects.log_prob.sum(1))  # [n]
-        n_target = sum(stop - start for start, stop in spans)
+        start, stop = sample.segments.output
+        effects = sentence_effects(model, sample, masks, sources, [(start, stop)], progress=f"{self.name} {sample.id}")
+        values, n_target = logit(effects.log_prob[:, 0]), stop - start  # [n]
         weights = n_target * lasso(masks, values / n_target, self.alpha)  # [U]
         signed = over_input(sample, sources, weights)
-        metadata = {
-            "forward_passes": len(masks),
-            "backward_passes": 0,
-            "n_units": len(sources),
-            "units": "sentence",
-            "signed": signed.tolist(),
-        }
-        return Attribution(renormalise(signed), self.name, metadata=metadata)
+        return of_signed(self.name, signed, len(masks), n_units=len(sources), units="sentence")
 
 
 _TOLERANCE = 1e-8  # of the largest change in a round, against the spread of the target

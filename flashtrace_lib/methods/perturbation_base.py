@@ -32,6 +32,12 @@ def renormalise(signed: torch.Tensor) -> torch.Tensor:
     return (positive / positive.sum().clamp_min(torch.finfo(torch.float64).tiny)).float()
 
 
+def of_signed(name: str, signed: torch.Tensor, forward_passes: int, **more) -> Attribution:
+    """Attribution of the method ``name`` from signed scores of I; ``more`` goes to its metadata."""
+    passes = {"forward_passes": forward_passes, "backward_passes": 0}
+    return Attribution(renormalise(signed), name, metadata=passes | more | {"signed": signed.tolist()})
+
+
 def unit_spans(sample: Sample, segment: Span, units: str) -> list[Span]:
     """Token ranges of the units that tile the words of one segment: its tokens or its sentences."""
     start, stop = segment
@@ -112,9 +118,8 @@ class UnitMethod(Method):
     def _attribution(self, sample: Sample, values: torch.Tensor, forward_passes: int, **metadata) -> Attribution:
         """Attribution from the score of each unit of I, float [U]."""
         signed = over_input(sample, self._spans(sample), values)
-        counts = {"forward_passes": forward_passes, "backward_passes": 0, "n_units": len(values)}
-        metadata = counts | {"units": self._units(sample)} | metadata | {"signed": signed.tolist()}
-        return Attribution(renormalise(signed), self.name, metadata=metadata)
+        metadata = {"n_units": len(values), "units": self._units(sample)} | metadata
+        return of_signed(self.name, signed, forward_passes, **metadata)
 
 
 def masked_rows(sample: Sample, spans: list[Span]) -> Iterator[torch.Tensor]:

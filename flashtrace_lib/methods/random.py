@@ -72,31 +72,3 @@ class Position(Method):
 def _without_model(scores: torch.Tensor, name: str) -> Attribution:
     """Attribution from positive scores [|I|] that took no pass through the model; none is signed."""
     return Attribution(renormalise(scores), name, metadata={"forward_passes": 0, "backward_passes": 0})
-
-
-def random_draws(n: int = 20, sentences: bool = False) -> dict[str, Method]:
-    """Random baselines that differ in their seed alone, to be evaluated like any other methods.
-
-    Parameters
-    ----------
-    n : int
-        Number of draws. One draw is as noisy as one method on one sample; the mean of 20 adds a twentieth of that
-        variance to a paired difference.
-    sentences : bool
-        Draw a score for each sentence (`RandomSentences`), not for each token (`Random`).
-
-    Returns
-    -------
-    dict of str to Method
-        ``"random/0"``, ``"random/1"``, ... (``"random_sentences/0"``, ...) to the draw with that seed. Draw 0 is the
-        method with its default options, and finds what is stored of it.
-
-    Raises
-    ------
-    ValueError
-        If ``n`` is not positive.
-    """
-    if n < 1:
-        raise ValueError(f"need at least one draw, got {n}")
-    method = RandomSentences if sentences else Random
-    return {f"{method.name}/{seed}": method(seed=seed) for seed in range(n)}

@@ -1,4 +1,4 @@
-"""Intervals of means (Student's t, Welch) and of rank correlations (Fisher); of few samples there are none."""
+"""Intervals of means (Student's t, Welch), of few samples there are none, and rank correlations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
-from scipy.stats import norm
 
 # Five differences have one sign by chance in one case of sixteen, six in one of thirty-two: below six, no exact
 # two-sided test of paired samples can reach 5 %, whatever the samples are.
@@ -100,45 +99,6 @@ def difference_interval(first, second, level: float = 0.95, clusters=(None, None
 def rank_correlation(a, b) -> float:
     """Spearman's rank correlation of two vectors [n]; equal values share their mean rank; nan where one is constant."""
     return float(pd.Series(np.asarray(a)).rank().corr(pd.Series(np.asarray(b)).rank()))
-
-
-def rank_correlation_interval(rho: float, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Interval of Spearman's correlation of ``n`` pairs: Fisher's transformation with Bonett and Wright's error (2000).
-
-    A perfect correlation counts as one halfway to the next lower value that ``n`` ranks can have: the transformation
-    would give it no width.
-
-    Parameters
-    ----------
-    rho : float
-        In [-1, 1]; nan where it is not defined.
-    n : int
-
-    Returns
-    -------
-    (float, float)
-        (nan, nan) for fewer than ``MIN_SAMPLES`` pairs.
-    """
-    if n < MIN_SAMPLES or math.isnan(rho):
-        return NONE
-    most = 1 - 6 / (n * (n * n - 1))
-    centre = math.atanh(max(-most, min(most, rho)))
-    half = norm.ppf((1 + level) / 2) * math.sqrt((1 + rho**2 / 2) / (n - 3))
-    low, high = math.tanh(centre - half), math.tanh(centre + half)
-    return min(low, rho), max(high, rho)
-
-
-def interval_text(low: float, high: float, form: str = "+.3f") -> str:
-    """``[low, high]``, or that there is none.
-
-    Parameters
-    ----------
-    low, high : float
-        nan where there is no interval.
-    form : str
-        Format of both.
-    """
-    return "(no interval)" if math.isnan(low) else f"[{low:{form}}, {high:{form}}]"
 
 
 def _checked(values, level: float, clusters=None) -> tuple[np.ndarray, int, np.ndarray]:

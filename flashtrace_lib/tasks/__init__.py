@@ -6,9 +6,8 @@ from .registry import TASKS, Task
 from .responses import Collection, collect
 from .ruler import ruler_examples
 from .scoring import SCORERS, is_correct, score
-from .swaps import answers_after_swap
 
 __all__ = [
-    "SCORERS", "TASKS", "Collection", "Example", "Task", "answers_after_swap", "collect", "is_correct",
+    "SCORERS", "TASKS", "Collection", "Example", "Task", "collect", "is_correct",
     "ruler_examples", "score", "task_examples",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ class Example:
     Parameters
     ----------
     id : str
-        Unique within the task and stable over runs, for example ``"mq_q2-512-essay-s0-7"``.
+        Unique within the task and stable over runs, for example ``"mq_q2-512-essay-s0-noshot-7"``.
     task, cell : str
         Task family (``"ruler"``) and table cell (``"mq_q2"``).
     prompt : str

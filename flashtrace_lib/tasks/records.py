@@ -27,8 +27,8 @@ _EDIT = (
 )
 
 
-class NoSuchSentence(ValueError):
-    """A record of HotpotQA names a supporting sentence that its paragraph does not have."""
+class Unfit(ValueError):
+    """A record of HotpotQA gives no example: a sentence that it names is none, or its support is too long."""
 
 
 def gsm8k_example(record: Record, id: str) -> Example:
@@ -54,18 +54,9 @@ def math500_example(record: Record, id: str) -> Example:
 
 
 def _boxed_example(task: str, id: str, record: Record, text: str, chain: str, answer: str) -> Example:
-    return Example(
-        id=id,
-        task=task,
-        cell=task,
-        prompt=text,  # the problem alone is I (appendix E.2)
-        request=BOX_REQUEST,
-        answers=(answer,),
-        reasoning=chain,
-        output=f"The answer is $\\boxed{{{answer}}}$.",
-        scorer="boxed",
-        metadata=_extra(record),
-    )
+    output = f"The answer is $\\boxed{{{answer}}}$."
+    # the problem alone is I (appendix E.2)
+    return _example(task, id, record, text, answer, chain, output, request=BOX_REQUEST, scorer="boxed")
 
 
 def morehopqa_example(record: Record, id: str) -> Example:
@@ -81,19 +72,11 @@ def morehopqa_example(record: Record, id: str) -> Example:
                 support += [found] if found else []
                 lines += [found] if found else []
         lines += [f"{part['question']} {part['answer']}" for part in step.get("details", [step])]
-    return Example(
-        id=id,
-        task="morehopqa",
-        cell="morehopqa",
-        prompt=prompt,
-        answers=(answer,),
-        evidence=_places(prompt, dict.fromkeys(support), id),
-        question=len(body) + 2,
-        haystack=(0, len(body.rstrip())),
-        reasoning="\n".join(lines),
-        output=f"The answer is {answer}.",
-        scorer="qa_match",
-        metadata=_extra(record),
+    places = {"question": len(body) + 2, "haystack": (0, len(body.rstrip()))}
+    evidence, output = _places(prompt, dict.fromkeys(support), id), f"The answer is {answer}."
+    chain = "\n".join(lines)
+    return _example(
+        "morehopqa", id, record, prompt, answer, chain, output, evidence=evidence, scorer="qa_match", **places
     )
 
 
@@ -102,12 +85,18 @@ def hotpotqa_example(record: Record, id: str) -> Example:
 
     Raises
     ------
-    NoSuchSentence
+    Unfit
         If a supporting fact is a sentence that its paragraph does not have, or a blank one: evidence would be missing.
     """
     question, answer, context, facts = _fields(record, id, "question", "answer", "context", "supporting_facts")
     documents = titled(context, "title", "sentences")
-    _check_support(id, documents, titled(facts, "title", "sent_id"))
+    there = {(title, j) for title, sentences in documents for j, text in enumerate(sentences) if text.strip()}
+    for title, j in titled(facts, "title", "sent_id"):
+        if (title, j) not in there:
+            raise Unfit(
+                f"record {id}: its supporting fact is sentence {j} of {title!r}, which no paragraph has: the record is "
+                "faulty; leave it out"
+            )
     before = f"{_QA}\n\nThe following are given documents.\n\n"
     support = set(titled(facts, "title", "sent_id"))
     ordered = {title: i for i, (title, _) in enumerate(titled(facts, "title", "sent_id"))}
@@ -122,32 +111,12 @@ def hotpotqa_example(record: Record, id: str) -> Example:
             text += sentence
         text += "\n\n"
     prompt = f"{text}{_QA}\n\nQuestion: {question}"
-    return Example(
-        id=id,
-        task="hotpotqa",
-        cell="hotpotqa",
-        prompt=prompt,
-        answers=(answer,),
-        evidence=tuple(sorted(evidence.values())),
-        question=len(text) + len(_QA) + 2,
-        haystack=(len(before), len(text.rstrip())),
-        answer_prefix=" Answer:",
-        reasoning="\n".join(prompt[slice(*span)] for _, span in sorted(evidence.items())),
-        output=answer,
-        scorer="qa_match",
-        metadata=_extra(record),
-    )
-
-
-def _check_support(id: str, documents: list[tuple[Any, Any]], facts: list[tuple[Any, Any]]) -> None:
-    """Raise NoSuchSentence unless every supporting fact is a sentence with words of a paragraph that is there."""
-    there = {(title, j) for title, sentences in documents for j, text in enumerate(sentences) if text.strip()}
-    for title, j in facts:
-        if (title, j) not in there:
-            raise NoSuchSentence(
-                f"record {id}: its supporting fact is sentence {j} of {title!r}, which no paragraph has: the record is "
-                "faulty; leave it out"
-            )
+    chain = "\n".join(prompt[slice(*span)] for _, span in sorted(evidence.items()))
+    places = {"question": len(text) + len(_QA) + 2, "haystack": (len(before), len(text.rstrip()))}
+    return _example(
+        "hotpotqa", id, record, prompt, answer, chain, answer, evidence=tuple(sorted(evidence.values())),
+        answer_prefix=" Answer:", scorer="qa_match", **places,
+    )  # fmt: skip
 
 
 def exercise_example(record: Record, id: str) -> Example:
@@ -160,20 +129,22 @@ def exercise_example(record: Record, id: str) -> Example:
     docs = (".docs/introduction.md", ".docs/instructions.md", ".docs/instructions.append.md")
     told = "\n\n".join(files[path].strip() for path in docs if path in files)
     prompt = f"{told}\n{_EDIT.format(file=name, stub=files[name])}"
-    code = files[".meta/example.py"]
-    return Example(
-        id=id,
-        task="exercism",
-        cell="exercism",
-        prompt=prompt,
-        answers=(code,),
-        question=len(told) + len("\n####\n\n") + 1,
-        reasoning=files.get(".docs/hints.md", "").removeprefix("# Hints").strip(),
-        output=f"{name}\n```python\n{code}```",
-        scorer="unit_tests",
-        files={path: text for path, text in files.items() if path.endswith(".py") and "/" not in path},
-        metadata={**_extra(record), "file": name},
+    code, hints = files[".meta/example.py"], files.get(".docs/hints.md", "").removeprefix("# Hints").strip()
+    output, question = f"{name}\n```python\n{code}```", len(told) + len("\n####\n\n") + 1
+    modules = {path: text for path, text in files.items() if path.endswith(".py") and "/" not in path}
+    example = _example(
+        "exercism", id, record, prompt, code, hints, output, question=question, scorer="unit_tests", files=modules
     )
+    example.metadata["file"] = name
+    return example
+
+
+def _example(
+    task: str, id: str, record: Record, prompt: str, answer: str, reasoning: str, output: str, **more: Any
+) -> Example:
+    """Example of one answer, whose cell is its task; ``metadata`` has what the record tells about its kind."""
+    told = {name: record[name] for name in ("subject", "level", "type") if name in record}
+    return Example(id, task, task, prompt, (answer,), reasoning=reasoning, output=output, metadata=told, **more)
 
 
 def _fields(record: Record, id: str, *names: str) -> list[Any]:
@@ -202,8 +173,3 @@ def _places(prompt: str, passages: Iterable[str], id: str) -> tuple[CharSpan, ..
             raise ValueError(f"record {id}: the evidence {passage[:60]!r} does not stand in the prompt")
         spans.append((start, start + len(passage)))
     return tuple(sorted(spans))
-
-
-def _extra(record: Record) -> dict[str, Any]:
-    """What a record tells about its kind."""
-    return {name: record[name] for name in ("subject", "level", "type") if name in record}

@@ -7,33 +7,7 @@ from dataclasses import dataclass
 
 from .example import Example
 from .record_files import Record
-from .records import (
-    exercise_example,
-    gsm8k_example,
-    hotpotqa_example,
-    math500_example,
-    morehopqa_example,
-)
-
-
-@dataclass(frozen=True)
-class HubSet:
-    """Where a data set lies on the hub.
-
-    Parameters
-    ----------
-    id : str
-        Repository.
-    config, split : str
-        Arguments of ``datasets.load_dataset``.
-    file : str
-        A file to download instead, where the repository's loading script is gone.
-    """
-
-    id: str
-    config: str | None = None
-    split: str = "test"
-    file: str | None = None
+from .records import exercise_example, gsm8k_example, hotpotqa_example, math500_example, morehopqa_example
 
 
 @dataclass(frozen=True)
@@ -46,33 +20,36 @@ class Task:
         (record, name) -> `Example`.
     files : tuple of str
         Names under which a folder may hold the data set; the first that is there is read.
-    hub : HubSet, optional
-        Where it lies on the hub.
+    hub : str, optional
+        Repository in which it lies on the hub.
+    config, split : str
+        Arguments of ``datasets.load_dataset``.
+    hub_file : str, optional
+        A file to download instead, where the repository's loading script is gone.
     clone : str
         Address of a repository that a folder may be a clone of, if there is one; `read_exercises` reads it.
     """
 
     example: Callable[[Record, str], Example]
     files: tuple[str, ...] = ()
-    hub: HubSet | None = None
+    hub: str | None = None
+    config: str | None = None
+    split: str = "test"
+    hub_file: str | None = None
     clone: str = ""
 
 
-_HOTPOTQA_FILES = ("validation_hub_format.json", "train_original_format.json", "hotpot_dev_distractor_v1.json")
-_MOREHOPQA_FILE = "with_human_verification.json"
+_HOTPOTQA = tuple(
+    f"hotpotqa/{name}.json" for name in ("validation_hub_format", "train_original_format", "hotpot_dev_distractor_v1")
+)
+_MOREHOPQA = "with_human_verification.json"
 TASKS: dict[str, Task] = {
-    "math500": Task(math500_example, ("math500/test.jsonl",), HubSet("HuggingFaceH4/MATH-500")),
-    "gsm8k": Task(gsm8k_example, ("gsm8k/test.jsonl",), HubSet("openai/gsm8k", "main")),
+    "math500": Task(math500_example, ("math500/test.jsonl",), "HuggingFaceH4/MATH-500"),
+    "gsm8k": Task(gsm8k_example, ("gsm8k/test.jsonl",), "openai/gsm8k", "main"),
     "morehopqa": Task(
-        morehopqa_example,
-        (f"morehopqa/{_MOREHOPQA_FILE}",),
-        HubSet("alabnii/morehopqa", file=f"data/{_MOREHOPQA_FILE}"),
+        morehopqa_example, (f"morehopqa/{_MOREHOPQA}",), "alabnii/morehopqa", hub_file=f"data/{_MOREHOPQA}"
     ),
-    "hotpotqa": Task(
-        hotpotqa_example,
-        tuple(f"hotpotqa/{name}" for name in _HOTPOTQA_FILES),
-        HubSet("hotpotqa/hotpot_qa", "distractor", "validation"),
-    ),
+    "hotpotqa": Task(hotpotqa_example, _HOTPOTQA, "hotpotqa/hotpot_qa", "distractor", "validation"),
     "exercism": Task(
         exercise_example, ("exercism_python/exercises.jsonl",), clone="https://github.com/exercism/python"
     ),

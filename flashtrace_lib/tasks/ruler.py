@@ -19,7 +19,6 @@ from .example import Example
 from .haystack import EssayHaystack, Haystack, NoiseHaystack, largest_fitting
 from .ruler_problems import Keep, Problem, RulerCell, draw_names, niah_problem, vt_problem
 
-ONE_SHOT_TOKENS = 500  # RULER's length of the worked example before a tracking problem
 _CHEAPEST_OF = 32  # names drawn for each one used, where the length leaves room for short ones only
 _ROOM = 16  # a sixteenth of the length is to be haystack before names are drawn without regard to theirs
 
@@ -40,7 +39,6 @@ def ruler_examples(
     n: int,
     seed: int = 0,
     haystack: str | None = None,
-    one_shot: bool | str = "auto",
     keep: Keep | None = None,
 ) -> list[Example]:
     """The first ``n`` examples of a cell.
@@ -62,12 +60,9 @@ def ruler_examples(
         Examples wanted.
     seed : int
         Another seed gives other examples.
-    haystack : {"essay", "essay-prefix", "noise"}, optional
-        Essays from a random sentence on, essays from the first word on (RULER's), or the noise line. As in RULER
-        where it is not given: essays for NIAH, noise for VT.
-    one_shot : bool or "auto"
-        Put RULER's worked example before a VT problem. ``"auto"``: where the rest of the length leaves at least
-        as much haystack. NIAH has none.
+    haystack : {"essay", "noise"}, optional
+        Essays from a random sentence on, or the noise line. As in RULER where it is not given: essays for NIAH, noise
+        for VT.
     keep : callable, optional
         Name, key or number -> whether it may be used: keeps what is trained on and what is evaluated on apart. It
         changes what is drawn, and is not part of an example's id.
@@ -86,12 +81,12 @@ def ruler_examples(
     """
     cell = _resolve(cell)
     kind = haystack or ("essay" if cell.kind == "niah" else "noise")
-    _check_options(cell, length, n, seed, kind, one_shot)
-    label = f"{cell.name}-{length}-{kind}-s{seed}" + {True: "-shot", False: "-noshot"}.get(one_shot, "")
+    _check_options(length, n, seed, kind)
+    label = f"{cell.name}-{length}-{kind}-s{seed}-noshot"  # RULER's worked example before a VT problem is left out
     count = _counter(tokenizer)
     examples = []
     for i in tqdm(range(n), desc=f"ruler {cell.name}", unit="example", delay=2):
-        example = _example(cell, length, count, f"{cell.name}|{kind}|{seed}|{i}", kind, one_shot, keep)
+        example = _example(cell, length, count, f"{cell.name}|{kind}|{seed}|{i}", kind, keep)
         metadata = {"seed": seed, "index": i, **example.metadata}
         examples.append(replace(example, id=f"{label}-{i}", metadata=metadata))
     return examples
@@ -105,16 +100,12 @@ def _resolve(cell: str | RulerCell) -> RulerCell:
     return CELLS[cell]
 
 
-def _check_options(cell: RulerCell, length: int, n: int, seed: int, kind: str, one_shot: bool | str) -> None:
+def _check_options(length: int, n: int, seed: int, kind: str) -> None:
     for name, value, least in (("length", length, 1), ("n", n, 0), ("seed", seed, None)):
         if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
             raise ValueError(f"{name} must be a whole number{'' if least is None else f' >= {least}'}, got {value!r}")
-    if kind not in ("essay", "essay-prefix", "noise"):
-        raise ValueError(f"unknown haystack {kind!r}: choose 'essay', 'essay-prefix' or 'noise'")
-    if not isinstance(one_shot, bool) and one_shot != "auto":
-        raise ValueError(f"one_shot must be True, False or 'auto', got {one_shot!r}")
-    if one_shot is True and cell.kind == "niah":
-        raise ValueError("RULER has no worked example for needles: one_shot=True is for variable tracking")
+    if kind not in ("essay", "noise"):
+        raise ValueError(f"unknown haystack {kind!r}: choose 'essay' or 'noise'")
 
 
 def _counter(tokenizer: Any) -> Callable[[str], int]:
@@ -123,27 +114,11 @@ def _counter(tokenizer: Any) -> Callable[[str], int]:
 
 
 def _example(
-    cell: RulerCell,
-    length: int,
-    count: Callable[[str], int],
-    key: str,
-    kind: str,
-    one_shot: bool | str,
-    keep: Keep | None,
+    cell: RulerCell, length: int, count: Callable[[str], int], key: str, kind: str, keep: Keep | None
 ) -> Example:
     """One example; ``key`` seeds every draw."""
-    hay = _haystack(kind, random.Random(f"{key}|start"))
+    hay = NoiseHaystack() if kind == "noise" else EssayHaystack.seeded(random.Random(f"{key}|start"))
     problem, short = _fitting_problem(cell, hay, length, count, key, keep)
-    wants_shot = cell.kind == "vt" and one_shot is not False
-    shot = _worked_example(cell, hay, count, key, problem, keep) if wants_shot else ""
-    shot_tokens = count(shot)
-    if shot:
-        taught = replace(problem, before=shot + problem.before)
-        room = length - count(taught.render(hay, 0, key)[0])
-        if one_shot is True or room >= shot_tokens:
-            problem = taught
-        else:
-            shot_tokens = 0
     units = _fill(problem, hay, length, count, key)
     prompt, spans = problem.render(hay, units, key)
     return Example(
@@ -166,20 +141,12 @@ def _example(
             "haystack": kind,
             "haystack_units": units,
             "essay_start": getattr(hay, "start", None),
-            "one_shot": shot_tokens > 0,
-            "one_shot_tokens": shot_tokens,
             "short_names": short,
             "answer_pattern": problem.answer_pattern,
             "statements": [list(span) for span in spans],  # characters of each needle or assignment
             **asdict(cell),
         },
     )
-
-
-def _haystack(kind: str, rng: random.Random) -> Haystack:
-    if kind == "noise":
-        return NoiseHaystack()
-    return EssayHaystack() if kind == "essay-prefix" else EssayHaystack.seeded(rng)
 
 
 def _fitting_problem(
@@ -213,16 +180,3 @@ def _fill(problem: Problem, hay: Haystack, length: int, count: Callable[[str], i
             f"Ask for a length of at least {least}, or for an easier cell"
         )
     return largest_fitting(lambda n: count(problem.render(hay, n, key)[0]), length, hay.tokens_per_unit)
-
-
-def _worked_example(
-    cell: RulerCell, hay: Haystack, count: Callable[[str], int], key: str, problem: Problem, keep: Keep | None
-) -> str:
-    """A solved problem of the same cell with three-letter names and a value that the asked one does not use."""
-    taken = frozenset(s.rsplit(" ", 1)[1].rstrip(".") for s in problem.statements)
-    draw = partial(draw_names, keep=keep)
-    shot = vt_problem(cell, random.Random(f"{key}|shot"), hay.stop, draw, keep, letters=3, taken=taken)
-    shot = replace(shot, after=f"{shot.after}{shot.answer_prefix}{' '.join(shot.answers)}\n\n")
-    least = count(shot.render(hay, 0, f"{key}|shot")[0])
-    units = _fill(shot, hay, max(ONE_SHOT_TOKENS, least), count, f"{key}|shot")
-    return shot.render(hay, units, f"{key}|shot")[0]

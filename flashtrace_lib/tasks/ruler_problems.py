@@ -157,19 +157,11 @@ def niah_problem(cell: RulerCell, rng: random.Random, stop: str, draw: Draw, kee
     )
 
 
-def vt_problem(
-    cell: RulerCell,
-    rng: random.Random,
-    stop: str,
-    draw: Draw,
-    keep: Keep | None = None,
-    letters: int = 5,
-    taken: frozenset[str] = frozenset(),
-) -> Problem:
-    """Chains of assignments, woven into each other; the first is asked for. ``taken`` values are not used."""
+def vt_problem(cell: RulerCell, rng: random.Random, stop: str, draw: Draw, keep: Keep | None = None) -> Problem:
+    """Chains of assignments, woven into each other; the first is asked for."""
     size = cell.hops + 1
-    names = draw(rng, lambda: "".join(rng.choices(string.ascii_uppercase, k=letters)), cell.chains * size)
-    values = [v for v in draw_numbers(rng, 5, cell.chains + len(taken), keep) if v not in taken]
+    names = draw(rng, lambda: "".join(rng.choices(string.ascii_uppercase, k=5)), cell.chains * size)
+    values = draw_numbers(rng, 5, cell.chains, keep)
     chains = []
     for c in range(cell.chains):
         variables = names[c * size : (c + 1) * size]
@@ -187,7 +179,7 @@ def vt_problem(
         answer_prefix=prefix,
         reasoning=_tracking_chain(order),
         output=f"The variables assigned the value {value} are: {', '.join(variables)}.",
-        answer_pattern=rf"\b[A-Z]{{{letters}}}\b",
+        answer_pattern=r"\b[A-Z]{5}\b",
     )
 
 

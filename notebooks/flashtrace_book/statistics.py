@@ -8,10 +8,11 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
+from scipy.stats import norm
 
 from flashtrace_lib.evaluation.results_table import clusters
 from flashtrace_lib.metrics import HIGHER_IS_BETTER, mean_interval
-from flashtrace_lib.metrics.intervals import rank_correlation, rank_correlation_interval
+from flashtrace_lib.metrics.intervals import MIN_SAMPLES, NONE, rank_correlation
 
 TOO_FEW = "too few samples"  # stands for a verdict where there is no interval
 
@@ -44,7 +45,7 @@ def mean_row(
 
 
 def spearman(x, y, level: float = 0.95) -> dict[str, float]:
-    """Spearman's rank correlation with its interval (`intervals.rank_correlation_interval`).
+    """Spearman's rank correlation with its interval (`rank_correlation_interval`).
 
     Parameters
     ----------
@@ -67,6 +68,45 @@ def spearman(x, y, level: float = 0.95) -> dict[str, float]:
     rho = float(np.clip(rank_correlation(x, y), -1, 1))
     low, high = rank_correlation_interval(rho, len(x), level)
     return {"rho": rho, "low": low, "high": high, "n": len(x)}
+
+
+def rank_correlation_interval(rho: float, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Interval of Spearman's correlation of ``n`` pairs: Fisher's transformation with Bonett and Wright's error (2000).
+
+    A perfect correlation counts as one halfway to the next lower value that ``n`` ranks can have: the transformation
+    would give it no width.
+
+    Parameters
+    ----------
+    rho : float
+        In [-1, 1]; nan where it is not defined.
+    n : int
+
+    Returns
+    -------
+    (float, float)
+        (nan, nan) for fewer than ``MIN_SAMPLES`` pairs.
+    """
+    if n < MIN_SAMPLES or math.isnan(rho):
+        return NONE
+    most = 1 - 6 / (n * (n * n - 1))
+    centre = math.atanh(max(-most, min(most, rho)))
+    half = norm.ppf((1 + level) / 2) * math.sqrt((1 + rho**2 / 2) / (n - 3))
+    low, high = math.tanh(centre - half), math.tanh(centre + half)
+    return min(low, rho), max(high, rho)
+
+
+def interval_text(low: float, high: float, form: str = "+.3f") -> str:
+    """``[low, high]``, or that there is none.
+
+    Parameters
+    ----------
+    low, high : float
+        nan where there is no interval.
+    form : str
+        Format of both.
+    """
+    return "(no interval)" if math.isnan(low) else f"[{low:{form}}, {high:{form}}]"
 
 
 def correlations(table: pd.DataFrame, properties: Iterable[str], outcomes: Iterable[str]) -> pd.DataFrame:

@@ -44,8 +44,8 @@ from flashtrace_book.ablations import contrast, grid, label_of, minus, note, who
 from flashtrace_book.figures import method_plots, style, tables
 from flashtrace_book.results import CURVE, METRICS, RANKING
 from flashtrace_book.run import start
+from flashtrace_book.statistics import interval_text
 from flashtrace_lib.evaluation import summarise
-from flashtrace_lib.metrics.intervals import interval_text
 
 run = start(profile)
 style.use_style()

@@ -9,6 +9,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from flashtrace_book import paths
+from flashtrace_book.experiments.groups import random_draws
 from flashtrace_book.export import cell_row, method_rows, sample_row
 from flashtrace_book.profile import load_profile
 from flashtrace_book.results import METRICS, Results, rebuilt_sample, write_rows
@@ -16,7 +17,6 @@ from flashtrace_lib import FlashTrace, Sample, Segments
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.fingerprints import sample_fingerprint
 from flashtrace_lib.methods import IFR, StringMatch
-from flashtrace_lib.methods.random import random_draws
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.responses import Collection
 from tests.oracles.tiny import CONFIGS
@@ -41,7 +41,8 @@ def made(tmp_path_factory):
         )  # fmt: skip
     folder = tmp_path_factory.mktemp("results")
     store = Store(folder / "work")
-    methods = {"flashtrace": FlashTrace(hops=1), "ifr": IFR(), "string_match": StringMatch(), **random_draws(3)}
+    methods = {"flashtrace": FlashTrace(hops=1), "ifr": IFR(), "string_match": StringMatch()}
+    methods |= random_draws(["random"], 3)
     frame = evaluate(methods, samples, model, store=store, metrics=METRICS, steps=4, masks=6, progress=False)
     store.compact()
     masks = Store(folder / "work_masks").records()

@@ -216,8 +216,6 @@ def test_bad_input_is_named(model, samples):
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             evaluate(methods, samples, model, scorer=scorer, metrics=wanted)
-    with pytest.raises(ValueError, match="include"):
-        summarise(frame_from_records([]), flagged="drop")
     odd = tiny_sample()
     odd.metadata["bad"] = torch.ones(1)
     with pytest.raises(ValueError, match="metadata of sample tiny-0 is not JSON-ready"):

@@ -26,7 +26,7 @@ def test_an_attribution_that_ranks_nothing_is_flagged_on_every_metric_of_a_ranki
     assert summarise(nothing.reset_index().assign(cell="c")).set_index("metric").loc["recovery", "flagged"] == 1
 
 
-def test_flagged_samples_are_marked_counted_and_can_be_left_out():
+def test_flagged_samples_are_marked_and_counted():
     shared = dict(sample="s", task="t", cell="c", method="m", seconds=1.0, scores=[1.0, 0.0], gold=None)
     curves = ([0.0, -1.0, -10.0], [0.0, -9.0, -10.0], [-10.0, -1.0, -2.0])
     records = [shared | {"log_probs": curve, "cumulative": [0.0, 0.5, 1.0]} for curve in curves]
@@ -35,8 +35,6 @@ def test_flagged_samples_are_marked_counted_and_can_be_left_out():
     assert frame["flagged"].tolist() == [False, False, True]
     row = summarise(frame).iloc[0]
     assert row["mean"] == pytest.approx(2 / 3) and row["n"] == 3 and row["flagged"] == 1
-    row = summarise(frame, flagged="exclude").iloc[0]
-    assert row["mean"] == pytest.approx(0.5) and row["n"] == 2 and row["flagged"] == 1
     trap = frame_from_records(records, metrics=("rise",), denominator="absolute")
     assert trap["value"].tolist() == pytest.approx([0.7, 0.3, 0.0]) and trap["flagged"].tolist()[2]
 

@@ -10,7 +10,7 @@ from tests.oracles.naive import naive_span
 from tests.oracles.tiny import FAMILIES, tiny_model, tiny_sample
 
 SENTENCES = [(1, 4), (4, 8), (9, 11), (11, 12), (12, 14), (14, 15)]  # tile I, T and O of tiny_sample
-METHODS = [Rollout(), Rollout(hops=2), CAGE()]
+METHODS = [Rollout(), CAGE()]
 
 
 def sample_with_sentences(**spans):
@@ -32,8 +32,8 @@ def naive_rows(model, ids, units):
     return {(a, b): naive_span(model, ids, list(range(a, b)), [1.0] * (b - a)) for a, b in units}
 
 
-def naive_rollout(model, sample, hops):
-    """Powers of the full N × N matrix of token-to-token transitions; ``hops`` large enough stands for all."""
+def naive_rollout(model, sample):
+    """Powers of the full N × N matrix of token-to-token transitions, enough of them to stand for all."""
     ids, (first, last), (start, stop) = sample.input_ids, sample.segments.reasoning, sample.segments.output
     through = range(first, last)
     rows = naive_rows(model, ids, [(i, i + 1) for i in {*through, *range(start, stop)}])
@@ -42,41 +42,36 @@ def naive_rollout(model, sample, hops):
         transitions[i] = rows[i, i + 1]
     hop = sum(rows[i, i + 1] for i in range(start, stop)) / (stop - start)
     total = torch.zeros(len(ids), dtype=torch.float64)
-    for _ in range(hops + 1):
+    for _ in range(300):
         total += hop
         hop = hop @ transitions
     return normalised(total[slice(*sample.segments.prompt)])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("hops", [2, None])
-def test_rollout_equals_powers_of_the_transition_matrix(family, hops):
+def test_rollout_equals_powers_of_the_transition_matrix(family):
     model, sample = tiny_model(family), tiny_sample()
-    close(
-        Rollout(hops=hops).attribute(model, sample).scores, naive_rollout(model, sample, 300 if hops is None else hops)
-    )
+    close(Rollout().attribute(model, sample).scores, naive_rollout(model, sample))
 
 
-@pytest.mark.parametrize("hops", [0, 1, 3])
-def test_rollout_is_flashtrace_with_mean_aggregation(hops):
+def test_rollout_is_the_limit_of_flashtrace_with_mean_aggregation():
     """A hop is linear in its rows, so averaging single-token distributions is the rollout, whatever T and O."""
     model, sample = tiny_model("gemma3"), tiny_sample()
-    traced = FlashTrace(hops=hops, aggregation="mean").attribute(model, sample)
-    rolled = Rollout(hops=hops).attribute(model, sample)
+    traced = FlashTrace(hops=60, aggregation="mean").attribute(model, sample)
+    rolled = Rollout().attribute(model, sample)
     close(rolled.scores, normalised(traced.scores))
     assert rolled.flow[0] == pytest.approx(traced.flow[0], abs=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("hops", [1, 4])
-def test_rollout_is_default_flashtrace_where_no_span_is_aggregated(family, hops):
+def test_rollout_is_the_limit_of_default_flashtrace_where_no_span_is_aggregated(family):
     model, sample = tiny_model(family), tiny_sample(reasoning=(10, 11), output=(12, 13))
-    traced = FlashTrace(hops=hops).attribute(model, sample).scores
-    close(Rollout(hops=hops).attribute(model, sample).scores, normalised(traced))
+    traced = FlashTrace(hops=60).attribute(model, sample).scores
+    close(Rollout().attribute(model, sample).scores, normalised(traced))
     # with several tokens in O, hop 0 aggregates them before the proximity: no longer the same
     sample = tiny_sample(reasoning=(10, 11), output=(12, 15))
-    traced = FlashTrace(hops=hops).attribute(model, sample).scores
-    assert (Rollout(hops=hops).attribute(model, sample).scores - normalised(traced)).abs().max() > 1e-4
+    traced = FlashTrace(hops=60).attribute(model, sample).scores
+    assert (Rollout().attribute(model, sample).scores - normalised(traced)).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -154,11 +149,6 @@ def test_units_in_small_batches_have_the_same_rows(monkeypatch):
     monkeypatch.setattr("flashtrace_lib.methods.backward_graph.UNITS_AT_ONCE", 1)
     for method, scores in zip(METHODS, wide, strict=True):
         close(method.attribute(model, sample).scores, scores)
-
-
-def test_bad_options_say_what_is_allowed():
-    with pytest.raises(ValueError, match="at least 0"):
-        Rollout(hops=-1)
 
 
 def test_sentences_that_do_not_tile_are_refused():

@@ -87,18 +87,15 @@ def test_a_penalty_leaves_the_sentences_out_that_do_nothing(additive):
     assert {i for i in range(6) if found[SENTENCES[i][0] - 3] != 0} == {1, 3, 5}
 
 
-@pytest.mark.parametrize("target", ["output", "generation"])
-def test_the_method_is_the_lasso_on_naive_effects(target, monkeypatch):
+def test_the_method_is_the_lasso_on_naive_effects(monkeypatch):
     drawn, draw = [], module.draw_masks
     monkeypatch.setattr(module, "draw_masks", lambda *how: drawn.append(draw(*how)) or drawn[-1])
     model, sample = tiny_model(), haystack_sample()
-    found = ContextCite(n_masks=16, target=target).attribute(model, sample)
-    spans = [(77, 88)] if target == "output" else [(60, 75), (77, 88)]
-    log_prob, _ = naive_effects(model.double(), sample, drawn[0], SENTENCES[:6], spans)
+    found = ContextCite(n_masks=16).attribute(model, sample)
+    log_prob, _ = naive_effects(model.double(), sample, drawn[0], SENTENCES[:6], [(77, 88)])
     total = log_prob.sum(1)
     values = total - torch.log1p(-total.exp())
-    n_target = 11 if target == "output" else 26
-    weights = lasso(drawn[0], values / n_target, 0.01) * n_target
+    weights = lasso(drawn[0], values / 11, 0.01) * 11
     signed = torch.tensor(found.metadata["signed"], dtype=torch.float64)
     per_sentence = torch.stack([signed[a - 3 : b - 3].mean() for a, b in SENTENCES[:6]])
     assert weights.abs().max() > 0.01
@@ -113,7 +110,7 @@ def test_seed_and_sample_fix_the_masks():
     assert one == same != other
 
 
-@pytest.mark.parametrize("options", [{"n_masks": 1}, {"alpha": -0.1}, {"keep": 1.0}, {"target": "all"}])
+@pytest.mark.parametrize("options", [{"n_masks": 1}, {"alpha": -0.1}, {"keep": 1.0}])
 def test_bad_options_are_named(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         ContextCite(**options)

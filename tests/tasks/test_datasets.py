@@ -1,7 +1,6 @@
 """Records from a folder and from the hub: their examples, and errors that name the place."""
 
 import json
-import shutil
 import sys
 import types
 from pathlib import Path
@@ -9,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from flashtrace_lib.tasks import score
-from flashtrace_lib.tasks.datasets import documents_examples, folder_records, task_examples
+from flashtrace_lib.tasks.datasets import folder_records, task_examples
 from flashtrace_lib.tasks.records import hotpotqa_example
 from flashtrace_lib.tasks.registry import TASKS
-from tests.tasks.test_hotpotqa import supporting, words
+from tests.book.test_documents import supporting
 
 RECORDS = Path(__file__).parents[1] / "records"  # three of each data set, as published
 
@@ -78,7 +77,7 @@ def test_the_hub_is_asked_for_the_right_set(kind, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
     found = task_examples(kind, 2, source="hub")
-    assert len(found) == 2 and asked == [(TASKS[kind].hub.id, TASKS[kind].hub.config, TASKS[kind].hub.split)]
+    assert len(found) == 2 and asked == [(TASKS[kind].hub, TASKS[kind].config, TASKS[kind].split)]
 
 
 def test_morehopqa_is_downloaded_as_a_file(monkeypatch):
@@ -125,26 +124,15 @@ def test_bad_requests_are_refused(tmp_path):
         task_examples("exercism", 1, source="hub")
 
 
-def test_documents_fill_a_length_and_what_does_not_fit_is_counted(tmp_path):
-    drawn, refused = documents_examples(3, 700, words, folder=RECORDS, seed=1)
-    same = task_examples("hotpotqa", 3, folder=RECORDS, seed=1)
-    assert refused == {"too long": 0} and [e.id for e in drawn] == [e.id for e in same]
-    assert all(600 < e.metadata["tokens"] <= 700 for e in drawn)
-    few, left_out = documents_examples(3, 240, words, folder=RECORDS, seed=1)
-    assert few and left_out["too long"] == 3 - len(few) > 0
-    shutil.copytree(RECORDS / "hotpotqa", tmp_path / "hotpotqa")
+def test_a_faulty_record_of_hotpotqa_is_named(tmp_path):
     records = records_of("hotpotqa")
-    path = tmp_path / TASKS["hotpotqa"].files[0]
     title = records[2]["supporting_facts"]["title"][0]
     records[2]["supporting_facts"]["sent_id"][0] = 99
-    path.write_text(json.dumps(records))
-    message = f"supporting fact is sentence 99 of '{title}'"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"supporting fact is sentence 99 of '{title}'"):
         hotpotqa_example(records[2], "x")
-    with pytest.warns(UserWarning, match=message):
-        made, refused = documents_examples(3, 700, words, folder=tmp_path)
-    assert refused == {"too long": 0, "faulty": 1} and len(made) == 2
     records[0]["context"] = {"title": ["A"]}
+    path = tmp_path / TASKS["hotpotqa"].files[0]
+    path.parent.mkdir()
     path.write_text(json.dumps(records))
     with pytest.raises(ValueError, match=r"hub_format.json, record 0 \(hotpotqa-0\): KeyError at 'sentences'"):
         task_examples("hotpotqa", None, folder=tmp_path)

@@ -16,11 +16,10 @@ from flashtrace_lib.attribution import Method
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.evaluation.ablations import masks_beside
 from flashtrace_lib.methods import METHODS, FlashTrace
-from flashtrace_lib.methods.random import random_draws
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
-from flashtrace_lib.tasks.datasets import documents_examples, task_examples
+from flashtrace_lib.tasks.datasets import task_examples
 from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.responses import FORCED, NOTHING, UNFILTERED, Collection, collect
 from flashtrace_lib.tasks.ruler import ruler_examples
@@ -34,6 +33,7 @@ from ..profile import Profile, read
 from ..results import CURVE
 from ..run import load_profile_model
 from .code_targets import OnCode
+from .documents import documents_examples
 
 RULER = "ruler"
 KEEP = {  # which answers are kept -> options of `responses.collect`
@@ -183,7 +183,7 @@ def measure(
     named = [label for label in plan.methods if not label.startswith("random")]
     labelled = {label: method_named(profile, label, tokenizer) for label in named}
     random = [label for label in plan.methods if label.startswith("random")]
-    one, drawn = ({} | _draws(random, n) for n in (1, plan.draws))
+    one, drawn = (random_draws(random, n) for n in (1, plan.draws))
     how = {"store": store, "steps": profile.steps, "masks": plan.n_masks, "scorer": Scorer(model, precision="auto")}
     for methods, part, metrics in (
         (labelled | one, first_of_cells(samples, plan.samples), ("recovery",)),
@@ -194,11 +194,13 @@ def measure(
             evaluate(methods, part, model, metrics=metrics, **how)
 
 
-def _draws(names: Iterable[str], n: int) -> dict[str, Method]:
-    found: dict[str, Method] = {}
-    for name in names:
-        found |= random_draws(n, sentences=name == "random_sentences")
-    return found
+def random_draws(names: Iterable[str], n: int) -> dict[str, Method]:
+    """``random/0``, ``random/1``, … for each name of a random baseline: as evaluated, the first with its default seed.
+
+    One draw is as noisy as one method on one sample; the mean of 20 adds a twentieth of that variance to a paired
+    difference.
+    """
+    return {f"{name}/{seed}": METHODS[name](seed=seed) for name in names for seed in range(n)}
 
 
 def method_named(profile: Profile, label: str, tokenizer: Any = None) -> Method:
@@ -262,7 +264,7 @@ def group_examples(profile: Profile, group: Group, tokenizer: Any) -> dict[str, 
         keep = partial(in_split, split="eval") if profile.models[group.model].held_out else None
         return {
             cell: ruler_examples(
-                ruler_cell(cell), group.length, tokenizer, group.tries, seed=seed, one_shot=False, keep=keep,
+                ruler_cell(cell), group.length, tokenizer, group.tries, seed=seed, keep=keep,
                 haystack=None if cell.startswith("h") else group.haystack,
             )
             for cell in group.cells
@@ -271,7 +273,7 @@ def group_examples(profile: Profile, group: Group, tokenizer: Any) -> dict[str, 
     where["seed"] = seed if group.shuffle else None
     if group.task == "hotpotqa":
         count = lambda text: len(tokenise(tokenizer, text)[0])  # noqa: E731
-        examples, _ = documents_examples(group.tries, group.length, count, **where)
+        examples = documents_examples(group.tries, group.length, count, **where)
     else:
         examples = task_examples(group.task, group.tries, **where)
     if group.unit_tests:

@@ -12,9 +12,9 @@ import pandas as pd
 from pandas.io.formats.style import Styler
 
 from flashtrace_lib.metrics import HIGHER_IS_BETTER
-from flashtrace_lib.metrics.intervals import interval_text
 
 from ..paper_numbers import paper_value
+from ..statistics import interval_text
 from .markup import flat, latex, markdown
 from .style import method_order, method_style, metric_name
 

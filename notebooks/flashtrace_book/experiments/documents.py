@@ -3,20 +3,46 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from .example import Example
-from .record_files import Record
-from .records import hotpotqa_example, titled
+from flashtrace_lib.tasks.datasets import drawn_records, example_of
+from flashtrace_lib.tasks.example import Example
+from flashtrace_lib.tasks.record_files import Record
+from flashtrace_lib.tasks.records import Unfit, hotpotqa_example, titled
 
 Paragraph = tuple[str, Sequence[str]]
 _MISSES = 20  # paragraphs in a row that do not fit: what is left is not worth filling
+_POOL = 40  # further records whose paragraphs fill long prompts: about 55,000 tokens
 
 
-class TooLong(ValueError):
-    """The supporting paragraphs of a record alone are longer than its prompt may be."""
+def documents_examples(
+    n: int, length: int, count: Callable[[str], int], *, source: str, folder: Path | str | None, seed: int | None
+) -> list[Example]:
+    """Examples of HotpotQA whose prompts are filled up to a length; a warning names each record that gives none.
+
+    Parameters
+    ----------
+    n : int
+        Records looked at. The paragraphs of up to ``_POOL`` further ones are distractors.
+    length, count
+        See `hotpotqa_at_length`.
+    source, folder, seed
+        As in `tasks.task_examples`.
+    """
+    drawn = list(islice(drawn_records("hotpotqa", source, folder, seed), n + _POOL))
+
+    def at_length(record: Record, name: str) -> Example | None:
+        try:
+            return hotpotqa_at_length(record, name, length, count, others=[r for r, *_ in drawn], seed=seed or 0)
+        except Unfit as error:
+            warnings.warn(str(error), stacklevel=2)
+
+    return [made for record in drawn[:n] if (made := example_of(*record, at_length)) is not None]
 
 
 def hotpotqa_at_length(
@@ -51,7 +77,7 @@ def hotpotqa_at_length(
 
     Raises
     ------
-    TooLong
+    Unfit
         If the supporting paragraphs alone are longer. A ValueError.
     ValueError
         If a supporting paragraph is missing.
@@ -64,7 +90,7 @@ def hotpotqa_at_length(
         raise ValueError(f"record {id}: no paragraph is titled {', '.join(sorted(missing))}, which it names as support")
     least = count(hotpotqa_example(_with(record, support), id).prompt)
     if least > length:
-        raise TooLong(f"record {id}: its supporting paragraphs take {least} tokens, {length} are allowed")
+        raise Unfit(f"record {id}: its supporting paragraphs take {least} tokens, {length} are allowed")
     chosen = _fill(record, id, length, count, support, _distractors(own, wanted, others, rng))
     rng.shuffle(chosen)
     example = hotpotqa_example(_with(record, chosen), id)

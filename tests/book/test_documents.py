@@ -1,14 +1,18 @@
 """HotpotQA at a chosen length: what must be kept is kept, and nothing else that fits is left out."""
 
+import json
+import warnings
 from pathlib import Path
 
 import pytest
 
+from flashtrace_book.experiments.documents import documents_examples, hotpotqa_at_length
+from flashtrace_lib.tasks import task_examples
 from flashtrace_lib.tasks.datasets import folder_records
-from flashtrace_lib.tasks.hotpotqa import hotpotqa_at_length
 from flashtrace_lib.tasks.records import hotpotqa_example
 
-RECORDS = folder_records("hotpotqa", Path(__file__).parents[1] / "records")[1]
+FOLDER = Path(__file__).parents[1] / "records"
+PATH, RECORDS = folder_records("hotpotqa", FOLDER)
 
 
 def words(text):
@@ -73,3 +77,20 @@ def test_what_does_not_fit_is_named():
     lost = {**RECORDS[0], "supporting_facts": {"title": ["Nowhere"], "sent_id": [0]}}
     with pytest.raises(ValueError, match="no paragraph is titled Nowhere"):
         hotpotqa_at_length(lost, "a", 500, words)
+
+
+def test_records_are_drawn_as_for_the_task_and_those_that_do_not_fit_are_told(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawn = documents_examples(3, 700, words, source="folder", folder=FOLDER, seed=1)
+    assert [e.id for e in drawn] == [e.id for e in task_examples("hotpotqa", 3, folder=FOLDER, seed=1)]
+    assert all(600 < e.metadata["tokens"] <= 700 for e in drawn)
+    with pytest.warns(UserWarning, match="supporting paragraphs take") as told:
+        few = documents_examples(3, 240, words, source="folder", folder=FOLDER, seed=1)
+    assert few and len(told) == 3 - len(few)
+    records, title = json.loads(Path(PATH).read_text()), RECORDS[2]["supporting_facts"]["title"][0]
+    records[2]["supporting_facts"]["sent_id"][0] = 99
+    (tmp_path / "hotpotqa").mkdir()
+    (tmp_path / "hotpotqa" / Path(PATH).name).write_text(json.dumps(records))
+    with pytest.warns(UserWarning, match=f"supporting fact is sentence 99 of '{title}'"):
+        assert len(documents_examples(3, 700, words, source="folder", folder=tmp_path, seed=None)) == 2
