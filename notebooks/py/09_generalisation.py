@@ -159,6 +159,38 @@ run.table(agreement, "table5_rank_agreement", "Rank correlation of the reasoner'
 # left in most metrics; RISE is the exception. Four methods can agree by chance, so this table says what was not found more than
 # what was.
 #
+# ## Models that mix softmax and linear attention
+#
+# In the models that people reason with today most layers are linear: a state takes in each token's value and is read by the
+# query. With queries, keys, decay and gates frozen, as attention weights and norms are frozen elsewhere, a layer is linear in its
+# values,
+#
+# $$\mathbf o_i = \sum_{j \le i} \mathbf q_i^\top \Big(\prod_{t=j+1}^{i} \mathbf A_t\Big)\, \mathbf k_j\, \mathbf v_j^\top ,$$
+#
+# with $\mathbf A_t$ the decay (Mamba-2) or the decayed $\mathbf I - \beta_t \mathbf k_t \mathbf k_t^\top$ (gated delta rule). So what
+# every source gives to a span is one scan back through the text, and no map of $N \times N$ is formed.
+#
+# **Random weights**: time and memory do not depend on them, shares of mass do. CPU seconds of one thread, the least of three runs,
+# on a machine that was busy; `ratio` is the scores of a span of half the context over the layer's own forward, MLP included.
+
+# %%
+hybrids = run.results("hybrids")
+layers = hybrids.part("layer")
+run.table(layers, "hybrid_layers", "One span of half the context through one layer (d = 1,024)", digits=2)
+
+# %%
+whole = hybrids.part("whole").assign(
+    hybrid_ratio=lambda t: t["hybrid_s"] / t["hybrid_forward_s"], softmax_ratio=lambda t: t["softmax_s"] / t["softmax_forward_s"]
+)
+caption = "FlashTrace with one hop on eight layers, six of them linear, and on eight layers of softmax attention"
+run.table(whole, "hybrids_against_softmax", caption, digits=2)
+
+# %% [markdown]
+# A linear layer costs less than half of its own forward to follow, at either length, and softmax attention at 8,192 tokens up to
+# as much as its forward. A whole attribution with its hop costs between one and one and a half forward passes, in hybrids as in
+# pure transformers. `linear_mass` is the share of hop 0 that came through the six linear layers of eight; with random weights it says how the
+# sums divide, and not what a trained model looks at.
+#
 # ## The claim
 #
 # RISE and MAS decide, on own answers. Checks are the other metrics, turned so that below 0 FlashTrace is better, and GSM8K.

@@ -308,10 +308,10 @@ class Writes:
     def __init__(self, tok, length):
         self.letter, self.end, self.length = tok.convert_tokens_to_ids("a"), tok.eos_token_id, length
 
-    def __call__(self, ids, max_new_tokens, **_):
+    def __call__(self, input_ids, max_new_tokens, **_):
         self.max_new_tokens = max_new_tokens
         written = ([self.letter] * (self.length - 1) + [self.end])[:max_new_tokens]
-        return torch.cat([ids, torch.tensor([written])], dim=1)
+        return torch.cat([input_ids, torch.tensor([written])], dim=1)
 
 
 def test_an_answer_is_generated_within_the_context_only(tok, monkeypatch):

@@ -16,6 +16,7 @@ MAKERS = {
     "kinds": "failures.make",
     "cancellation": "cancellation.make",
     "rollout_cost": "timing.make",
+    "hybrids": "hybrids.make",
 }
 
 

@@ -6,12 +6,10 @@ shares here say how the sums divide, not what a trained model looks at.
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import pandas as pd
 import torch
 from torch import nn
 from transformers import AutoModelForCausalLM
@@ -22,6 +20,9 @@ from flashtrace_lib.bench.measure import peak_gib, random_sample
 from flashtrace_lib.kernel.capture import capture
 from flashtrace_lib.kernel.proximity import layer_scores
 
+from ..profile import Profile
+
+LAYER, WHOLE = "layer", "whole"
 SIZE = {
     "vocab_size": 512, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "hidden_size": 1024,
     "intermediate_size": 2048, "num_attention_heads": 8, "num_key_value_heads": 8,
@@ -126,14 +127,13 @@ def _peak(model: nn.Module, work: Callable[[], object]) -> float:
     return peak_gib(model, work)
 
 
-def main() -> None:
-    """Measure both tables of ``data/results``: ``python -m flashtrace_book.experiments.hybrids FOLDER``."""
-    folder = Path(sys.argv[1])
-    costs = [row for n in (1024, 8192) for kind in KINDS for row in layer_costs(kind, n)]
-    pure = [against_softmax(kind, random_sample(768, 224, 32, 512)) for kind in KINDS]
-    for name, rows in (("hybrid_layers", costs), ("hybrids_against_softmax", pure)):
-        pd.DataFrame(rows).round(3).to_csv(folder / f"{name}.csv", index=False)
+def make(profile: Profile, name: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of both tables: parts ``layer`` and ``whole``.
 
-
-if __name__ == "__main__":
-    main()
+    ``tokens`` are the lengths at which layers are measured, ``whole`` the tokens of input, reasoning and answer of the
+    contexts that whole models explain.
+    """
+    sample = random_sample(*settings["whole"], SIZE["vocab_size"])
+    costs = [row for n in settings["tokens"] for kind in KINDS for row in layer_costs(kind, n)]
+    pure = [against_softmax(kind, sample) for kind in KINDS]
+    return [{"part": LAYER} | row for row in costs] + [{"part": WHOLE} | row for row in pure]
