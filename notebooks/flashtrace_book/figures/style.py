@@ -37,6 +37,8 @@ class MethodStyle:
 METHOD_STYLES = {
     "flashtrace": MethodStyle("FlashTrace", "#D55E00", "o", "-"),
     "flashtrace_best": MethodStyle("FlashTrace.best()", "#882255", "D", (0, (7, 1))),
+    "flashtrace_causal": MethodStyle("Causal hop", "#AA3377", "*", (0, (5, 1, 1, 1))),
+    "flashtrace_released": MethodStyle("FlashTrace as released", "#EE7733", "P", (0, (4, 2, 1, 2))),
     "flashtrace_k0": MethodStyle("FlashTrace, K = 0", "#56B4E9", "4", ":"),
     "flashtrace_k1": MethodStyle("FlashTrace, K = 1", "#D55E00", "|", "-"),
     "flashtrace_k2": MethodStyle("FlashTrace, K = 2", "#009E73", "_", "--"),
