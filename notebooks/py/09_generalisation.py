@@ -179,17 +179,17 @@ layers = hybrids.part("layer")
 run.table(layers, "hybrid_layers", "One span of half the context through one layer (d = 1,024)", digits=2)
 
 # %%
-whole = hybrids.part("whole").assign(
-    hybrid_ratio=lambda t: t["hybrid_s"] / t["hybrid_forward_s"], softmax_ratio=lambda t: t["softmax_s"] / t["softmax_forward_s"]
-)
+whole = hybrids.part("whole")
+for name in ("hybrid", "softmax"):  # what each of the two hops costs, in forward passes
+    whole[f"{name}_hop"] = (whole[f"{name}_s"] / whole[f"{name}_forward_s"] - 1) / 2
 caption = "FlashTrace with one hop on eight layers, six of them linear, and on eight layers of softmax attention"
 run.table(whole, "hybrids_against_softmax", caption, digits=2)
 
 # %% [markdown]
 # A linear layer costs less than half of its own forward to follow, at either length, and softmax attention at 8,192 tokens up to
-# as much as its forward. A whole attribution with its hop costs between one and one and a half forward passes, in hybrids as in
-# pure transformers. `linear_mass` is the share of hop 0 that came through the six linear layers of eight; with random weights it says how the
-# sums divide, and not what a trained model looks at.
+# as much as its forward. A hop through a whole model costs at most a quarter of a forward pass, in hybrids as in pure transformers.
+# `linear_mass` is the share of hop 0 that came through the six linear layers of eight; with random weights it says how the sums
+# divide, and not what a trained model looks at.
 #
 # ## The claim
 #
