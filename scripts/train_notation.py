@@ -42,16 +42,17 @@ DEVELOPMENT, TEST = 1000, 2000  # seeds: what was looked at while training, and 
 class Settings:
     """How the adapter is trained: at most ``steps`` steps and ``seconds`` seconds, whichever ends first.
 
-    A step reads ``texts`` texts and answers ``questions`` questions about each. ``short`` is the share of the run with
-    texts of 250 to 450 tokens; one of 450 to 900 follows that is half as long, and 900 to 1,100 to the end.
+    A step reads ``texts`` texts and answers ``questions`` questions about each. Texts have 180 to 350 tokens until the
+    share ``short`` of the run, 350 to 900 until ``long``, and 900 to 1,100 to the end.
     """
 
     model: str = "embedded-base"
     steps: int = 10_000
-    seconds: float = 5400.0
+    seconds: float = 4200.0
     texts: int = 2
-    questions: int = 12
-    short: float = 0.2
+    questions: int = 8
+    short: float = 0.4
+    long: float = 0.5
     rank: int = 16
     seed: int = 0
     checkpoint_every: int = 10
@@ -61,9 +62,9 @@ class Settings:
 
 def draw(rng: random.Random, tokenizer: Any, settings: Settings, done: float) -> list[Example]:
     """Questions about one text, of names that evaluation never shows; ``done`` is the share of the run that is over."""
-    short, middle = (250, 450), (450, 900)
-    length = rng.randint(*(short if done < settings.short else middle if done < 1.5 * settings.short else (900, 1100)))
-    others = rng.randint(4, 8) if length < 350 else rng.randint(6, 9) if length < 450 else rng.randint(9, 13)
+    short, middle, long = (180, 350), (350, 900), (900, 1100)
+    length = rng.randint(*(short if done < settings.short else middle if done < settings.long else long))
+    others = rng.randint(2, min(13, (length - 60) // 30)) if length < 900 else rng.randint(9, 13)
     chains = [3, *facts.other_chains(others, rng)]
     text, _ = facts.fact_text(
         tokenizer, length, f"train|{rng.random()}", family=rng.choice(list(facts.FAMILIES)),
@@ -74,7 +75,8 @@ def draw(rng: random.Random, tokenizer: Any, settings: Settings, done: float) ->
     for i in range(settings.questions):
         chain = facts.CHAINS[i % 3]
         off_path = rng.choice([k for k in facts.OFF_PATH if k + chain <= len(text.facts)])
-        examples.append(text.ask(rng.choice(by_chain[chain]), facts.MODES[i // 3 % 2], off_path))
+        mode = rng.choice(("quote", "notation", "notation"))  # notation is learned more slowly
+        examples.append(text.ask(rng.choice(by_chain[chain]), mode, off_path))
     return examples
 
 
