@@ -8,67 +8,54 @@ checkpoint. ``--accuracy N`` measures an adapter instead, on N development probl
 from __future__ import annotations
 
 import argparse
-import csv
-import json
-import math
 import os
 import random
-import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from transformers import AttentionInterface
 
 from flashtrace_book.experiments import facts
-from flashtrace_lib.files import atomic_path
 from flashtrace_lib.load import load_model
-from flashtrace_lib.model.embedded import use_reasoner_template
 from flashtrace_lib.tasks.example import Example
-from flashtrace_lib.tasks.responses import prompt_settings, respond, true_response
+from flashtrace_lib.tasks.responses import respond
 from flashtrace_lib.tasks.scoring import is_correct
-from flashtrace_lib.text.chat_template import render_prompt
-from flashtrace_lib.text.offsets import tokenise
-from scripts.train_adapter import PROJECTIONS, write_card
+from scripts.train_adapter import Draw, Settings, tokenised, train
 
 DEVELOPMENT, TEST = 1000, 2000  # seeds: what was looked at while training, and what results are from
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How the adapter is trained: at most ``steps`` steps and ``seconds`` seconds, whichever ends first.
+class Notation(Settings):
+    """As `Settings`; a step reads ``batch`` texts and answers ``questions`` questions about each.
 
-    A step reads ``texts`` texts and answers ``questions`` questions about each. Texts have 180 to 350 tokens until the
-    share ``short`` of the run, 350 to 900 until ``long``, and 900 to 1,100 to the end.
+    Texts have 180 to 350 tokens until the share ``short`` of the run, 350 to 900 until ``long``, and then 900 to 1,100.
     """
 
-    model: str = "embedded-base"
     steps: int = 10_000
     seconds: float = 4200.0
-    texts: int = 2
+    batch: int = 2
+    checkpoint_every: int = 10
+    bfloat16: bool = True
     questions: int = 8
     short: float = 0.4
     long: float = 0.5
-    rank: int = 16
-    seed: int = 0
-    checkpoint_every: int = 10
-    learning_rate: float = 1e-3
-    bfloat16: bool = True
 
 
-def draw(rng: random.Random, tokenizer: Any, settings: Settings, done: float) -> list[Example]:
+def draw(rng: random.Random, tokenizer: Any, settings: Notation, done: float) -> list[Example]:
     """Questions about one text, of names that evaluation never shows; ``done`` is the share of the run that is over."""
     short, middle, long = (180, 350), (350, 900), (900, 1100)
     length = rng.randint(*(short if done < settings.short else middle if done < settings.long else long))
     others = rng.randint(2, min(13, (length - 60) // 30)) if length < 900 else rng.randint(9, 13)
-    chains = [3, *facts.other_chains(others, rng)]
     text, _ = facts.fact_text(
         tokenizer, length, f"train|{rng.random()}", family=rng.choice(list(facts.FAMILIES)),
-        haystack=rng.choice(facts.HAYSTACKS), chains=chains, split="train",
+        haystack=rng.choice(facts.HAYSTACKS), chains=[3, *facts.other_chains(others, rng)], split="train",
     )  # fmt: skip
     by_chain = {n: [f.name for f in text.facts if len(text.path(f.name)) == n] for n in facts.CHAINS}
     examples = []
@@ -78,16 +65,6 @@ def draw(rng: random.Random, tokenizer: Any, settings: Settings, done: float) ->
         mode = rng.choice(("quote", "notation", "notation"))  # notation is learned more slowly
         examples.append(text.ask(rng.choice(by_chain[chain]), mode, off_path))
     return examples
-
-
-def rows_of(tokenizer: Any, examples: list[Example]) -> list[tuple[list[int], int]]:
-    """Ids of prompt and response, and the length of the prompt."""
-    rows = []
-    for example in examples:
-        text = render_prompt(tokenizer, example.prompt, **prompt_settings(tokenizer, example)).text
-        prompt, response = (tokenise(tokenizer, part)[0] for part in (text, true_response(example)))
-        rows.append(([*prompt, *response, tokenizer.eos_token_id], len(prompt)))
-    return rows
 
 
 def lean(model: torch.nn.Module, bfloat16: bool) -> torch.nn.Module:
@@ -138,66 +115,25 @@ def packed_loss(model: torch.nn.Module, rows: list[tuple[list[int], int]], bfloa
     return torch.nn.functional.cross_entropy(logits.float(), torch.tensor(targets))
 
 
-def train(out: Path, settings: Settings) -> Path:
-    """Train the adapter and write it with its card into ``out``; a checkpoint there is gone on from.
-
-    Raises
-    ------
-    ValueError
-        If the checkpoint belongs to other settings, or the loss is no longer finite.
-    """
-    from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
-
-    base, tokenizer = load_model(settings.model)
-    use_reasoner_template(tokenizer)
-    torch.manual_seed(settings.seed)
-    lora = LoraConfig(
-        r=settings.rank, lora_alpha=2 * settings.rank, target_modules=list(PROJECTIONS), task_type="CAUSAL_LM"
-    )
-    model = lean(get_peft_model(base, lora), settings.bfloat16).train()
+def side_by_side(
+    model: torch.nn.Module, tokenizer: Any, settings: Notation, draw: Draw, step: int, done: float
+) -> tuple[float, int]:
+    """Add a step's gradient to the weights', a thread a text: on shared cores none waits for the other."""
+    if model.config._attn_implementation != "branched":
+        lean(model, settings.bfloat16)
     weights = [p for p in model.parameters() if p.requires_grad]
-    optimiser = torch.optim.AdamW(weights, lr=settings.learning_rate, weight_decay=0.0)
-    checkpoint, step, log, gone = out / "checkpoint.pt", 0, [], 0.0
-    if checkpoint.is_file():
-        state = torch.load(checkpoint, weights_only=True)
-        if state["settings"] != json.dumps(asdict(settings)):
-            raise ValueError(f"{checkpoint} belongs to other settings: give another folder, or remove it")
-        set_peft_model_state_dict(model, state["adapter"])
-        optimiser.load_state_dict(state["optimiser"])
-        step, log, gone = state["step"], state["log"], state["seconds"]
-    pool = ThreadPoolExecutor(settings.texts)  # a text, a thread: on shared cores none waits for the other
-    while (done := max(step / settings.steps, gone / settings.seconds)) < 1:
-        clock, losses, n = time.perf_counter(), [], 0
-        for group in optimiser.param_groups:
-            group["lr"] = settings.learning_rate * min(1, (step + 1) / 10) * 0.5 * (1 + math.cos(math.pi * done))
 
-        def one(i: int, step: int = step, done: float = done) -> tuple[float, int, tuple[torch.Tensor, ...]]:
-            rng = random.Random(f"{settings.seed}|{step}|{i}")  # problems depend on seed, step, and what is over
-            rows = rows_of(tokenizer, draw(rng, tokenizer, settings, done))
-            loss = packed_loss(model, rows, settings.bfloat16)
-            return float(loss.detach()), sum(len(ids) for ids, _ in rows), torch.autograd.grad(loss, weights)
+    def one(i: int) -> tuple[float, int, tuple[torch.Tensor, ...]]:
+        rng = random.Random(f"{settings.seed}|{step}|{i}")  # problems depend on seed, step, and the share that is over
+        rows = [tokenised(tokenizer, example) for example in draw(rng, tokenizer, settings, done)]
+        loss = packed_loss(model, rows, settings.bfloat16)
+        return float(loss.detach()), sum(len(ids) for ids, _ in rows), torch.autograd.grad(loss, weights)
 
-        for loss, tokens, gradients in pool.map(one, range(settings.texts)):
-            losses, n = [*losses, loss], n + tokens
-            for weight, gradient in zip(weights, gradients, strict=True):
-                weight.grad = gradient / settings.texts + (0 if weight.grad is None else weight.grad)
-        if not math.isfinite(sum(losses)):
-            raise ValueError(f"the loss is not finite at step {step}: lower the learning rate")
-        torch.nn.utils.clip_grad_norm_(weights, 1.0)
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
-        step, took = step + 1, time.perf_counter() - clock
-        gone += took
-        log.append([sum(losses) / len(losses), n, took])
-        print(f"{step} loss {log[-1][0]:.4f} tokens {n} step {took:.1f} s, {gone:.0f} s", flush=True)
-        if step % settings.checkpoint_every == 0 or step == settings.steps or gone >= settings.seconds:
-            state = {"settings": json.dumps(asdict(settings)), "step": step, "log": log, "seconds": gone,
-                     "adapter": get_peft_model_state_dict(model), "optimiser": optimiser.state_dict()}  # fmt: skip
-            with atomic_path(checkpoint) as temporary:
-                torch.save(state, temporary)
-            model.save_pretrained(out)
-    write_card(out, settings, log, draw)
-    return out
+    with ThreadPoolExecutor(settings.batch) as pool:
+        losses, tokens, gradients = zip(*pool.map(one, range(settings.batch)), strict=True)
+    for weight, *found in zip(weights, *gradients, strict=True):
+        weight.grad = sum(found) / settings.batch
+    return sum(losses) / settings.batch, sum(tokens)
 
 
 def accuracy(adapter: Path, n: int, seed: int, length: int = 1024) -> list[dict[str, Any]]:
@@ -224,18 +160,14 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m scripts.train_notation", description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, help="folder of the adapter")
+    parser.add_argument("--seconds", type=float, default=Notation.seconds)
     parser.add_argument("--accuracy", type=int, metavar="N", help="measure the adapter on N problems a cell and chain")
-    parser.add_argument("--seconds", type=float, default=Settings.seconds)
-    parser.add_argument("--seed", type=int, help="of training, or of the problems measured", default=None)
+    parser.add_argument("--seed", type=int, default=DEVELOPMENT, help="of the problems measured")
     given = parser.parse_args(argv)
     if given.accuracy is None:
-        train(given.out, Settings(seconds=given.seconds, seed=given.seed or 0))
-        return 0
-    rows = accuracy(given.out, given.accuracy, DEVELOPMENT if given.seed is None else given.seed)
-    with (given.out / "answers.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+        train(given.out, Notation(seconds=given.seconds), draw, side_by_side)
+    else:
+        pd.DataFrame(accuracy(given.out, given.accuracy, given.seed)).to_csv(given.out / "answers.csv", index=False)
     return 0
 
 

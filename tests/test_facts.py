@@ -1,13 +1,10 @@
 """Problems that copying cannot solve: their invariants, and the trainer of the model that solves them."""
 
-import math
 import re
-from dataclasses import replace
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from safetensors.torch import load_file
 
 from flashtrace_book.experiments import facts
 from flashtrace_lib.load import load_model
@@ -69,30 +66,21 @@ def test_names_of_training_and_evaluation_are_apart_and_cells_share_their_texts(
         for cell in (("quote", 0), ("notation", 8))
     )
     assert [x.prompt for x in a] == [x.prompt for x in b] and {x.metadata["family"] for x in a} == set(facts.FAMILIES)
-    drawn = trainer.draw(trainer.random.Random(0), embedded_tokenizer, trainer.Settings(), 0.0)
+    drawn = trainer.draw(trainer.random.Random(0), embedded_tokenizer, trainer.Notation(), 0.0)
     names = [{name for name in facts.NAMES if name in " ".join(x.prompt for x in xs)} for xs in (a, drawn)]
     assert names[0] and names[1] and names[0].isdisjoint(names[1])
 
 
-def test_questions_packed_behind_one_text_have_the_loss_of_each_alone_and_a_killed_run_goes_on(tmp_path, monkeypatch):
-    counts = {"steps": 3, "texts": 1, "questions": 3, "rank": 2, "checkpoint_every": 1}
-    small = trainer.Settings(model="embedded-shallow", seconds=math.inf, short=1.0, bfloat16=False, **counts)
+def test_questions_packed_behind_one_text_have_the_loss_and_the_gradient_of_each_alone():
+    small = trainer.Notation(questions=3, batch=1, short=1.0, bfloat16=False)
     model, tokenizer = load_model("embedded-shallow")
-    rows = trainer.rows_of(tokenizer, trainer.draw(trainer.random.Random(0), tokenizer, small, 0.0))
-    with torch.no_grad():
-        scores = [(model(torch.tensor([ids])).logits[0].log_softmax(-1), ids, start) for ids, start in rows]
-        each = torch.cat([-s[range(start - 1, len(ids) - 1), ids[start:]] for s, ids, start in scores])
-        lora = LoraConfig(r=2, target_modules=list(trainer.PROJECTIONS))
-        packed = trainer.packed_loss(trainer.lean(get_peft_model(model, lora), False), rows, False)
-    torch.testing.assert_close(packed, each.mean(), rtol=1e-5, atol=1e-5)
-    whole = load_file(trainer.train(tmp_path / "whole", small) / "adapter_model.safetensors")
-    draw, drawn = trainer.draw, []
-    monkeypatch.setattr(trainer, "draw", lambda *given: drawn.append(1) or (1 / (3 - len(drawn)) and draw(*given)))
-    with pytest.raises(ZeroDivisionError):
-        trainer.train(tmp_path / "part", small)
-    monkeypatch.setattr(trainer, "draw", draw)
-    with pytest.raises(ValueError, match="belongs to other settings"):
-        trainer.train(tmp_path / "part", replace(small, steps=5))
-    resumed = load_file(trainer.train(tmp_path / "part", small) / "adapter_model.safetensors")
-    assert all(whole[name].allclose(resumed[name], atol=1e-6) for name in whole)
-    assert any(tensor.abs().max() > 0 for name, tensor in whole.items() if "lora_B" in name)
+    model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj", "down_proj"], init_lora_weights=False))
+    weights = [p for p in model.parameters() if p.requires_grad]
+    problems = trainer.draw(trainer.random.Random("0|5|0"), tokenizer, small, 0.0)
+    rows = [trainer.tokenised(tokenizer, problem) for problem in problems]
+    scores = [(model(torch.tensor([ids])).logits[0].log_softmax(-1), ids, start) for ids, start in rows]
+    alone = torch.cat([-s[range(start - 1, len(ids) - 1), ids[start:]] for s, ids, start in scores]).mean()
+    expected = torch.autograd.grad(alone, weights)
+    loss, tokens = trainer.side_by_side(model, tokenizer, small, trainer.draw, 5, 0.0)
+    assert loss == pytest.approx(float(alone.detach()), rel=1e-5) and tokens == sum(len(ids) for ids, _ in rows)
+    torch.testing.assert_close([p.grad for p in weights], list(expected), rtol=1e-3, atol=1e-6)
