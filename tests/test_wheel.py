@@ -13,9 +13,10 @@ from tests.environment import ROOT
 
 SOURCES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "CITATION.cff", "CHANGELOG.md",
            "requirements-nodeps.txt", "flashtrace_lib",
-           "notebooks/flashtrace_book", "data/adapter", "data/at2")  # fmt: skip
+           "notebooks/flashtrace_book", "data/adapter", "data/adapter_notation", "data/at2")  # fmt: skip
 CARRIED = ("adapter/README.md", "adapter/adapter_config.json", "adapter/adapter_model.safetensors",
-           "at2/README.md", "at2/embedded.json")  # fmt: skip
+           "adapter_notation/README.md", "adapter_notation/adapter_config.json",
+           "adapter_notation/adapter_model.safetensors", "at2/README.md", "at2/embedded.json")  # fmt: skip
 QUESTION = """The train to Lyon leaves from platform 4. The train to Nice leaves from platform 7.
 
 From which platform does the train to Nice leave?"""

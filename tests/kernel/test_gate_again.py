@@ -31,15 +31,6 @@ def test_an_adapter_added_later_is_seen():
             scores(model, method)
 
 
-def test_a_wrapped_model_is_refused_by_both_its_names():
-    model = tiny_model("llama")
-    check_decomposition(model)
-    wrapped = get_peft_model(model, lora("o_proj", "q_proj"))
-    for one in (model, wrapped):
-        with pytest.raises(ValueError, match="merge it first"):
-            scores(one)
-
-
 def test_adapters_that_are_off_or_merged_are_right():
     plain = scores(tiny_model("llama"))
     wrapped = get_peft_model(tiny_model("llama"), lora("o_proj", "v_proj"))
@@ -64,14 +55,6 @@ def test_the_adapter_that_is_set_decides():
         scores(wrapped)
     wrapped.set_adapter("on_queries")
     torch.testing.assert_close(scores(wrapped), found)
-
-
-@pytest.mark.parametrize("method", [FlashTrace(), AttnLRP(), IGAttention()], ids=lambda m: m.name)
-def test_adapters_on_other_projections_equal_merged_ones(method):
-    torch.manual_seed(0)
-    wrapped = get_peft_model(tiny_model("llama"), lora("q_proj", "v_proj", "down_proj"))
-    found = scores(wrapped, method)
-    torch.testing.assert_close(found, scores(wrapped.merge_and_unload(), method), atol=1e-5, rtol=1e-4)
 
 
 def test_a_check_that_was_passed_is_not_repeated_until_something_changes(monkeypatch):

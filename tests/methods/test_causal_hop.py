@@ -9,6 +9,7 @@ from flashtrace_lib import FlashTrace, Sample, Segments
 from flashtrace_lib.kernel.capture import capture
 from flashtrace_lib.methods import METHODS, causal_hop
 from flashtrace_lib.methods.causal_hop import CausalSteps, causal_steps, reasoning_steps
+from tests.oracles.contexts import watched
 from tests.oracles.planted import EVIDENCE, planted_model, planted_sample
 from tests.oracles.tiny import tiny_model, tiny_sample
 
@@ -48,15 +49,11 @@ def by_hand(model, sample):
 @pytest.mark.parametrize("family", CACHED)
 def test_falls_equal_removal_by_hand(family, wrong, budget, monkeypatch):
     """However many rows share a batch; captured states that are not what the model would cache are not used."""
-    model, sample, forward, lengths = tiny_model(family), sample_of_steps(), type(tiny_model(family)).forward, []
+    model, sample = tiny_model(family), sample_of_steps()
     monkeypatch.setattr(causal_hop, "model_budget", lambda _: budget)
     state = capture(model, sample.input_ids, (10, 32))
     state.layers[-1].v = state.layers[-1].v + float(wrong)
-    monkeypatch.setattr(
-        type(model),
-        "forward",
-        lambda self, input_ids, **kw: lengths.append(input_ids.shape[1]) or forward(self, input_ids, **kw),
-    )
+    lengths = watched(model, monkeypatch, lambda ids: ids.shape[1])
     (found,) = causal_steps(model, [sample], state)
     assert (len(sample) in lengths) == (wrong and CACHED[family]) and found.cached == CACHED[family]
     torch.testing.assert_close(found.falls, by_hand(model, sample), atol=1e-5, rtol=1e-5)
@@ -79,10 +76,7 @@ def test_many_targets_share_removals_and_equal_one_by_one():
         ([[0, 0, 9], [0, 0, 3]], [3, 1]),  # O rests on both
         ([[0, 20, 0], [0, 0, 5]], [1, 1]),  # on the second, which rests on the first as much as it can
         ([[0, 2, 0, 0], [0, 0, 5, 0], [0, 0, 0, 10]], [0.1, 0.5, 1]),  # along a chain
-        (
-            [[0, 9, 0, 0], [0, 0, 0, 0.4], [0, 0, 0, 9]],
-            [0, 0, 1],
-        ),  # what rests on a step that is too small does not count
+        ([[0, 9, 0, 0], [0, 0, 0, 0.4], [0, 0, 0, 9]], [0, 0, 1]),  # what rests on too small a step does not count
         ([[0, 9, 0.05], [0, 0, -3]], [0, 0]),  # within noise, or a gain
     ],
 )

@@ -36,39 +36,28 @@ def distribution(signed):
 # --- oracles
 
 
+NAIVE = {Perturbation: naive_loo, CLP: naive_probing}
+
+
+@pytest.mark.parametrize("method", NAIVE)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_perturbation_equals_the_plain_loop(family):
+def test_tokens_equal_the_plain_loop(family, method):
     model, sample = tiny_model(family), tiny_sample()
     spans = [(i, i + 1) for i in range(1, 8)]
-    signed = spread(sample, naive_loo(model, sample, spans), spans)
-    att = Perturbation().attribute(model, sample)
+    signed = spread(sample, NAIVE[method](model, sample, spans), spans)
+    att = method().attribute(model, sample)
     close(att.metadata["signed"], signed)
     close(att.scores, distribution(signed), 1e-4)
     assert att.metadata["forward_passes"] == 8 and att.metadata["backward_passes"] == 0
 
 
-def test_sentences_are_masked_as_one_and_their_tokens_get_a_copy(model):
+@pytest.mark.parametrize("method", NAIVE)
+def test_sentences_are_changed_as_one_and_their_tokens_get_a_copy(model, method):
     sample = long_sample()
-    signed = spread(sample, naive_loo(model, sample, SENTENCES[:4]), SENTENCES[:4])
-    att = Perturbation(units="sentence").attribute(model, sample)
+    signed = spread(sample, NAIVE[method](model, sample, SENTENCES[:4]), SENTENCES[:4])
+    att = method(units="sentence").attribute(model, sample)
     close(att.metadata["signed"], signed)
     assert att.metadata["forward_passes"] == 5 and att.metadata["n_units"] == 4
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_probing_equals_the_plain_loop(family):
-    model, sample = tiny_model(family), tiny_sample()
-    spans = [(i, i + 1) for i in range(1, 8)]
-    signed = spread(sample, naive_probing(model, sample, spans), spans)
-    att = CLP().attribute(model, sample)
-    close(att.metadata["signed"], signed)
-    assert att.metadata["forward_passes"] == 8
-
-
-def test_probing_by_sentences_equals_the_plain_loop(model):
-    sample = long_sample()
-    signed = spread(sample, naive_probing(model, sample, SENTENCES[:4]), SENTENCES[:4])
-    close(CLP(units="sentence").attribute(model, sample).metadata["signed"], signed)
 
 
 @pytest.mark.parametrize("n_input, units", [(199, "token"), (200, "sentence")])

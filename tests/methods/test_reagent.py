@@ -91,17 +91,6 @@ def test_same_seed_same_result(model):
     assert not torch.equal(a.scores, ReAGent(max_steps=5, seed=1).attribute(model, sample).scores)
 
 
-def test_more_runs_average(model):
-    """The spread over seeds falls as runs are averaged."""
-    sample = tiny_sample()
-
-    def spread(runs):
-        scores = [ReAGent(runs=runs, max_steps=3, seed=seed).attribute(model, sample).scores for seed in range(8)]
-        return torch.stack(scores).std(0).mean()
-
-    assert spread(8) < 0.7 * spread(1)
-
-
 # --- proposals
 
 
@@ -156,13 +145,7 @@ def test_a_first_token_without_context_follows_a_mask_token(model):
 # --- bad input
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"runs": 0}, "at least 1"),
-        ({"max_steps": 0}, "at least 1"),
-    ],
-)
-def test_bad_options_say_what_is_allowed(options, message):
-    with pytest.raises(ValueError, match=message):
-        ReAGent(**options)
+@pytest.mark.parametrize("option", ["runs", "max_steps"])
+def test_bad_options_say_what_is_allowed(option):
+    with pytest.raises(ValueError, match="at least 1"):
+        ReAGent(**{option: 0})

@@ -1,4 +1,4 @@
-"""`FlashTrace.released` against the package that it is named after, and ten cases that the package's own users rely on.
+"""`FlashTrace.released` against the package that it is named after, and nine cases that its users rely on.
 
 The package is installed into a folder of its own: its command has the name of this library's. It imports two packages
 for sentences and word frequencies, which no attribution needs; empty modules stand for them.
@@ -144,7 +144,6 @@ CASES = {  # what was found, and what it must equal
     "padding behind": lambda _: (scores(padded(by_hand(1))), scores(by_hand(1))),
     "a tokenizer without an end token": lambda _: (traced(without_end_token()), scores(by_hand(0))),
     "a plain prompt needs no template": lambda _: (traced(make_tokenizer(REFUSES)), scores(by_hand(0))),
-    "attribute_many": lambda _: (many(by_hand(0), by_hand(0).segments.output), scores(by_hand(0))),
     "evaluate": lambda folder: (evaluated(folder), scores(by_hand(0))),
     "the command line": lambda folder: (from_the_shell(folder), traced(method=None)),
 }

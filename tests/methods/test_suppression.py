@@ -10,7 +10,7 @@ from flashtrace_lib import load_model
 from flashtrace_lib.methods import Suppression
 from flashtrace_lib.methods.suppression import check_suppressible
 from flashtrace_lib.model.batched_forward import score_rows, whole_distribution
-from tests.oracles.contexts import SENTENCES, close, long_sample
+from tests.oracles.contexts import SENTENCES, close, long_sample, watched
 from tests.oracles.naive_suppression import naive_matrix
 from tests.oracles.tiny import FAMILIES, tiny_model, tiny_sample
 from tests.oracles.tiny_families import tiny_random_model
@@ -105,14 +105,9 @@ def test_what_is_suppressed_does_not_matter(family):
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2"])
 def test_batches_and_a_shared_beginning_change_nothing(family, monkeypatch):
-    model, sample, computed = tiny_model(family), long_sample(), []
-    forward = type(model).forward
+    model, sample = tiny_model(family), long_sample()
     whole = Suppression().matrix(model, sample).values
-    monkeypatch.setattr(
-        type(model),
-        "forward",
-        lambda self, input_ids, **kw: computed.append(input_ids.numel()) or forward(self, input_ids, **kw),
-    )
+    computed = watched(model, monkeypatch, torch.numel)
     monkeypatch.setattr("flashtrace_lib.model.batched_forward.model_budget", lambda model: 1)
     close(Suppression().matrix(model, sample).values, whole)
     assert sum(computed) < (6 if family == "llama" else 8) * 87  # 5 columns, the intact context, the shared beginning

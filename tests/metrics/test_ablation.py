@@ -117,17 +117,6 @@ def test_odds_keep_their_precision_where_p_rounds_to_one():
         )
 
 
-def test_only_the_haystack_is_masked(model, monkeypatch):
-    seen, forward = [], type(model).forward
-    monkeypatch.setattr(
-        type(model), "forward", lambda self, input_ids, **kw: seen.append(input_ids) or forward(self, input_ids, **kw)
-    )
-    sample = haystack_sample()
-    sentence_effects(model, sample, torch.zeros(1, 5, dtype=torch.bool))
-    (row,) = torch.cat(seen)
-    assert (row[3:50] == 0).all() and torch.equal(row[50:], sample.input_ids[50:89]) and row[0] == sample.input_ids[0]
-
-
 # --- LDS
 
 

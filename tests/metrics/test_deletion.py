@@ -8,7 +8,6 @@ from flashtrace_lib import metrics
 from flashtrace_lib.metrics import deletion
 from flashtrace_lib.metrics.curve import bisected
 from flashtrace_lib.metrics.deletion import Scorer, deletion_curve
-from flashtrace_lib.model import batched_forward
 from flashtrace_lib.sample import seeded_generator
 from tests.oracles.tiny import FAMILIES, tiny_model, tiny_sample
 
@@ -67,37 +66,6 @@ def test_fewer_tokens_than_steps(model):
     curve = scorer.curve(sample, scores, 20)
     assert torch.allclose(curve.log_probs, naive_curve(model, sample, scores, 20), atol=1e-4)
     assert scorer.n_contexts == 8  # equal contexts are scored once
-
-
-def test_only_the_input_is_masked(model, monkeypatch):
-    sample = tiny_sample(**LONG)
-    seen = []
-    forward = type(model).forward
-    monkeypatch.setattr(
-        type(model), "forward", lambda self, input_ids, **kw: seen.append(input_ids) or forward(self, input_ids, **kw)
-    )
-    deletion_curve(model, sample, random_scores(sample), steps=4)
-    rows = torch.cat(seen)
-    changed = (rows != sample.input_ids[: rows.shape[1]]).any(0).nonzero().flatten()
-    assert changed.min() >= 3 and changed.max() < 57
-    assert (rows[-1, 3:57] == 0).all()
-
-
-def test_memory_budget_sets_the_batch_not_the_result(model, monkeypatch):
-    sample, scores = tiny_sample(**LONG), random_scores(tiny_sample(**LONG))
-    sizes = []
-    forward = type(model).forward
-    monkeypatch.setattr(
-        type(model),
-        "forward",
-        lambda self, input_ids, **kw: sizes.append(len(input_ids)) or forward(self, input_ids, **kw),
-    )
-    whole = deletion_curve(model, sample, scores)
-    assert sizes == [21]
-    monkeypatch.setattr(batched_forward, "model_budget", lambda model: 1)
-    single = deletion_curve(model, sample, scores)
-    assert sizes[1:] == [1] * 21
-    assert torch.allclose(whole.log_probs, single.log_probs, atol=1e-4)
 
 
 def test_methods_share_both_ends_of_the_curve(model):

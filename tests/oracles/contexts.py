@@ -22,3 +22,15 @@ def predictions(model, ids, n_targets):
     """Log-probabilities [R, V] of the last targets of a whole context, one forward, all logits."""
     with torch.no_grad():
         return model(input_ids=ids[None]).logits[0].double().log_softmax(-1)[-n_targets - 1 : -1]
+
+
+def watched(model, monkeypatch, note):
+    """Lists ``note(input_ids)`` of each forward pass from now on."""
+    noted, forward = [], type(model).forward
+
+    def noting(self, input_ids, **kw):
+        noted.append(note(input_ids))
+        return forward(self, input_ids, **kw)
+
+    monkeypatch.setattr(type(model), "forward", noting)
+    return noted

@@ -60,13 +60,6 @@ def test_direct_answer_has_no_reasoning(tok):
     assert sample.response[1] == len(sample)
 
 
-def test_empty_thinking_and_thinking_opened_by_the_template(tok):
-    empty = build_sample(tok, PROMPT, "<think>\n\n</think>\n\nYes.")
-    assert not empty.segments.has_reasoning and words(tok, empty, "output") == "Yes."
-    half = build_sample(tok, PROMPT, "Hm, so.\n</think>\nYes.", answer_prefix="<think>\n")
-    assert words(tok, half, "reasoning") == "Hm, so."
-
-
 def test_boxed_answer_without_marks(tok):
     sample = build_sample(tok, PROMPT, r"We add 3 and 4. It is \boxed{\frac{7}{1}} then.")
     assert words(tok, sample, "output").strip() == r"\boxed{\frac{7}{1}}"
@@ -160,9 +153,6 @@ def test_step_by_step_without_the_label_takes_the_box_or_the_whole(tok, said, th
         (("", "Yes."), "prompt is empty"),
         ((PROMPT, ""), "response is empty"),
         ((PROMPT, []), "response is empty"),
-        ((PROMPT, "<think>\nstill at it"), "never closes it"),
-        ((PROMPT, "<think>\nall\n</think>\n"), "no answer after its reasoning"),
-        (([{"role": "assistant", "content": "x"}], "Yes."), "ends with the user's"),
     ],
 )
 def test_bad_prompts_and_responses(tok, arguments, message):
@@ -210,12 +200,6 @@ def test_half_a_surrogate_pair_is_refused(tok):
         build_sample(tok, PROMPT, "Yes.", system=pair)
     assert pair.encode("utf-16", "surrogatepass").decode("utf-16", "replace") == mended  # what the message advises
     assert pair[0].encode("utf-16", "surrogatepass").decode("utf-16", "replace") == "\ufffd"
-
-
-def test_empty_output_range(tok):
-    start = build_sample(tok, PROMPT, RESPONSE).response[0]
-    with pytest.raises(ValueError, match="not empty, got"):
-        build_sample(tok, PROMPT, RESPONSE, output=(start + 3, start + 3))
 
 
 def test_slow_tokenizers_are_refused():

@@ -156,6 +156,9 @@ def test_one_message_is_the_prompt_as_before(model, tok):
         (["Hi."], None, "role and content"),
         ([{"role": "system", "content": "x"}], "x", "ends with the user's"),
         ([], "x", "ends with the user's"),
+        ([AGENT[1], {"role": "user"}], "x", r"message 2 \(user\), the one to answer, is empty"),
+        ([AGENT[1], {"role": "user", "content": None}], "x", "message 2 .*is empty"),
+        ([AGENT[1], {"role": "user", "content": " \n"}], "x", "message 2 .*is empty"),
     ],
 )
 def test_bad_conversations(model, tok, prompt, response, message):
@@ -250,19 +253,19 @@ def test_reasoning_stands_before_the_answer_as_the_template_has_it(shape, opened
 # --- sentences of the response --------------------------------------------------------------------------------
 
 
-def test_sentences_cover_what_the_response_says_and_no_mark(tok):
-    response = "<think>\nOne two. Three.\n</think>\n\nIt is 7261. Surely. Bye."
-    sample = build_sample(tok, PROMPT, response, output="Surely.", whole=True)
-    texts = ["".join(sample.tokens[slice(*span)]).strip() for span in response_sentences(sample, ["<|end|>"])]
-    assert texts == ["One two.", "Three.", "It is 7261.", "Surely.", "Bye."]
-
-
-def test_a_sentence_begins_with_its_first_word(tok):
-    sample = build_sample(tok, PROMPT, "One. Two three. The box is \\boxed{7}. The end. Bye.")
-    starts = ["".join(sample.tokens[start:stop]).split()[0] for start, stop in response_sentences(sample, ["<|end|>"])]
-    assert starts[:2] == ["One.", "Two"] and starts[-2:] == ["The", "Bye."]
-    spans = response_sentences(sample, ["<|end|>"])
-    assert all(sample.tokens[start].strip() for start, _ in spans)
+@pytest.mark.parametrize(
+    ("response", "output", "texts"),
+    [
+        ("<think>\nOne two. Three.\n</think>\n\nIt is 7261. Surely. Bye.", "Surely.",
+         ["One two.", "Three.", "It is 7261.", "Surely.", "Bye."]),
+        ("One. Two three. A box \\boxed{7}. The end. Bye.", "auto",
+         ["One.", "Two three.", "A box", "\\boxed{7}", ".", "The end.", "Bye."]),
+    ],
+)  # fmt: skip
+def test_sentences_cover_what_the_response_says_and_no_mark(tok, response, output, texts):
+    sample = build_sample(tok, PROMPT, response, output=output, whole=True)
+    found = ["".join(sample.tokens[slice(*span)]) for span in response_sentences(sample, ["<|end|>"])]
+    assert [text.strip() for text in found] == texts
 
 
 def test_sentences_are_explained_as_by_themselves(model, tok):
@@ -294,14 +297,6 @@ def test_cautions_name_what_stands_out(model, tok):
     assert shares(sample, attribution).set_index("part").loc["template", "hop 1"] == pytest.approx(1)
 
 
-def test_a_text_beyond_the_context_is_refused(tok):
-    short = make_chat_model(tok, max_position_embeddings=40)
-    with pytest.raises(ValueError, match="the model reads 40 at most"):
-        trace(short, tok, PROMPT, RESPONSE)
-    with pytest.raises(ValueError, match="the model reads 40 at most"):
-        trace(short, tok, PROMPT)
-
-
 class Writes:
     """Stands for a model's `generate`: one letter again and again, and an end where the answer has its length."""
 
@@ -315,6 +310,8 @@ class Writes:
 
 
 def test_an_answer_is_generated_within_the_context_only(tok, monkeypatch):
+    with pytest.raises(ValueError, match="the model reads 40 at most"):
+        trace(make_chat_model(tok, max_position_embeddings=40), tok, PROMPT)
     n_prompt = len(tokenise(tok, render_prompt(tok, PROMPT).text)[0])
     small = make_chat_model(tok, max_position_embeddings=n_prompt + 20)
     for length in (8, 20):  # they fit, whatever was allowed
@@ -337,12 +334,6 @@ def test_special_tokens_in_the_users_words_are_told(tok, model, tmp_path):
         assert read.cautions() == result.cautions()  # and the page of each sentence has it as well
     clean = trace(model, tok, "Is it < end > 7261?", RESPONSE)
     assert not any("special token as" in note for note in clean.cautions())
-
-
-def test_a_message_without_content_is_named(tok):
-    for content in ({}, {"content": " \n"}, {"content": None}):
-        with pytest.raises(ValueError, match=r"message 2 \(user\), the one to answer, is empty"):
-            render_prompt(tok, [{"role": "user", "content": "Hi."}, {"role": "user", **content}])
 
 
 # --- units -----------------------------------------------------------------------------------------------------

@@ -14,15 +14,6 @@ def sentences(text):
     return [text[a:b] for a, b in sentence_spans(text)]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "  \n", "x" * 9000, "A b. C d! E? " * 900, "\n\nOne.\n\n\tTwo (e.g. this).\n", "日本。東京。"]
-)
-def test_sentences_tile_any_text(text):
-    spans = sentence_spans(text)
-    assert "".join(text[a:b] for a, b in spans) == text
-    assert all(a < b for a, b in spans)
-
-
 def test_windows_do_not_cut_sentences():
     sentence = "The grass is green and the sky over it is blue. "
     assert [b - a for a, b in sentence_spans(sentence * 300)] == [len(sentence)] * 300
