@@ -32,7 +32,7 @@ def causal_gains(results: Results, metrics: Sequence[str], answers: str = "own")
         ``group, method, label, metric, difference, low, high, n``.
     """
     frame = fresh(results.frame(metrics, [CAUSAL, *RIVALS], answers=answers))
-    groups = {f"{frame['cell'].nunique()} cells": frame, "h2_c3": frame[frame["cell"] == "h2_c3"]}
+    groups = {"all cells": frame, "h2_c3": frame[frame["cell"] == "h2_c3"]}
     parts = [
         paired_difference(part, CAUSAL, rival).assign(group=group, method=rival, label=label_of(rival))
         for group, part in groups.items()

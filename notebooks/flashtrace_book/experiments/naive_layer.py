@@ -96,7 +96,7 @@ class OverviewPanel:
 @torch.inference_mode()
 def overview_panel(layer: LayerActivations, sample: Sample, weights: torch.Tensor, target: Span) -> OverviewPanel:
     """Pick the head whose proximity on the gold evidence is largest, and return its parts."""
-    aggregated, _, y = aggregate(layer, weights[None], target, target[0])
+    (aggregated,), _, y = aggregate(layer, weights[None], target, target[0])
     proximity = head_proximity(layer, aggregated, y)[0]  # [H, N]
     head = int(proximity[:, sample.gold].sum(-1).argmax())
     maps = captured_maps(layer, target, target[0])  # [H, m, N]
