@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "flashtrace_lib"
-COPIED, LINKED = (PACKAGE, "tests"), ("data", "notebooks")  # tests find their root by their own place
+COPIED, LINKED = (PACKAGE, "tests"), ("data", "figures", "notebooks")  # tests find their root by their own place
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ MUTATIONS = [
     Mutation("residual-left-out-of-the-denominator", "kernel/proximity.py", "methods/test_ifr.py",
              "(e.sum(-1) + e_res)", "e.sum(-1)"),
     Mutation("first-head-dropped", "kernel/proximity.py", "methods/test_ifr.py",
-             "head_proximity(layer, aggregated, y).sum(1)", "head_proximity(layer, aggregated, y)[:, 1:].sum(1)"),
+             "head_proximity(one, sums, y).sum(1)", "head_proximity(one, sums, y)[:, 1:].sum(1)"),
     Mutation("values-of-another-group-of-heads", "kernel/proximity.py", "methods/test_ifr.py",
              "v[h // group]", "v[h % len(v)]"),
     Mutation("bias-forgotten", "kernel/proximity.py", "methods/test_ifr.py",
@@ -60,8 +60,7 @@ MUTATIONS = [
     Mutation("queries-from-the-first-captured-row", "kernel/proximity.py", "kernel/test_fused_attention.py",
              "offset = target[0] - first_row", "offset = 0"),
     Mutation("cached-attention-transposed", "kernel/proximity.py", "methods/test_flashtrace.py",
-             '"bm,hmn->bhn", weights, layer.maps[:, slice(*target)]',
-             '"bm,hnm->bhn", weights, layer.maps[:, :, slice(*target)]'),
+             "layer.maps[:, slice(*target)]", "layer.maps.transpose(1, 2)[:, slice(*target)]"),
     Mutation("residual-goes-up-the-layers", "kernel/proximity.py", "methods/test_propagated.py",
              "in reversed(activations.layers)", "in activations.layers"),
     Mutation("sliding-window-ignored-by-the-fused-kernel", "kernel/fused_attention.py",
