@@ -160,9 +160,9 @@ def rebuilt_sample(row: dict[str, Any]) -> Sample:
     gold = None
     if row.get("gold") is not None:
         gold = torch.zeros(n, dtype=torch.bool)
-        gold[torch.as_tensor(np.asarray(row["gold"], dtype=np.int64))] = True
+        gold[torch.from_numpy(np.array(row["gold"], dtype=np.int64))] = True
     return Sample(
-        torch.zeros(n, dtype=torch.long) if ids is None else torch.as_tensor(np.asarray(ids, dtype=np.int64)),
+        torch.zeros(n, dtype=torch.long) if ids is None else torch.from_numpy(np.array(ids, dtype=np.int64)),
         Segments(*(tuple(int(x) for x in row[name]) for name in ("prompt", "reasoning", "output"))),
         gold=gold,
         response=tuple(int(x) for x in row["response"]),

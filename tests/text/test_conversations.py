@@ -259,7 +259,7 @@ def test_reasoning_stands_before_the_answer_as_the_template_has_it(shape, opened
         ("<think>\nOne two. Three.\n</think>\n\nIt is 7261. Surely. Bye.", "Surely.",
          ["One two.", "Three.", "It is 7261.", "Surely.", "Bye."]),
         ("One. Two three. A box \\boxed{7}. The end. Bye.", "auto",
-         ["One.", "Two three.", "A box", "\\boxed{7}", ".", "The end.", "Bye."]),
+         ["One.", "Two three.", "A box", "\\boxed{7}", "The end.", "Bye."]),
     ],
 )  # fmt: skip
 def test_sentences_cover_what_the_response_says_and_no_mark(tok, response, output, texts):
