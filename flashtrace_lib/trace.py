@@ -15,6 +15,7 @@ from .attribution import Attribution, Method
 from .files import write_text
 from .methods import chosen_method
 from .model.answer import NotExplained, check_fits, generate_answer
+from .model.context import vocabulary_size
 from .model.generate import is_finished
 from .model.wrapped import unwrap
 from .sample import Sample, Span
@@ -253,8 +254,7 @@ def trace(
         text = render_prompt(tokenizer, prompt, whole=True, **rendering).text
         response = generate_answer(model, tokenizer, text, limit)
     elif not isinstance(response, str):
-        table = model.get_input_embeddings()
-        response = checked_ids(response, getattr(table, "num_embeddings", None) or len(table.weight))
+        response = checked_ids(response, vocabulary_size(model))
     where = {"input": input, "reasoning": reasoning, "output": output}
     try:
         sample = build_sample(tokenizer, prompt, response, whole=True, **where, **rendering)

@@ -107,7 +107,7 @@ def capture(
         keep = {module: partial(_keep_linear, one, pool, slice(*rows)) for module, one in by_module.items()}
         stack.enter_context(listening(keep))
         for module, one in by_module.items():
-            hook = partial(_keep_gate, one, mixed, module, slice(*rows))
+            hook = in_this_thread(partial(_keep_gate, one, mixed, module, slice(*rows)))
             stack.callback(one.parts.o_proj.register_forward_pre_hook(hook).remove)
         for layer in layers:
             for handle in _keep_states(layer, pool, slice(*rows), keep_mid):

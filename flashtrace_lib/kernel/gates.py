@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from ..model.architecture import family
-from ..model.state import evaluating
+from ..model.state import evaluating, input_device
 from .activations import Activations, LayerActivations
 from .attention import attend
-from .interception import answering
+from .interception import answering, in_this_thread
 from .mixer_calls import answering_ones
 
 
@@ -71,9 +71,10 @@ def _of_ones(model: nn.Module, layers: list[LayerActivations], ids: torch.Tensor
         stack.enter_context(answering(model, answer))
         stack.enter_context(evaluating(model))
         for layer in layers:
-            stack.callback(layer.parts.o_proj.register_forward_pre_hook(read).remove)
-            stack.callback(layer.parts.attention.register_forward_hook(run_again, with_kwargs=True).remove)
-        model(ids[None].to(model.device), use_cache=False)
+            stack.callback(layer.parts.o_proj.register_forward_pre_hook(in_this_thread(read)).remove)
+            hook = layer.parts.attention.register_forward_hook(in_this_thread(run_again), with_kwargs=True)
+            stack.callback(hook.remove)
+        model(ids[None].to(input_device(model)), use_cache=False)
     return [found[layer.parts.attention] for layer in layers]
 
 

@@ -12,8 +12,8 @@ from ..attribution import Attribution, Hop, Method
 # needs (captum, a masked language model's tokenizer) is no cost of the others.
 _PLACES = {
     "flashtrace": "flashtrace.FlashTrace",
-    "flashtrace_best": "flashtrace.FlashTraceBest",
-    "flashtrace_causal": "flashtrace.FlashTraceCausal",
+    "flashtrace_best": "settings.FlashTraceBest",
+    "flashtrace_causal": "settings.FlashTraceCausal",
     "ifr": "ifr.IFR",
     "ifr_all": "ifr.IFRAll",
     "perturbation": "perturbation.Perturbation",
@@ -32,9 +32,9 @@ _PLACES = {
     "random_sentences": "random.RandomSentences",
     "position": "random.Position",
     "string_match": "string_match.StringMatch",
-    "last_token": "flashtrace.LastToken",
-    "mean_pooling": "flashtrace.MeanPooling",
-    "positional": "flashtrace.Positional",
+    "last_token": "settings.LastToken",
+    "mean_pooling": "settings.MeanPooling",
+    "positional": "settings.Positional",
 }
 _FILES = {place.partition(".")[2]: place.partition(".")[0] for place in _PLACES.values()}
 

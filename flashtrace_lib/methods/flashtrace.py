@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -282,70 +282,3 @@ class FlashTrace(Method):
     def _kept(self, sample: Sample) -> torch.Tensor:
         """1 where a token counts, 0 where it is skipped, shape [N]."""
         return (~torch.isin(sample.input_ids.cpu(), torch.tensor(self.skip_tokens, dtype=torch.long))).float()
-
-
-@dataclass
-class FlashTraceBest(FlashTrace):
-    """FlashTrace with the residual propagated and scores shared among five neighbours: ``FlashTrace.best()``."""
-
-    residual: str = BEST["residual"]
-    smoothing: int = BEST["smoothing"]
-
-    name: ClassVar[str] = "flashtrace_best"
-    # the others differ from v1: they were in the key of its first record
-    added_after_v1: ClassVar[tuple[str, ...]] = ("flow", "hop_weights")
-    removed: ClassVar[Mapping[str, Any]] = {**FlashTrace.removed, "sink": "kept", "value_bias": "included"}
-
-
-@dataclass
-class FlashTraceCausal(FlashTraceBest):
-    """`FlashTraceBest` whose hop weights steps of T by their causes: ``FlashTrace.best(hop_weights="causal")``."""
-
-    hop_weights: str = "causal"
-
-    name: ClassVar[str] = "flashtrace_causal"
-    added_after_v1: ClassVar[tuple[str, ...]] = ()
-    removed: ClassVar[Mapping[str, Any]] = {}
-
-
-@dataclass
-class LastToken(FlashTrace):
-    """FlashTrace whose hop 0 explains the last token of O alone (appendix M.1, table 10)."""
-
-    aggregation: str = field(default="last", init=False)
-
-    name: ClassVar[str] = "last_token"
-
-
-@dataclass
-class MeanPooling(FlashTrace):
-    """FlashTrace that averages single-token distributions instead of aggregating the span (appendix M.1)."""
-
-    aggregation: str = field(default="mean", init=False)
-
-    name: ClassVar[str] = "mean_pooling"
-
-
-@dataclass
-class Positional(FlashTrace):
-    """FlashTrace whose hop 0 weights the tokens of O by their place, linearly (appendix M.1).
-
-    Parameters
-    ----------
-    weighting : {"rising", "falling"}
-        The last token of O has the weight |O| and the first 1, or the other way round.
-    """
-
-    weighting: str = "rising"
-
-    name: ClassVar[str] = "positional"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("weighting", self.weighting, ("rising", "falling"))
-
-    def _target_weights(self, sample: Sample, target: Span, weights: torch.Tensor) -> torch.Tensor:
-        if target == sample.segments.output:  # later hops have the weights that the hop before gave them
-            ramp = torch.arange(1, len(weights) + 1, dtype=weights.dtype)
-            weights = weights * (ramp if self.weighting == "rising" else ramp.flip(0))
-        return super()._target_weights(sample, target, weights)

@@ -5,7 +5,10 @@ import pandas as pd
 import pytest
 
 from flashtrace_book import metric_audit as audit
+from flashtrace_book import paths
 from flashtrace_book.figures import method_plots, metric_plots
+from flashtrace_book.profile import load_profile
+from flashtrace_book.results import Results
 from flashtrace_lib import metrics as m
 from flashtrace_lib.evaluation.results_table import frame_from_records
 
@@ -17,6 +20,14 @@ def record(method, sample, scores, log_probs, cell="c", gold=(0, 1)):
     return {"method": method, "sample": sample, "cell": cell, "task": "t", "scores": np.asarray(scores, dtype=float),
             "log_probs": list(log_probs), "cumulative": m.cumulative(scores, len(log_probs) - 1).tolist(),
             "gold": marks, "seconds": 1.0, "haystack": [0, len(scores) - 4]}  # fmt: skip
+
+
+def test_limits_say_how_many_stored_curves_have_ties_that_matter():
+    results = [Results.read(paths.results_file(paths.BOOK, name)) for name in load_profile(paths.BOOK).results]
+    rows = [result.part("method") for result in results if len(result.part("method"))]
+    curves = pd.concat([part[part["log_probs"].notna() & part["scores"].notna()] for part in rows if "log_probs" in part])
+    told = f"in {audit.tied_at_steps(curves).sum()} of {len(curves)} a step ends between tied tokens"
+    assert told in (paths.ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,13 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import torch
 from transformers import LlamaForCausalLM
 
 from flashtrace_book import paths
+from flashtrace_book.experiments.extend import extend
 from flashtrace_book.experiments.groups import random_draws
 from flashtrace_book.export import cell_row, method_rows, sample_row
 from flashtrace_book.profile import load_profile
@@ -101,6 +103,23 @@ def test_writing_twice_gives_equal_bytes(made, tmp_path):
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
     seconds = Results.read(tmp_path / "a.parquet").part("cost")["seconds"].tolist()
     assert seconds == pytest.approx([1.5, np.nan], nan_ok=True)
+
+
+def test_a_method_is_added_to_stored_samples_once_and_as_it_was(tmp_path, monkeypatch):
+    path, profile = tmp_path / "ruler.parquet", load_profile(paths.BOOK)
+    rows = pq.read_table(paths.results_file(paths.BOOK, "ruler")).to_pylist()
+    keys = [row["sample_key"] for row in rows if row["part"] == "sample" and row["cell"] == "h2_c3"][:2]
+    rows = [row for row in rows if row["sample_key"] in keys and row["method"] in (None, "string_match", "position")]
+    whole = {(row["method"], row["sample_key"]): row for row in rows if row["part"] == "method"}
+    write_rows([row for row in rows if row["method"] != "string_match"], path)
+    monkeypatch.setattr(paths, "results_file", lambda *_: path)
+    monkeypatch.setattr(paths, "working_store", lambda *_: tmp_path / "store")
+    assert [extend(profile, "ruler", ["string_match"]) for _ in range(2)] == [2, 0]
+    rows = [row for row in pq.read_table(path).to_pylist() if row["part"] == "method"]
+    again = {(row["method"], row["sample_key"]): row for row in rows}
+    assert set(again) == set(whole)
+    for place, row in again.items():
+        assert np.allclose(row["scores"], whole[place]["scores"]) and row["masks_key"] == whole[place]["masks_key"]
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -166,3 +166,17 @@ def test_threads_that_share_a_model_get_what_one_gets(family):
     for thread in threads:
         thread.join()
     close(found, expected)
+
+
+def test_a_pass_of_another_thread_between_attention_and_its_projection_changes_nothing():
+    model, owner = tiny_model(), threading.get_ident()
+    expected = scores(model, "flashtrace")
+
+    def disturb(module, args):
+        if threading.get_ident() == owner:
+            other = threading.Thread(target=module, args=(torch.randn_like(args[0]),))
+            other.start()
+            other.join()
+
+    model.model.layers[1].self_attn.o_proj.register_forward_pre_hook(disturb)
+    close(scores(model, "flashtrace"), expected)

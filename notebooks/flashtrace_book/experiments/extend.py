@@ -6,8 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
+from tqdm import tqdm
 
+from flashtrace_lib.bench.measure import hardware_name, measure
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.fingerprints import sample_fingerprint
 from flashtrace_lib.sample import Sample
@@ -19,7 +22,9 @@ from .. import paths
 from ..export import method_rows
 from ..profile import Profile, read
 from ..results import METHOD, SAMPLE, rebuilt_sample, write_rows
-from .groups import Group, group_examples, method_named, model_of
+from .groups import Group, first_of_cells, group_examples, method_named, model_of
+
+COST = "method_cost"
 
 
 def extend(
@@ -42,25 +47,53 @@ def extend(
     ValueError
         If a sample that is made anew is not the one that is stored.
     """
-    path = paths.results_file(profile.name, name)
-    rows = [{k: v for k, v in row.items() if v is not None} for row in pq.read_table(path).to_pylist()]
-    own = [row for row in rows if row["part"] == SAMPLE and row["model"] == model]
-    wanted = [row for row in own if not cells or row["cell"] in set(cells)]
-    network, tokenizer = model_of(profile, model)
-    made = _prompts(profile, name, model, tokenizer)
-    samples = [_sample(row, made, tokenizer) for row in wanted]
+    rows, samples, (network, tokenizer) = _opened(profile, name, cells, model)
     store = Store(paths.working_store(profile.name, f"{name}_more"))
     methods = {label: method_named(profile, label, tokenizer) for label in labels}
     evaluate(methods, samples, network, store=store, steps=profile.steps, metrics=("recovery",))
     known = {(row["sample_key"], row["method"]) for row in rows if row["part"] == METHOD}
     masks = {row["sample_key"]: row["masks_key"] for row in rows if row["part"] == METHOD and row.get("masks_key")}
-    found = [row for row in method_rows(store.records(), store.records().head(0), samples)
+    found = [row for row in method_rows(store.records(), pd.DataFrame(), samples)
              if row["method"] in labels and (row["sample_key"], row["method"]) not in known]  # fmt: skip
     for row in found:
         row["masks_key"] = masks.get(row["sample_key"])
     if found:
-        write_rows([_arrays(row) for row in rows] + found, path)
+        write_rows(rows + found, paths.results_file(profile.name, name))
     return len(found)
+
+
+def time_methods(
+    profile: Profile, name: str, labels: Sequence[str], cells: Iterable[str], n: int, model: str = "reasoner"
+) -> int:
+    """Measure methods beside a forward pass on the first ``n`` samples of cells, in place of what was measured before.
+
+    Rows of part ``method_cost``: ``sample, method, steps, hardware``, ``steps`` of T that the method weighted, and what
+    `bench.measure.measure` gives; returns how many.
+    """
+    rows, samples, (network, tokenizer) = _opened(profile, name, cells, model)
+    found = []
+    for sample in tqdm(first_of_cells(samples, n), desc="seconds"):
+        for label in labels:
+            method = method_named(profile, label, tokenizer)
+            steps = method.attribute(network, sample).metadata.get("causal_steps", {}).get("spans", ())
+            about = {"part": COST, "sample": sample.id, "method": label, "hardware": hardware_name(None)}
+            found.append(about | {"steps": len(steps)} | measure(network, method, sample))
+    kept = [row for row in rows if row["part"] != COST]
+    write_rows(kept + found, paths.results_file(profile.name, name))
+    return len(found)
+
+
+def _opened(
+    profile: Profile, name: str, cells: Iterable[str], model: str
+) -> tuple[list[dict[str, Any]], list[Sample], tuple[Any, Any]]:
+    """All rows of a file, the samples of a model's cells (of all where none is named), the model and its tokenizer."""
+    path = paths.results_file(profile.name, name)
+    rows = [{k: v for k, v in row.items() if v is not None} for row in pq.read_table(path).to_pylist()]
+    own = [row for row in rows if row["part"] == SAMPLE and row["model"] == model]
+    own, loaded = [row for row in own if not cells or row["cell"] in set(cells)], model_of(profile, model)
+    made = {} if all("input_ids" in row for row in own) else _prompts(profile, name, model, loaded[1])
+    samples = [_sample(row, made, loaded[1]) for row in own]
+    return [_arrays(row) for row in rows], samples, loaded
 
 
 def _arrays(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,80 @@
+"""Named settings of FlashTrace: its better ones, and what is averaged or weighted otherwise (appendix M.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+
+from ..sample import Sample, Span
+from .flashtrace import BEST, FlashTrace
+from .perturbation_base import check_choice
+
+
+@dataclass
+class FlashTraceBest(FlashTrace):
+    """FlashTrace with the residual propagated and scores shared among five neighbours: ``FlashTrace.best()``."""
+
+    residual: str = BEST["residual"]
+    smoothing: int = BEST["smoothing"]
+
+    name: ClassVar[str] = "flashtrace_best"
+    # the others differ from v1: they were in the key of its first record
+    added_after_v1: ClassVar[tuple[str, ...]] = ("flow", "hop_weights")
+    removed: ClassVar[Mapping[str, Any]] = {**FlashTrace.removed, "sink": "kept", "value_bias": "included"}
+
+
+@dataclass
+class FlashTraceCausal(FlashTraceBest):
+    """`FlashTraceBest` whose hop weights steps of T by their causes: ``FlashTrace.best(hop_weights="causal")``."""
+
+    hop_weights: str = "causal"
+
+    name: ClassVar[str] = "flashtrace_causal"
+    added_after_v1: ClassVar[tuple[str, ...]] = ()
+    removed: ClassVar[Mapping[str, Any]] = {}
+
+
+@dataclass
+class LastToken(FlashTrace):
+    """FlashTrace whose hop 0 explains the last token of O alone (appendix M.1, table 10)."""
+
+    aggregation: str = field(default="last", init=False)
+
+    name: ClassVar[str] = "last_token"
+
+
+@dataclass
+class MeanPooling(FlashTrace):
+    """FlashTrace that averages single-token distributions instead of aggregating the span (appendix M.1)."""
+
+    aggregation: str = field(default="mean", init=False)
+
+    name: ClassVar[str] = "mean_pooling"
+
+
+@dataclass
+class Positional(FlashTrace):
+    """FlashTrace whose hop 0 weights the tokens of O by their place, linearly (appendix M.1).
+
+    Parameters
+    ----------
+    weighting : {"rising", "falling"}
+        The last token of O has the weight |O| and the first 1, or the other way round.
+    """
+
+    weighting: str = "rising"
+
+    name: ClassVar[str] = "positional"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("weighting", self.weighting, ("rising", "falling"))
+
+    def _target_weights(self, sample: Sample, target: Span, weights: torch.Tensor) -> torch.Tensor:
+        if target == sample.segments.output:  # later hops have the weights that the hop before gave them
+            ramp = torch.arange(1, len(weights) + 1, dtype=weights.dtype)
+            weights = weights * (ramp if self.weighting == "rising" else ramp.flip(0))
+        return super()._target_weights(sample, target, weights)
