@@ -54,6 +54,8 @@ class Settings:
         The run ends after these, if it has not made its steps before.
     learning_rate : float
         Falls along a cosine after a twentieth of the steps.
+    start : str
+        Folder of an adapter of the same rank to go on from; a fresh one where empty.
     bfloat16 : bool
         Compute in bfloat16 where the processor is fast at it; weights stay float32.
     """
@@ -69,6 +71,7 @@ class Settings:
     seed: int = 0
     checkpoint_every: int = 25
     learning_rate: float = 1e-3
+    start: str = ""
     bfloat16: bool = False
 
 
@@ -131,6 +134,7 @@ def train(
         If the checkpoint in ``out`` belongs to other settings, or the loss is no longer finite.
     """
     from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+    from safetensors.torch import load_file
 
     base, tokenizer = load_model(settings.model)
     use_reasoner_template(tokenizer)
@@ -139,6 +143,9 @@ def train(
         r=settings.rank, lora_alpha=2 * settings.rank, target_modules=list(PROJECTIONS), task_type="CAUSAL_LM"
     )
     model = get_peft_model(base, lora).train()
+    if settings.start:
+        found = load_file(Path(settings.start) / "adapter_model.safetensors")
+        set_peft_model_state_dict(model, {name: weight.float() for name, weight in found.items()})
     weights = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.AdamW(weights, lr=settings.learning_rate, weight_decay=0.0)
     checkpoint, step, log, gone = out / "checkpoint.pt", 0, [], 0.0
@@ -162,6 +169,7 @@ def train(
         optimiser.zero_grad(set_to_none=True)
         log.append([loss, tokens, time.perf_counter() - clock])
         step, gone = step + 1, sum(s for *_, s in log)
+        bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
         bar.update()
         if step % settings.checkpoint_every == 0 or step == settings.steps or gone >= settings.seconds:
             state = {"settings": json.dumps(asdict(settings)), "step": step, "log": log,

@@ -35,7 +35,7 @@ DEVELOPMENT, TEST = 1000, 2000  # seeds: what was looked at while training, and 
 class Notation(Settings):
     """As `Settings`; a step reads ``batch`` texts and answers ``questions`` questions about each.
 
-    Texts have 180 to 350 tokens until the share ``short`` of the run, 350 to 900 until ``long``, and then 900 to 1,100.
+    Texts have 250 to 500 tokens until the share ``short`` of the run, 500 to 900 until ``long``, and then 900 to 1,100.
     """
 
     steps: int = 10_000
@@ -43,16 +43,16 @@ class Notation(Settings):
     batch: int = 2
     checkpoint_every: int = 10
     bfloat16: bool = True
-    questions: int = 8
-    short: float = 0.4
-    long: float = 0.5
+    questions: int = 9
+    short: float = 0.45
+    long: float = 0.55
 
 
 def draw(rng: random.Random, tokenizer: Any, settings: Notation, done: float) -> list[Example]:
     """Questions about one text, of names that evaluation never shows; ``done`` is the share of the run that is over."""
-    short, middle, long = (180, 350), (350, 900), (900, 1100)
+    short, middle, long = (250, 500), (500, 900), (900, 1100)
     length = rng.randint(*(short if done < settings.short else middle if done < settings.long else long))
-    others = rng.randint(2, min(13, (length - 60) // 30)) if length < 900 else rng.randint(9, 13)
+    others = rng.randint(4, min(12, (length - 100) // 20)) if length < 900 else rng.randint(8, 12)
     text, _ = facts.fact_text(
         tokenizer, length, f"train|{rng.random()}", family=rng.choice(list(facts.FAMILIES)),
         haystack=rng.choice(facts.HAYSTACKS), chains=[3, *facts.other_chains(others, rng)], split="train",
@@ -161,11 +161,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.train_notation", description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, help="folder of the adapter")
     parser.add_argument("--seconds", type=float, default=Notation.seconds)
+    parser.add_argument("--start", default="", help="folder of an adapter to go on from")
     parser.add_argument("--accuracy", type=int, metavar="N", help="measure the adapter on N problems a cell and chain")
-    parser.add_argument("--seed", type=int, default=DEVELOPMENT, help="of the problems measured")
+    parser.add_argument("--seed", type=int, default=DEVELOPMENT, help="of training, or of the problems measured")
     given = parser.parse_args(argv)
     if given.accuracy is None:
-        train(given.out, Notation(seconds=given.seconds), draw, side_by_side)
+        train(given.out, Notation(seconds=given.seconds, seed=given.seed, start=given.start), draw, side_by_side)
     else:
         pd.DataFrame(accuracy(given.out, given.accuracy, given.seed)).to_csv(given.out / "answers.csv", index=False)
     return 0

@@ -50,10 +50,12 @@ def test_a_problem_says_what_its_answer_needs(embedded_tokenizer, mode, off_path
             changed = twin["prompt"][start : len(twin["prompt"]) - len(prompt[stop:])]
             assert [solved([changed, *gold[1:]])] == twin["answers"] != [answer]
             lines = example.reasoning.split("\n")
-            assert lines == meta["notes"][:off_path] + meta["steps"] and facts.as_asked(example, example.reasoning)
-            assert not facts.as_asked(example, "\n".join([*lines, lines[0]])) and lines[-1].endswith(answer)
+            assert lines == meta["down"] + meta["notes"][:off_path] + meta["up"]
+            assert facts.as_asked(example, example.reasoning) and (meta["down"] + meta["up"])[-1].endswith(answer)
+            assert not facts.as_asked(example, "\n".join([*lines, lines[0]]))
             if mode == "quote":
-                assert [line.split(":")[0] + "." for line in lines] == others[:off_path] + gold
+                quoted = [line.split(":")[0] + "." for line in lines[: off_path + chain]]
+                assert quoted == gold[::-1] + others[:off_path]
             else:
                 written = set(ids(example.reasoning)) | set(ids(f"{answer}"))
                 assert all(written.isdisjoint(ids(before + s)) for s in gold for before in ("", " "))

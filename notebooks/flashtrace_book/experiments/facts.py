@@ -2,8 +2,8 @@
 
 A text hides a dozen facts of one form: "Lockwood owns twice as many chairs as Quimwell." "Quimwell owns eight chairs."
 A question asks for one number, which follows from a chain of one to three of them, and says how to reason: in quotes
-("Quimwell owns eight chairs: 8"), or in notation ("Q=8", "L=2Q=16"), where no word of a fact recurs; and how many
-other facts, which the answer does not need, are noted first.
+("Quimwell owns eight chairs: 8"), or in notation ("L=2Q", "Q=8", "L=16"), where no word of a fact recurs; and how many
+other facts, which the answer does not need, are noted between the facts that it needs and what follows from them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MODES = ("quote", "notation")
 OFF_PATH = (0, 1, 2, 4, 8)
 CHAINS = (1, 2, 3)
 HAYSTACKS = ("noise", "essay")
-DISTRACTING = 11  # facts beside the longest chain; one or two more beside shorter ones, so that all texts hold as many
+DISTRACTING = 10  # facts beside the chain that is asked for
 # Initials are unambiguous within a text; no token of a name is a letter alone, so none recurs in notation.
 _STARTS = (
     "Arm Alex Ash Black Brook Clay Copper Dog Day Don Em Ever End For Fire Flat Free Grand Gold Good Hall Hill High "
@@ -93,12 +93,29 @@ class Fact:
     of: str | None = None
     relation: str = ""
 
-    def note(self, mode: str, needed: bool) -> str:
-        """The line of T that takes this fact down; with its value where it is known by then."""
-        value = [str(self.value)] if needed or self.of is None else []
+    def note(self, mode: str) -> str:
+        """The line of T that takes this fact down; a number in words also as digits."""
+        value = [str(self.value)] if self.of is None else []
         if mode == "quote":
             return ": ".join([self.sentence.rstrip("."), *value])
         return "=".join([self.name[0], *([self.relation.format(b=self.of[0])] if self.of else []), *value])
+
+    def result(self, mode: str) -> str:
+        """The line of T that says what follows from the facts noted before."""
+        return f"{self.name}: {self.value}" if mode == "quote" else f"{self.name[0]}={self.value}"
+
+
+def reasoned(path: list[Fact], mode: str, noted: list[str]) -> str:
+    """T: the facts from the one that was asked for down to a number, what is noted besides, and the values up again."""
+    return "\n".join([*_down(path, mode), *noted, *_up(path, mode)])
+
+
+def _down(path: list[Fact], mode: str) -> list[str]:
+    return [fact.note(mode) for fact in reversed(path)]
+
+
+def _up(path: list[Fact], mode: str) -> list[str]:
+    return [fact.result(mode) for fact in path[1:]]
 
 
 class SpelledEssays(EssayHaystack):
@@ -145,10 +162,10 @@ class FactText:
         Returns
         -------
         Example
-            ``evidence`` are the facts of the path, in the order of reasoning. The metadata tell ``distracting``, the
+            ``evidence`` are the facts of the path, the one with a number first. The metadata tell ``distracting``, the
             characters of all other facts in the order of the text, of which T is to note the first ``off_path``;
-            ``notes``, T's line for each of them; ``steps``, T's lines for the path; and ``twin``: prompt, answers and
-            reasoning where the path begins with another number.
+            ``notes``, T's line for each of them; ``down`` and ``up``, T's lines for the path; and ``twin``: prompt,
+            answers and reasoning where the path begins with another number.
 
         Raises
         ------
@@ -160,23 +177,23 @@ class FactText:
         path, family = self.path(name), FAMILIES[self.family]
         span = dict(zip(self.facts, self.spans, strict=True))
         others = [fact for fact in self.facts if fact not in path]
-        notes, steps = [fact.note(mode, False) for fact in others], [fact.note(mode, True) for fact in path]
+        notes = [fact.note(mode) for fact in others]
         prompt = f"{self.body}\n\n{family.question.format(a=name, k=self.kind)}"
-        first = {0: "only what is needed", 1: "the first other fact, then what is needed"}
-        request = first.get(off_path, f"the first {WORDS[off_path]} other facts, then what is needed")
+        first = {0: "only what is needed", 1: "what is needed, and the first other fact"}
+        request = first.get(off_path, f"what is needed, and the first {WORDS[off_path]} other facts")
         swapped = _another(path, family, self.kind, random.Random(f"{self.key}|twin"))
         start, stop = span[path[0]]
         twin = {"prompt": prompt[:start] + swapped[0].sentence + prompt[stop:], "answers": [str(swapped[-1].value)],
-                "reasoning": "\n".join([*notes[:off_path], *(fact.note(mode, True) for fact in swapped)])}  # fmt: skip
+                "reasoning": reasoned(swapped, mode, notes[:off_path])}  # fmt: skip
         return Example(
             id=f"{self.key}-{name}-{mode}-{off_path}", task="facts", cell=f"{mode}_{off_path}", prompt=prompt,
             answers=(str(path[-1].value),), evidence=tuple(span[fact] for fact in path),
             question=len(self.body) + 2, haystack=(len(_BEFORE), len(self.body)),
-            request=f"\n\n{_REASON[mode]}: {request}.", reasoning="\n".join([*notes[:off_path], *steps]),
+            request=f"\n\n{_REASON[mode]}: {request}.", reasoning=reasoned(path, mode, notes[:off_path]),
             output=str(path[-1].value), scorer="exact_set",
             metadata={"mode": mode, "off_path": off_path, "chain": len(path), "family": self.family,
                       "haystack": self.haystack, "distracting": [list(span[fact]) for fact in others],
-                      "notes": notes, "steps": steps, "twin": twin, "answer_pattern": r"\d+"},
+                      "notes": notes, "down": _down(path, mode), "up": _up(path, mode), "twin": twin, "answer_pattern": r"\d+"},
         )  # fmt: skip
 
 
@@ -270,7 +287,7 @@ def fact_examples(
     examples = []
     for i in range(n):
         key = f"facts-{length}-c{chain}-s{seed}-{i}"
-        chains = [chain, *other_chains(DISTRACTING + CHAINS[-1] - chain, random.Random(f"{key}|chains"))]
+        chains = [chain, *other_chains(DISTRACTING, random.Random(f"{key}|chains"))]
         turn = {"family": list(FAMILIES)[i % 2], "haystack": HAYSTACKS[i // 2 % 2]}
         text, asked = fact_text(tokenizer, length, key, chains=chains, **turn)
         example = text.ask(asked, mode, off_path)
@@ -279,7 +296,8 @@ def fact_examples(
 
 
 def as_asked(example: Example, reasoning: str) -> bool:
-    """Whether T notes as many facts off the path as asked, each right and none twice, and then the path alone."""
-    lines, steps, k = reasoning.strip().split("\n"), example.metadata["steps"], example.metadata["off_path"]
-    noted = set(lines[:k]) & set(example.metadata["notes"])
-    return lines[k:] == steps and len(noted) == k
+    """Whether T takes down the path, then as many other facts as asked, each right and none twice, then the values."""
+    said, k = example.metadata, example.metadata["off_path"]
+    lines, down = reasoning.strip().split("\n"), len(example.metadata["down"])
+    noted = set(lines[down : down + k]) & set(said["notes"])
+    return lines[:down] == said["down"] and len(noted) == k and lines[down + k :] == said["up"]
