@@ -110,7 +110,7 @@ def frame_from_records(
         no_drop = has_curve(record) and m.is_flagged(record["log_probs"])
         shared = {name: record[name] for name in COLUMNS if name in record}
         n_gold = int(np.sum(record["gold"])) if _given(record.get("gold")) else 0
-        shared |= {"n_gold": n_gold, "cluster": _template(record)}
+        shared |= {"n_gold": n_gold, "cluster": record.get("cluster") or _template(record)}
         known = json.loads(record["values"]) if isinstance(record.get("values"), str) else None
         for name in metrics:
             if known is not None:  # of draws that were averaged when they were stored

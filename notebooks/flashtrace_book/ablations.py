@@ -56,15 +56,19 @@ def note(run: Run, name: str, numbers: pd.DataFrame, answers: str, role: str = D
 def by_hops(
     results: Results, method: str = "flashtrace_k3", metrics: Sequence[str] = RANKING, **where: Any
 ) -> pd.DataFrame:
-    """Metrics of rankings with the first K hops of a method, labelled ``flashtrace_k0``, ``flashtrace_k1``, ….
+    """Metrics of rankings with the first K hops of a method (`hop_records`); ``where`` as for `Results.samples`."""
+    return frame_from_records(hop_records(results, method, **where), metrics).astype({"value": float})
 
-    The first K hops of one run are exactly the run with K hops. ``where`` chooses samples, see `Results.samples`.
+
+def hop_records(results: Results, method: str = "flashtrace_k3", **where: Any) -> list[dict[str, Any]]:
+    """Records of a method with its first K hops alone, labelled ``flashtrace_k0``, ``flashtrace_k1``, ….
+
+    The first K hops of one run are exactly the run with K hops.
     """
     hops = {s.id: first_hops(s, a) for s, a in zip(*results.attributions(method, **where), strict=True)}
     records = results.records([method], **where).to_dict("records")
-    rows = [row | {"method": f"flashtrace_k{k}", "scores": scores}
+    return [row | {"method": f"flashtrace_k{k}", "scores": scores}
             for row in records for k, scores in enumerate(hops[row["sample"]])]  # fmt: skip
-    return frame_from_records(rows, metrics).astype({"value": float})
 
 
 def first_hops(sample: Sample, attribution: Attribution) -> list[np.ndarray]:

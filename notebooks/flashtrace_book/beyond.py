@@ -1,14 +1,23 @@
-"""The causal hop against its rivals, on samples that did not choose it (12)."""
+"""What attribution sees that copying does not: the grid of reasoning, and the causal hop on Table 1's samples (12)."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from .ablations import label_of
+from flashtrace_lib import metrics as m
+from flashtrace_lib.evaluation.results_table import frame_from_records
+
+from .ablations import hop_records, label_of
 from .results import Results
-from .statistics import paired_difference
+from .statistics import line_slope, mean_row, paired_difference
+
+METRICS = ("auroc_facts", "auroc_haystack", "r_precision_haystack", "lds")
+CELL = ("reasoning", "off_path")
 
 CAUSAL, RIVALS = "flashtrace_causal", ("flashtrace_best", "ifr_all", "at2", "attnlrp", "flashtrace", "string_match")
 LOOKED_AT = {"h2_c3": 4, "mq_q4": 4}  # the first samples of these cells, on which the causal hop was chosen
@@ -40,3 +49,79 @@ def causal_gains(results: Results, metrics: Sequence[str], answers: str = "own")
         if rival in set(part["method"])
     ]
     return pd.concat(parts, ignore_index=True)
+
+
+def grid_frame(results: Results) -> pd.DataFrame:
+    """Metrics of all methods on the grid; FlashTrace with fewer hops is part of its run with three.
+
+    Returns
+    -------
+    pandas.DataFrame
+        As `Results.frame`, with ``reasoning, off_path, chain``.
+    """
+    plain = [row for row in results.records().to_dict("records") if row["method"] != "flashtrace_k3"]
+    named = {"flashtrace_k1": "flashtrace"}
+    hops = [row | {"method": named.get(row["method"], row["method"])} for row in hop_records(results)]
+    records, about = [*hops, *plain], _places(results)
+    frame = frame_from_records(records, METRICS[1:]).astype({"value": float})
+    once = frame.drop_duplicates(["sample", "method"]).set_index(["sample", "method"])
+    values = [(row["sample"], row["method"], _among_facts(row, about.loc[row["sample"]])) for row in records]
+    found = pd.DataFrame(values, columns=["sample", "method", "value"]).set_index(["sample", "method"])
+    facts = once.drop(columns="value").join(found).assign(metric=METRICS[0]).reset_index()
+    named = about[[*CELL, "chain"]].reset_index()
+    return pd.concat([facts, frame], ignore_index=True).merge(named, on="sample", how="left")
+
+
+def _places(results: Results) -> pd.DataFrame:
+    """Where each sample stands in the grid, and the tokens of its facts, counted from the first of I."""
+    rows = []
+    for row in results.samples().to_dict("records"):
+        said, first = json.loads(row["metadata"]), row["prompt"][0]
+        gold = np.asarray(row["gold"], dtype=int)
+        others = np.setdiff1d(np.asarray(said["distracting"], dtype=int), gold)
+        rows.append({"sample": row["sample"], "reasoning": said["mode"], "off_path": said["off_path"],
+                     "chain": said["chain"], "gold": gold - first, "others": others - first})  # fmt: skip
+    return pd.DataFrame(rows).set_index("sample")
+
+
+def _among_facts(record: dict[str, Any], about: pd.Series) -> float:
+    """AUROC of the tokens of the chain's facts against those of the facts that do not matter; a tie counts half."""
+    if record.get("scores") is None:
+        return 0.5  # a random ranking's expectation
+    facts = np.concatenate([about["gold"], about["others"]])
+    return m.auroc(np.asarray(record["scores"])[facts], np.arange(len(facts)) < len(about["gold"]))
+
+
+def means(frame: pd.DataFrame) -> pd.DataFrame:
+    """The grid's table: ``method, reasoning, off_path, metric, mean, low, high, n``."""
+    rows = [dict(zip(("method", *CELL, "metric"), keys, strict=True)) | mean_row(part["value"].dropna())
+            for keys, part in frame.groupby(["method", *CELL, "metric"], sort=False)]  # fmt: skip
+    return pd.DataFrame(rows).drop(columns="n_effective")
+
+
+def gains(frame: pd.DataFrame, reference: str) -> pd.DataFrame:
+    """Every method minus a reference in each cell, paired, with ``method, label, reasoning, off_path, metric``."""
+    others = [name for name in dict.fromkeys(frame["method"]) if name != reference]
+    parts = [paired_difference(frame, name, reference, ("metric", *CELL)).assign(method=name) for name in others]
+    table = pd.concat(parts, ignore_index=True)
+    return table.assign(label=table["method"].map(label_of))
+
+
+def judged(frame: pd.DataFrame) -> pd.DataFrame:
+    """Numbers of the four hypotheses in the order of the plan: ``hypothesis, group, value, low, high, n``."""
+    facts, rows = frame[frame["metric"] == METRICS[0]], []
+    chance = facts[(facts["method"] == "string_match") & (facts["reasoning"] == "notation")]
+    row = mean_row(chance["value"] - 0.5, "value", clusters=chance["cluster"])
+    rows.append((1, "string match less 0.5, notation", row))
+    for mode, part in facts.groupby("reasoning", sort=False):
+        wide = part.pivot_table(index=["sample", "off_path"], columns="method", values="value").reset_index()
+        line = line_slope(wide["off_path"], wide["flashtrace"] - wide["ifr_all"])
+        rows.append((2, f"slope over k, {mode}", {"value": line["slope"], "n": line["points"], **line}))
+    for mode, part in frame[frame["off_path"] == 0].groupby("reasoning", sort=False):
+        table = paired_difference(part, "flashtrace", "ifr").set_index("metric")
+        row = table.loc["auroc_haystack"].rename({"difference": "value"})
+        rows.append((3, f"minus IFR at k = 0, {mode}", row.to_dict()))
+    for (mode, name), part in facts[facts["off_path"] == 4].groupby(["reasoning", "method"], sort=False):
+        rows.append((4, f"{label_of(name)}, {mode}", mean_row(part["value"], "value")))
+    table = pd.DataFrame([{"hypothesis": number, "group": group, **row} for number, group, row in rows])
+    return table[["hypothesis", "group", "value", "low", "high", "n"]]

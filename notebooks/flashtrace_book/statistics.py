@@ -150,14 +150,14 @@ def paired_difference(frame: pd.DataFrame, first: str, second: str, by: tuple[st
     cluster_of = clusters(both).groupby(both["sample"]).first()
     if missing := [name for name in (first, second) if name not in set(both["method"])]:
         raise ValueError(f"no rows of {', '.join(missing)}: the frame has {', '.join(sorted(set(frame['method'])))}")
-    same = [name for name in ("sample", "cell", "model", "metric") if name in both]
+    same = [name for name in dict.fromkeys(("sample", "cell", "model", "metric", *by)) if name in both]
     wide = both.pivot_table(index=same, columns="method", values="value").reset_index()
     rows = []
     for keys, part in wide.groupby(list(by), sort=False):
         group = dict(zip(by, keys, strict=True))
         differences = (part[first] - part[second]).dropna()
         row = mean_row(differences, "difference", clusters=part["sample"].map(cluster_of)[differences.index])
-        higher_is_better = bool(HIGHER_IS_BETTER.get(group["metric"]))
+        higher_is_better = HIGHER_IS_BETTER.get(group["metric"], True)
         rows.append({**group, **row, "better": _favoured(row, first, second, higher_is_better)})
     return pd.DataFrame(rows)
 

@@ -222,10 +222,13 @@ run.figure(fig, "causal_hop", "The causal hop minus other methods: R-precision i
 # **Problems.** A question whose answer follows from a chain of one to three facts ("Lockwood owns twice as many chairs as
 # Quimby"), among ten or more facts of the same form that do not matter, in 1,024 tokens of noise or essays; two families, things
 # owned and times. A second adapter of SmolLM2-135M, `notation`, was taught to reason in two ways, which a word of the question sets:
-# *quote* repeats the sentences, *notation* writes `Q=8`, `L=2Q=16`, so that no word of the evidence recurs in $\mathbf T$ or
-# $\mathbf O$ and the digits of the answer stand nowhere in the input. Another word sets how many facts that do not matter
-# (*off-path* facts, $k$ = 0, 1, 2, 4, 8) it notes first. So the model's own reasoning varies in both on the same problems: a grid
-# of ten cells.
+# *quote* repeats the sentences, *notation* writes `L=2Q`, `Q=8`, `L=16`, so that no word of the evidence recurs in $\mathbf T$ or
+# $\mathbf O$ and the digits of the answer stand nowhere in the input. $\mathbf T$ goes from the name that is asked for down to a
+# number, and from the number up again. Between the two it notes facts that do not matter (*off-path* facts); another word sets how
+# many, $k$ = 0, 1, 2, 4, 8. So the model's own reasoning varies in both on the same problems: a grid of ten cells.
+#
+# The order of $\mathbf T$ was changed once, before any test problem was looked at. At first it noted the off-path facts, and then
+# went from the number up (`Q=8`, `L=2Q=16`); an adapter trained on that was right in 2 of 10 answers on chains of two facts.
 #
 # **Samples.** 24 a cell, 8 for each length of chain: the first whose answer is right, whose reasoning is as asked, and which are
 # *causal*: with the value of the first fact changed the model's answer changes as it must. Tried, right, as asked and causal are

@@ -17,6 +17,7 @@ MAKERS = {
     "cancellation": "cancellation.make",
     "rollout_cost": "timing.make",
     "hybrids": "hybrids.make",
+    "grid": "grid.make",
 }
 
 

@@ -186,14 +186,15 @@ class FactText:
         twin = {"prompt": prompt[:start] + swapped[0].sentence + prompt[stop:], "answers": [str(swapped[-1].value)],
                 "reasoning": reasoned(swapped, mode, notes[:off_path])}  # fmt: skip
         return Example(
-            id=f"{self.key}-{name}-{mode}-{off_path}", task="facts", cell=f"{mode}_{off_path}", prompt=prompt,
-            answers=(str(path[-1].value),), evidence=tuple(span[fact] for fact in path),
+            id=f"{self.key}-{self.haystack}-{name}-{mode}-{off_path}", task="facts", cell=f"{mode}_{off_path}",
+            prompt=prompt, answers=(str(path[-1].value),), evidence=tuple(span[fact] for fact in path),
             question=len(self.body) + 2, haystack=(len(_BEFORE), len(self.body)),
             request=f"\n\n{_REASON[mode]}: {request}.", reasoning=reasoned(path, mode, notes[:off_path]),
             output=str(path[-1].value), scorer="exact_set",
             metadata={"mode": mode, "off_path": off_path, "chain": len(path), "family": self.family,
                       "haystack": self.haystack, "distracting": [list(span[fact]) for fact in others],
-                      "notes": notes, "down": _down(path, mode), "up": _up(path, mode), "twin": twin, "answer_pattern": r"\d+"},
+                      "notes": notes, "down": _down(path, mode), "up": _up(path, mode), "twin": twin,
+                      "answer_pattern": r"\d+"},
         )  # fmt: skip
 
 
@@ -291,7 +292,8 @@ def fact_examples(
         turn = {"family": list(FAMILIES)[i % 2], "haystack": HAYSTACKS[i // 2 % 2]}
         text, asked = fact_text(tokenizer, length, key, chains=chains, **turn)
         example = text.ask(asked, mode, off_path)
-        examples.append(replace(example, metadata=example.metadata | {"seed": seed, "index": i}))
+        # what is asked of one text in different cells is one cluster of an interval
+        examples.append(replace(example, metadata=example.metadata | {"seed": seed, "index": i, "template": key}))
     return examples
 
 

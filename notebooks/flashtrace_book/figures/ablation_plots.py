@@ -15,7 +15,7 @@ from .axes import FEW, INTERVAL, legend_below, n_range, name_groups, name_rows, 
 from .checks import require, require_metrics
 from .marks import grouped_bars, means_of, side_by_side, whiskers
 from .palette import DARK, GREY, HATCHES, MARKERS, PALETTE
-from .style import CONTROLS, metric_name, styled
+from .style import CONTROLS, method_order, method_style, metric_name, styled
 
 _LABEL = 0.058  # inches of a character of a row's name
 _STEP = 0.24  # rows between the marks of two series
@@ -79,6 +79,39 @@ def _draw_series(axes: Axes, part: pd.DataFrame, rows: Sequence[str], shift: flo
         mark = {"ls": "", "capsize": 2, "ms": 4.5, "elinewidth": 0.9, **style, "color": colour, "markerfacecolor": fill}
         axes.errorbar(row["difference"], rows.index(label) + shift, xerr=spread, **mark)
     axes.plot([], [], ls="", ms=4.5, label=name, **style)
+
+
+@styled
+def gains_by_off_path(table: pd.DataFrame, metric: str, *, reference: str, title: str = "") -> Figure:
+    """Paired differences against the number of facts off the path, a line a method, a panel a mode of reasoning.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``method, reasoning, off_path, metric, difference, low, high, n`` (`beyond.gains`).
+    reference : str
+        What the differences are to, for the axes.
+    """
+    part = table[table["metric"] == metric]
+    require(part, "method", "reasoning", "off_path", "difference", "low", "high", "n")
+    modes, steps = list(dict.fromkeys(part["reasoning"])), sorted(part["off_path"].unique())
+    figure, panels = new_panels(title, 1, len(modes), height=3.4, sharey=True)
+    methods = method_order(list(part["method"]))
+    for axes, mode in zip(panels[0], modes, strict=True):
+        for i, name in enumerate(methods):
+            rows = part[(part["method"] == name) & (part["reasoning"] == mode)].sort_values("off_path")
+            x = [steps.index(k) + side_by_side(i, len(methods), 0.09) for k in rows["off_path"]]
+            style, spread = method_style(name), whiskers(rows["difference"], rows["low"], rows["high"])
+            line = {"elinewidth": 0.8, "capsize": 1.5, "ms": 4, "lw": 1.1, "label": style.label, **style.plot_options}
+            axes.errorbar(x, rows["difference"], yerr=spread, **line)
+        axes.axhline(0, color=INK, lw=0.8, zorder=1)
+        axes.set_xticks(range(len(steps)), [str(k) for k in steps])
+        axes.set_xlabel("facts off the path that T notes, k")
+        axes.set_title(f"reasoning: {mode}", loc="left")
+        note(axes, f"n = {n_range(part[part['reasoning'] == mode]['n'])} a mark; 95 % interval", beside=WIDTH / 2)
+    panels[0][0].set_ylabel(f"{metric_name(metric)},\nminus {reference}")
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return figure
 
 
 @styled

@@ -13,7 +13,8 @@ from flashtrace_lib.viewer.colours import rc_params
 
 METRIC_NAMES = {
     "recovery": "recovery rate (fraction)", "r_precision": "R-precision (fraction)", "rise": "RISE (fraction)",
-    "mas": "MAS (fraction)", "auroc": "AUROC (fraction)", "lds": "LDS (rank correlation)",
+    "mas": "MAS (fraction)", "auroc": "AUROC (fraction)", "auroc_facts": "AUROC among the facts (fraction)",
+    "lds": "LDS (rank correlation)",
 }  # fmt: skip
 
 
@@ -60,6 +61,7 @@ METHOD_STYLES = {
     "ig_attn": MethodStyle("IG-Attn", "#AA4499", "<", (0, (5, 1, 1, 1))),
     "gim": MethodStyle("GIM", "#999933", "p", (0, (3, 2))),
     "at2": MethodStyle("AT2", "#8DA0CB", "8", (0, (6, 2, 1, 2))),
+    "at2_uniform": MethodStyle("AT2, uniform weights", "#8DA0CB", "8", (0, (6, 2, 1, 2))),
     "suppression": MethodStyle("Attention suppression", "#661100", "h", (0, (3, 2, 1, 2))),
     "contextcite": MethodStyle("ContextCite", "#B8860B", "d", (0, (2, 1, 1, 1))),
     "mean_pooling": MethodStyle("Mean pooling", "#661100", "p", (0, (3, 3))),
@@ -102,7 +104,7 @@ def short_metric(metric: str) -> str:
     """Name of a metric in a narrow column, with the direction in which it is better."""
     name = metric_name(metric).split(" (")[0].replace("recovery rate", "recovery")
     name = name.replace(", haystack alone", ",\nin haystack")
-    return name + (" ↑" if HIGHER_IS_BETTER[metric] else " ↓")
+    return name + (" ↑" if HIGHER_IS_BETTER.get(metric, True) else " ↓")
 
 
 def better_side(metric: str) -> str:
