@@ -20,7 +20,7 @@ MAX_HOPS = 16
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Trace one prompt, or the records of a file; 1 where some records of a file failed.
+    """Trace one prompt.
 
     Raises
     ------
@@ -30,17 +30,15 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)  # what does not need the model is checked before it loads
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a letter still gets its table
-    return (_trace_one if arguments.batch is None else _trace_batch)(arguments)
+    return _trace(arguments)
 
 
-def _trace_one(arguments: argparse.Namespace) -> int:
+def _trace(arguments: argparse.Namespace) -> int:
     """Print the top tokens of one trace, and write the files that the arguments name."""
     from .report import report
     from .text.chat_template import STEP_BY_STEP, checked_messages, conversation_and_response
     from .trace import trace
 
-    if arguments.out is not None:
-        raise ValueError("--out belongs to --batch; --html and --json write the files of one prompt")
     options = _options(arguments)
     if arguments.step_by_step:
         options = {**STEP_BY_STEP, **options}
@@ -49,34 +47,14 @@ def _trace_one(arguments: argparse.Namespace) -> int:
     checked_messages(conversation_and_response(prompt, response)[0], whole=True)
     read = {"--prompt": arguments.prompt, "--response": arguments.response}
     check_writable({"--html": arguments.html, "--json": arguments.json}, read)
-    result = trace(*_load(arguments), prompt, response, **options)
+    result = trace(*_load(arguments), prompt, response, contrast=arguments.contrast, **options)
+    if arguments.verify:
+        result.verify()
     print(report(result, arguments.top))
     for kind, path, write in (("JSON", arguments.json, result.to_json), ("page", arguments.html, result.to_html)):
         if path is not None:
             print(f"{kind}: {write(path)}")
     return 0
-
-
-def _trace_batch(arguments: argparse.Namespace) -> int:
-    """Trace every record of a file into a folder; 1 where some of them failed."""
-    from .batch import TRACES, read_records, trace_many
-
-    single = [f"--{name}" for name in ("response", "html", "json") if getattr(arguments, name) is not None]
-    if single or arguments.step_by_step:
-        raise ValueError(f"{', '.join(single) or '--step-by-step'}: for one prompt, not for --batch")
-    if arguments.out is None:
-        raise ValueError("--batch needs --out FOLDER, into which traces and pages go")
-    options, records, file = _options(arguments), read_records(arguments.batch), arguments.out / TRACES
-    check_writable({"--out": file}, {"--batch": arguments.batch})
-    entries = trace_many(*_load(arguments), records, arguments.out, **options)
-    failed = [entry for entry in entries if entry.error is not None]
-    for entry in failed:
-        print(f"{arguments.batch}, {entry.id}: {entry.error}", file=sys.stderr)
-    made = sum(entry.made for entry in entries)
-    before = len(entries) - made - len(failed)
-    print(f"{len(entries)} records: {made} traced, {before} done before, {len(failed)} failed")
-    print(f"traces: {file}")
-    return 1 if failed else 0
 
 
 def _load(arguments: argparse.Namespace) -> tuple[Any, Any]:
@@ -86,7 +64,7 @@ def _load(arguments: argparse.Namespace) -> tuple[Any, Any]:
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Keyword arguments of `trace` that one prompt and a batch have in common."""
+    """Keyword arguments of `trace`."""
     from .text.locate import parse_locator
 
     named = {name: getattr(arguments, name) for name in PASSAGES if getattr(arguments, name) != "auto"}
@@ -151,7 +129,7 @@ def read_text(name: str, what: str) -> str:
 def read_prompt(name: str) -> str | list[dict[str, Any]]:
     """A text, or the messages of a file that ends in .json (a list, or an object that has them as ``messages``)."""
     if name.endswith(".jsonl"):
-        raise ValueError(f"{name} holds many records: --batch {name} --out FOLDER explains every one of them")
+        raise ValueError(f"{name} holds many records: trace one at a time (docs/tracing.md has a loop)")
     text = read_text(name, "prompt")
     if not name.endswith(".json"):
         return text
@@ -188,12 +166,8 @@ def _parser() -> argparse.ArgumentParser:
         default="embedded",
         help="embedded, embedded-base, qwen, a hub id, a folder or a .gguf file (default: embedded)",
     )
-    what = parser.add_mutually_exclusive_group(required=True)
     text = "a text, or a .json file with a list of messages (role, content); - for standard input"
-    many = 'many prompts, a record on each line: {"prompt": …, "response": …} (docs/tracing.md); goes on where it was'
-    what.add_argument("--prompt", metavar="FILE", help=text)
-    what.add_argument("--batch", metavar="FILE", help=many)
-    add("--out", type=Path, metavar="FOLDER", help="where --batch writes traces.jsonl and pages")
+    add("--prompt", metavar="FILE", required=True, help=text)
     add("--response", metavar="FILE", help="the answer to explain (default: a transcript's last message, else written)")
     add("--input", default="auto", metavar="PASSAGE", help="the part of the prompt to explain from (default: all)")
     words = "its words, re:PATTERN, tokens:START:STOP, text:WORDS (taken as they are), or auto (default)"
@@ -204,6 +178,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--hops", type=int, metavar="K", help="hops back through the reasoning (default: 1)")
     add("--method", default="flashtrace", metavar="NAME", help="flashtrace (default), ifr, … (docs/methods.md)")
     add("--best", action="store_true", help="FlashTrace in the setting that found most evidence (`FlashTrace.best`)")
+    add("--contrast", metavar="WORDS", help="another answer in the output's place: explain why this one and not that")
+    add("--verify", action="store_true", help="remove the sentences that matter most, and see if the answer falls")
     add("--top", type=_count, metavar="N", default=15, help="tokens in the table (default: 15)")
     add("--html", type=Path, metavar="FILE", help="write a page to click through")
     add("--json", type=Path, metavar="FILE", help="write every number")

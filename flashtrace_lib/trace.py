@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from .attribution import Attribution, Method
+from .contrast import contrasted
 from .files import write_text
 from .methods import chosen_method
 from .model.answer import NotExplained, check_fits, generate_answer
@@ -24,6 +25,7 @@ from .text.chat_template import Messages, conversation_and_response, render_prom
 from .text.locate import Locator
 from .text.offsets import checked_ids, decode, is_own_spelling
 from .text.sentences import response_sentences
+from .verification import Verification, verify
 from .viewer import message_shares, trace_json
 
 if TYPE_CHECKING:
@@ -53,12 +55,15 @@ class Trace:
         Hub id of the model, or the name of its folder.
     targets : list of Target
         The sentences of the response, where they were explained as well.
+    model : transformers.PreTrainedModel, optional
+        The model that was explained, for `verify`; not written to files.
     """
 
     sample: Sample
     attribution: Attribution
     model_name: str = ""
     targets: list[Target] = field(default_factory=list)
+    model: Any = field(default=None, repr=False, compare=False)
 
     @property
     def response(self) -> str:
@@ -118,6 +123,54 @@ class Trace:
     def cautions(self) -> list[str]:
         """Reasons to doubt these scores: see `message_shares.cautions`."""
         return message_shares.cautions(self.sample, self.attribution)
+
+    def to_frame(self, by: str = "token") -> pd.DataFrame:
+        """Every token of the context, or every sentence of the input that holds words, in the order of the text.
+
+        Parameters
+        ----------
+        by : {"token", "sentence"}
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``text, start, stop`` (tokens of the context), ``begin, end`` (characters of all tokens' text together),
+            ``score`` (NaN outside the input), ``segment``.
+        """
+        return message_shares.frame(self.sample, self.attribution, by)
+
+    def matrix(self) -> pd.DataFrame:
+        """Which step used what: a row a sentence of the response, a column a sentence of the input or the response.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Shares of the first hop's mass; NaN where a column does not stand before the row. What is missing to a sum
+            of 1 lies on the template and on the row itself.
+
+        Raises
+        ------
+        ValueError
+            If the sentences of the response were not explained, or by a method without hops.
+        """
+        return message_shares.matrix(self.sample, self.targets)
+
+    def verify(self, model: torch.nn.Module | None = None) -> Verification:
+        """Remove the sentences that matter most, and random ones, and see what the response loses.
+
+        The verdict stands in the report and on the page from then on. See `verification.verify`.
+
+        Parameters
+        ----------
+        model : transformers.PreTrainedModel, optional
+            Needed where the trace was read from a file.
+        """
+        if model is None and self.model is None:
+            raise ValueError("a trace that was read from a file has no model: give it, verify(model)")
+        ranked = message_shares.sentence_importance(self.sample, self.attribution)
+        found = verify(unwrap(self.model if model is None else model), self.sample, ranked)
+        self.attribution.metadata["verification"] = found.to_dict()
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, JSON-ready: ids, tokens, segments, messages, scores, every hop, every sentence."""
@@ -191,6 +244,7 @@ def trace(
     *,
     input: Locator = "auto",
     method: Method | str | None = None,
+    contrast: str | None = None,
     **rendering: Any,
 ) -> Trace:
     r"""Attribute a model's answer to the words of its prompt.
@@ -224,6 +278,9 @@ def trace(
         A name of `methods.METHODS` is the method with its default options. Default: FlashTrace. Methods that can
         explain many passages in one pass explain every sentence of the response as well, for a reader of
         `Trace.to_html` to choose from.
+    contrast : str, optional
+        Another answer in the output's place, ``contrast="platform 4"``: the scores are those of the output minus those
+        of this one after the same prompt and reasoning, so that they have signs. Sentences are not explained.
     **rendering
         ``system, template, request, answer_prefix, template_kwargs`` of `text.render_prompt`. What they add is neither
         input nor T nor O; its share of the mass is reported with the template's. ``**STEP_BY_STEP`` of
@@ -265,8 +322,11 @@ def trace(
     check_fits(model, len(sample))
     if told := [*_cautions(model, tokenizer, sample, response, limit), *sample.metadata.get("cautions", [])]:
         sample.metadata["cautions"] = told
-    attribution, targets = _explained(method, model, sample, tokenizer)
-    return Trace(sample, attribution, _name_of(model), targets)
+    if contrast is None:
+        attribution, targets = _explained(method, model, sample, tokenizer)
+    else:
+        attribution, targets = contrasted(method, model, tokenizer, sample, contrast), []
+    return Trace(sample, attribution, _name_of(model), targets, model)
 
 
 def _cautions(model: Any, tokenizer: Any, sample: Sample, response: str | list[int], limit: int | None) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
@@ -101,6 +101,35 @@ def sentence_importance(sample: Sample, attribution: Attribution) -> list[tuple[
     combine = np.nanmean if holds_copies(attribution.metadata) else np.nansum
     spans = [(start + first, stop + first) for start, stop in sentences_of_input(sample)]
     return [(s, float(combine(values[slice(*s)]))) for s in spans if not np.isnan(values[slice(*s)]).all()]
+
+
+def frame(sample: Sample, attribution: Attribution, by: str = "token") -> pd.DataFrame:
+    """`Trace.to_frame`."""
+    import pandas as pd  # slow to import
+
+    if by not in ("token", "sentence"):
+        raise ValueError(f"by must be 'token' or 'sentence', got {by!r}")
+    values, kinds = importance(sample, attribution), [kind for _, _, kind in _named_tokens(sample)]
+    scored = [((i, i + 1), score) for i, score in enumerate(values)]
+    if by == "sentence":
+        scored = sentence_importance(sample, attribution)
+    places = np.cumsum([0, *map(len, sample.tokens)])
+    rows = [("".join(sample.tokens[a:b]), a, b, places[a], places[b], score, kinds[a]) for (a, b), score in scored]
+    return pd.DataFrame(rows, columns=["text", "start", "stop", "begin", "end", "score", "segment"])
+
+
+def matrix(sample: Sample, targets: Sequence[tuple[Span, Attribution]]) -> pd.DataFrame:
+    """`Trace.matrix`."""
+    import pandas as pd  # slow to import
+
+    if not targets or not all(found.hops for _, found in targets):
+        raise ValueError("the matrix needs a method with hops that explains every sentence, such as flashtrace or ifr")
+    own, first = [span for span, _ in targets], sample.segments.prompt[0]
+    columns = [*((a + first, b + first) for a, b in sentences_of_input(sample)), *own]
+    values = [[float(found.hops[0].scores[slice(*c)].sum()) if c[1] <= span[0] else np.nan for c in columns]
+              for span, found in targets]  # fmt: skip
+    said = [" ".join("".join(sample.tokens[slice(*span)]).split()) for span in columns]
+    return pd.DataFrame(values, index=said[-len(own) :], columns=said)
 
 
 def shares(sample: Sample, attribution: Attribution, by: str = "message") -> pd.DataFrame:

@@ -21,6 +21,7 @@ import torch
 
 from ..attribution import Attribution, holds_copies
 from ..sample import Sample, Span
+from ..verification import Verification
 from .colours import SEGMENT_NAMES
 from .message_shares import cautions, parts
 from .tokens import visible
@@ -87,11 +88,13 @@ def trace_page(sample: Sample, targets: Sequence[tuple[Span, Attribution]], mode
     title = escape(visible(f"{targets[0][1].method} · {model_name}"))
     form = sample.metadata.get("format")
     told = f" · reasoning and answer told apart by: {escape(visible(form))}" if form else ""
+    verified = targets[0][1].metadata.get("verification")
     script = "".join(_read(name) for name in SCRIPTS)
     data = json.dumps(_payload(sample, targets), ensure_ascii=False, separators=(",", ":"))
     return Template(_read("page_head.html") + _read("trace_page.html")).substitute(
         title=title,
         about=f"{title} · {len(sample)} tokens{told}",
+        verified="" if verified is None else f'<p id="verified">{escape(str(Verification(**verified)))}</p>',
         style=_read("trace_page.css"),
         data=data.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"),  # ends no element
         script=script,

@@ -12,6 +12,7 @@ import torch
 
 from ..attribution import Attribution, Hop, sentences_of_input
 from ..sample import Sample, Segments, Span
+from ..text.sentences import question_in
 
 FORMAT = 2  # of the file; 1 had neither messages nor sentences
 
@@ -71,12 +72,16 @@ def _sample(data: dict[str, Any]) -> Sample:
     reply = data.get("reply", {})
     _checked_texts([*(data["tokens"] or []), reply.get("format", ""), *reply.get("cautions", [])])
     metadata = {"messages": data["messages"], "marks": marks, **reply}
+    segments = Segments(**{name: tuple(span) for name, span in data["segments"].items()})
+    sentences = [tuple(span) for span in data["sentences"]]
+    if data["tokens"] and sentences:
+        metadata["question_start"] = question_in(data["tokens"], sentences, segments.prompt)
     return Sample(
         torch.tensor(data["input_ids"], dtype=torch.long),
-        Segments(**{name: tuple(span) for name, span in data["segments"].items()}),
+        segments,
         response=tuple(data["response"]),
         tokens=data["tokens"] or None,
-        sentences=[tuple(span) for span in data["sentences"]] or None,
+        sentences=sentences or None,
         mask_token_id=data["mask_token_id"],
         metadata={name: value for name, value in metadata.items() if value},
     )

@@ -1,0 +1,44 @@
+"""Why this answer and not that: scores of the output minus those of another answer in its place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from .attribution import Attribution, Method
+from .sample import Sample
+
+
+def other_answer(tokenizer: Any, sample: Sample, words: str) -> Sample:
+    """The sample with other words in the output's place, and nothing behind them; ValueError where they are none."""
+    start, stop = sample.segments.output
+    if not words.strip() or words.strip() == "".join(sample.tokens[start:stop]).strip():
+        raise ValueError("contrast must be another answer than the one that is explained, and not empty")
+    own = "".join(sample.tokens[start:stop])
+    blank = own[: len(own) - len(own.lstrip())]  # the answer's first token may hold the blank before it
+    ids = tokenizer(blank + words.strip(), add_special_tokens=False)["input_ids"]
+    end = start + len(ids)
+    kept = [span for span in sample.sentences or () if span[1] <= start]
+    return replace(
+        sample, input_ids=torch.cat([sample.input_ids[:start], torch.tensor(ids)]), response=(sample.response[0], end),
+        segments=replace(sample.segments, output=(start, end)), sentences=[*kept, (start, end)], gold=None,
+        tokens=[*sample.tokens[:start], *tokenizer.batch_decode([[i] for i in ids])],
+    )  # fmt: skip
+
+
+def contrasted(method: Method, model: torch.nn.Module, tokenizer: Any, sample: Sample, words: str) -> Attribution:
+    """Scores of the output minus those of ``words`` in its place, after the same prompt and reasoning.
+
+    Both are explained by the method as it is, and the two are subtracted. For a gradient method on the targets' logits
+    that is the attribution of the logits' difference. FlashTrace and IFR give each answer a distribution over the
+    context, so that the signed scores say which tokens carry more of the one answer than of the other.
+    """
+    other = other_answer(tokenizer, sample, words)
+    found, minus = method.attribute(model, sample), method.attribute(model, other)
+    options = found.metadata.get("options", {}) | {"contrast": words}
+    return replace(
+        found, scores=found.scores - minus.scores, seconds=found.seconds + minus.seconds, hops=[], flow=[],
+        metadata=found.metadata | {"options": options},
+    )  # fmt: skip
