@@ -14,7 +14,7 @@ from flashtrace_lib.evaluation.results_table import frame_from_records
 
 from .ablations import hop_records, label_of
 from .results import Results
-from .statistics import line_slope, mean_row, paired_difference
+from .statistics import mean_row, paired_difference
 
 METRICS = ("auroc_facts", "auroc_haystack", "r_precision_haystack", "lds")
 CELL = ("reasoning", "off_path")
@@ -99,7 +99,7 @@ def means(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).drop(columns="n_effective")
 
 
-def gains(frame: pd.DataFrame, reference: str) -> pd.DataFrame:
+def grid_gains(frame: pd.DataFrame, reference: str) -> pd.DataFrame:
     """Every method minus a reference in each cell, paired, with ``method, label, reasoning, off_path, metric``."""
     others = [name for name in dict.fromkeys(frame["method"]) if name != reference]
     parts = [paired_difference(frame, name, reference, ("metric", *CELL)).assign(method=name) for name in others]
@@ -107,21 +107,7 @@ def gains(frame: pd.DataFrame, reference: str) -> pd.DataFrame:
     return table.assign(label=table["method"].map(label_of))
 
 
-def judged(frame: pd.DataFrame) -> pd.DataFrame:
-    """Numbers of the four hypotheses in the order of the plan: ``hypothesis, group, value, low, high, n``."""
-    facts, rows = frame[frame["metric"] == METRICS[0]], []
-    chance = facts[(facts["method"] == "string_match") & (facts["reasoning"] == "notation")]
-    row = mean_row(chance["value"] - 0.5, "value", clusters=chance["cluster"])
-    rows.append((1, "string match less 0.5, notation", row))
-    for mode, part in facts.groupby("reasoning", sort=False):
-        wide = part.pivot_table(index=["sample", "off_path"], columns="method", values="value").reset_index()
-        line = line_slope(wide["off_path"], wide["flashtrace"] - wide["ifr_all"])
-        rows.append((2, f"slope over k, {mode}", {"value": line["slope"], "n": line["points"], **line}))
-    for mode, part in frame[frame["off_path"] == 0].groupby("reasoning", sort=False):
-        table = paired_difference(part, "flashtrace", "ifr").set_index("metric")
-        row = table.loc["auroc_haystack"].rename({"difference": "value"})
-        rows.append((3, f"minus IFR at k = 0, {mode}", row.to_dict()))
-    for (mode, name), part in facts[facts["off_path"] == 4].groupby(["reasoning", "method"], sort=False):
-        rows.append((4, f"{label_of(name)}, {mode}", mean_row(part["value"], "value")))
-    table = pd.DataFrame([{"hypothesis": number, "group": group, **row} for number, group, row in rows])
-    return table[["hypothesis", "group", "value", "low", "high", "n"]]
+def mean_by(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Mean over all rows of each method, as ``method, metric, mean, n`` with ``name`` for the metric."""
+    found = frame.groupby("method", sort=False)["value"].agg(mean="mean", n="count").reset_index()
+    return found.assign(metric=name)

@@ -157,10 +157,6 @@ wide = heat.assign(method=heat["method"].map(label_of)).pivot_table(index="metho
 heat = run.table(heat, "metrics_temperature", "MAS of sharpened and flattened scores", wide=wide)
 heat
 
-# %%
-fig = metric_plots.mas_by_temperature(heat.frame)
-run.figure(fig, "metrics_temperature", "MAS by temperature of the scores", stamp="SmolLM2-135M + adapter, own answers")
-
 # %% [markdown]
 # At the scores as they are, FlashTrace's MAS is below IFR's; with AUROC it is the one metric on RULER in which it leads
 # (`05_ruler`). At every other temperature it is above.

@@ -35,11 +35,12 @@ profile = "book"
 # %%
 import pandas as pd
 
-from flashtrace_book.ablations import CHOICES, contrast, grid, minus, note, whose
-from flashtrace_book.beyond import causal_gains
-from flashtrace_book.figures import ablation_plots, style
+from flashtrace_book.ablations import CHOICES, contrast, grid, label_of, minus, note, whose
+from flashtrace_book.beyond import causal_gains, grid_frame, grid_gains, mean_by, means
+from flashtrace_book.figures import ablation_plots, method_plots, style
 from flashtrace_book.results import CURVE
 from flashtrace_book.run import start
+from flashtrace_book.statistics import line_slope, mean_row
 
 run = start(profile)
 style.use_style()
@@ -266,6 +267,124 @@ run.figure(fig, "causal_hop", "The causal hop minus other methods: R-precision i
 # **Seen before.** Trials at 250 tokens with another adapter (9 to 12 problems a cell) suggested all four; there a hop helped, the
 # string match was near chance in notation, and removing lines of $\mathbf T$ found those on which the answer rests. None of their
 # problems is used here.
+
+# %% [markdown]
+# ## Beyond copying: what came of it
+#
+# Tried, right, as asked and causal answers by cell; each number is part of the one before it. A text that more cells want is asked in
+# all of them.
+
+# %%
+beyond = run.results("beyond")
+asked = beyond.counts()
+run.table(asked, "beyond_counts", "The grid: answers tried, right, as asked, causal, and kept")
+
+# %% [markdown]
+# **Predict first.** With four facts noted that do not matter: does a hop tell them from those that do? Does a string match?
+#
+# <details><summary>The answer</summary>
+#
+# BEYOND_ANSWER
+#
+# </details>
+
+# %%
+reasoned = grid_frame(beyond)
+facts, own = reasoned[reasoned["metric"] == "auroc_facts"], whose(beyond)
+table = grid_gains(reasoned[reasoned["method"] != "perturbation"], "ifr_all")
+wide = grid(table[table["metric"] == "auroc_facts"].assign(cell=lambda t: t["reasoning"] + ", k = " + t["off_path"].astype(str)), "cell")
+shown = run.table(table, "beyond_gains", "AUROC among the facts, minus that of IFR on T ∪ O", wide=wide)
+shown
+
+# %%
+LINES = ("flashtrace_causal", "flashtrace_best", "flashtrace", "ifr", "attnlrp", "string_match")
+drawn = shown.frame[shown.frame["method"].isin(LINES)]
+title = "Does it tell the facts that mattered from those that T merely mentions?"
+fig = ablation_plots.gains_by_off_path(drawn, "auroc_facts", reference="IFR on T ∪ O", title=title)
+run.figure(fig, "beyond_off_path", "Gain in AUROC among the facts over IFR on T ∪ O, against facts off the path, by mode of reasoning")
+
+# %% [markdown]
+# The means behind it, and those in the whole haystack, where any fact is easily told from noise:
+
+# %%
+everything = means(reasoned[reasoned["method"] != "perturbation"])
+by_mode = everything.groupby(["method", "metric", "reasoning"], sort=False)["mean"].mean().unstack(["metric", "reasoning"]).round(3)
+run.table(everything, "beyond_copying", "Means over all k, by mode of reasoning", wide=by_mode.rename(label_of).reset_index())
+
+# %% [markdown]
+# Perturbation costs a forward pass a sentence, so that it was measured on the first eight samples of each cell alone; the others on
+# the same samples:
+
+# %%
+same = reasoned[reasoned["sample"].isin(reasoned.loc[reasoned["method"] == "perturbation", "sample"])]
+costly = means(same[same["method"].isin(("perturbation", "flashtrace", "flashtrace_causal", "ifr_all"))])
+costly = costly[costly["metric"].isin(("auroc_facts", "auroc_haystack"))]
+run.table(costly.pivot_table(index=["metric", "method"], columns=["reasoning", "off_path"], values="mean").round(2).reset_index(),
+          caption="Beside Perturbation: means of the first samples")  # fmt: skip
+
+# %% [markdown]
+# ## The hypotheses, judged
+#
+# The string match in *notation*, as its AUROC among the facts less 0.5; the slope over $k$ of FlashTrace's gain over IFR on
+# $\mathbf T \cup \mathbf O$; its gain over IFR on $\mathbf O$ at $k = 0$; and all methods at $k = 4$.
+
+# %%
+chance = facts[(facts["method"] == "string_match") & (facts["reasoning"] == "notation")]
+copying = pd.DataFrame([{"label": "AUROC less 0.5"} | mean_row(chance["value"] - 0.5, "difference", clusters=chance["cluster"])])
+about = {"models": "notation", "figure": "beyond_off_path"}
+note(run, "notation_is_no_copying", copying, own, **about)
+
+# %%
+rows = []
+for mode, part in facts.groupby("reasoning", sort=False):
+    pair = part.pivot_table(index=["sample", "off_path"], columns="method", values="value").reset_index()
+    line = line_slope(pair["off_path"], pair["flashtrace"] - pair["ifr_all"])
+    rows.append({"label": mode, "difference": line.pop("slope"), "n": line.pop("points"), **line})
+note(run, "off_path_gain_grows", pd.DataFrame(rows), own, **about)
+
+# %%
+first = reasoned[reasoned["off_path"] == 0].groupby("reasoning", sort=False)
+gain = [contrast(part, "flashtrace", "ifr", ("auroc_haystack",), name=f"{mode}, ") for mode, part in first]
+note(run, "hop_pays_without_straying", pd.concat(gain), own, **about)
+
+# %%
+four = facts[facts["off_path"] == 4].groupby("reasoning", sort=False)
+ahead = pd.concat([minus(part, "flashtrace_causal").assign(reasoning=mode) for mode, part in four])
+ahead = ahead.assign(difference=-ahead["difference"], low=-ahead["high"], high=-ahead["low"])
+note(run, "causal_tells_apart", ahead.assign(label=ahead["label"] + ", " + ahead["reasoning"]), own, **about)
+
+# %%
+level = everything[(everything["metric"] == "auroc_facts") & (everything["off_path"] == 4)]
+run.table(level.assign(label=level["method"].map(label_of)).pivot(index="label", columns="reasoning", values="mean").round(3).reset_index(),
+          caption="AUROC among the facts at k = 4: the causal hop was to reach 0.8, all others to stay below 0.7")  # fmt: skip
+
+# %% [markdown]
+# BEYOND_PROSE
+
+# %% [markdown]
+# ## What each costs, and what it sees
+#
+# Time and memory on the samples with the longest reasoning of the grid, each method beside a forward pass in one process:
+
+# %%
+costs = beyond.part("method_cost").groupby("method", sort=False)[["ratio", "peak_gib", "n_reasoning", "steps"]].median().reset_index()
+costs = run.table(costs, "method_cost", "Forward passes of time, and GiB over the model (medians)")
+costs
+
+# %%
+table1_means = mean_by(ruler.frame((PRIMARY,), answers=answers), "copying")
+seen = {"beyond copying": (facts["reasoning"] == "notation") & (facts["off_path"] == 0), "off-path reasoning": facts["off_path"] >= 4}
+seen = [mean_by(facts[rows], name) for name, rows in seen.items()]
+spent = [costs.frame.rename(columns={column: "mean"}).assign(metric=name, n=3)
+         for column, name in (("ratio", "forward passes"), ("peak_gib", "GiB"))]  # fmt: skip
+summary = pd.concat([table1_means, *seen, *spent])[["method", "metric", "mean", "n"]]
+summary = run.table(summary[summary["method"].isin(set(seen[0]["method"]) - {"perturbation"})], "what_each_sees", "Methods, what they see, and what they cost")
+summary
+
+# %%
+title = "What each method sees, and what it costs"
+fig = method_plots.overview_heatmap(summary.frame, title=title)
+run.figure(fig, "what_each_sees", "Methods against copying, beyond copying, reasoning off the path, forward passes and memory")
 
 # %% [markdown]
 # ## Which to use when

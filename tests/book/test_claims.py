@@ -79,7 +79,7 @@ def test_corrections_by_hand():
 
 def test_the_list_of_claims():
     listed = claims.claim_list()
-    assert len(listed) <= 40
+    assert len([claim for claim in listed if not claim.get("beyond")]) <= 40
     for claim in listed:
         assert (ROOT / "notebooks" / "py" / f"{claim['chapter']}.py").is_file(), claim["id"]
         if claim["rule"] == "stated":

@@ -170,8 +170,6 @@ def test_the_figures_show_what_they_are_given(records):
     figure = metric_plots.hand_made_curves(curves, audit.hand_made_table())
     titles = [axes.get_title(loc="left").replace("\n", " ") for axes in figure.axes]
     assert all(name in titles for name in curves)
-    figure = metric_plots.mas_by_temperature(audit.temperature_table(records))
-    assert {line.get_label() for line in figure.axes[0].lines[:3]} == {"IFR", "Random", "FlashTrace"}
     looks = audit.ranking_properties(records)
     twice = pd.concat([looks, looks.assign(method=looks["method"] + "2")])
     related = audit.within_samples(twice, audit.PROPERTIES, ("rise", "mas"))

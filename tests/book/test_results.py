@@ -10,7 +10,6 @@ import torch
 from transformers import LlamaForCausalLM
 
 from flashtrace_book import paths
-from flashtrace_book.experiments.extend import extend
 from flashtrace_book.experiments.groups import random_draws
 from flashtrace_book.export import cell_row, method_rows, sample_row
 from flashtrace_book.profile import load_profile
@@ -21,6 +20,7 @@ from flashtrace_lib.fingerprints import sample_fingerprint
 from flashtrace_lib.methods import IFR, StringMatch
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.responses import Collection
+from scripts.extend_results import extend
 from tests.oracles.tiny import CONFIGS
 
 FILES = [name for name in load_profile(paths.BOOK).results]

@@ -18,6 +18,7 @@ MAKERS = {
     "rollout_cost": "timing.make",
     "hybrids": "hybrids.make",
     "grid": "grid.make",
+    "method_cost": "grid.make_costs",
 }
 
 

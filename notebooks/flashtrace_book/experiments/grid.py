@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from flashtrace_lib.bench.measure import hardware_name, measure
 from flashtrace_lib.model.generate import is_finished
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
@@ -23,7 +24,7 @@ from flashtrace_lib.text.build_sample import build_sample
 from .. import paths
 from ..profile import Profile, read
 from .facts import CHAINS, MODES, OFF_PATH, as_asked, fact_examples
-from .groups import Group, Plan, model_of, rows_of_group
+from .groups import Group, Plan, method_named, model_of, rows_of_group
 
 REACHED = ("tried", "correct", "as asked", "causal")  # each holds the next
 _NOT_STORED = ("twin", "notes", "down", "up", "distracting", "answer_pattern")
@@ -83,6 +84,26 @@ def make(profile: Profile, name: str, settings: Mapping[str, Any]) -> list[dict[
     cells = {f"{mode}_{k}": cell.collection() for (mode, k), cell in answered(profile, grid).items()}
     store = Store(paths.working_store(profile.name, name))
     return rows_of_group(profile, Group(grid.model, "facts", grid.plans), plans, cells, store)
+
+
+def make_costs(profile: Profile, name: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of part ``method_cost``: time and memory of ``methods`` on the first ``samples`` of the grid's ``cell``.
+
+    ``sample, method, hardware, n_reasoning, steps``, the steps of T that the method weighted, and what
+    `bench.measure.measure` gives; everything in one process, the forward pass beside each method.
+    """
+    grid = read(Grid, profile.results[name]["grid"], f"results.{name}.grid")
+    model, tokenizer = model_of(profile, grid.model)
+    cells = {f"{mode}_{k}": cell.collection() for (mode, k), cell in answered(profile, grid).items()}
+    rows = []
+    for sample in tqdm(cells[settings["cell"]].samples[: settings["samples"]], desc="seconds"):
+        for label in settings["methods"]:
+            method = method_named(profile, label, tokenizer)
+            steps = method.attribute(model, sample).metadata.get("causal_steps", {}).get("spans", ())
+            about = {"part": "method_cost", "sample": sample.id, "method": label, "hardware": hardware_name(None)}
+            size = {"n_reasoning": sample.segments.reasoning[1] - sample.segments.reasoning[0], "steps": len(steps)}
+            rows.append(about | size | measure(model, method, sample))
+    return rows
 
 
 def answered(profile: Profile, grid: Grid) -> dict[tuple[str, int], Cell]:

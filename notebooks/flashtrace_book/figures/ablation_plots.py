@@ -88,7 +88,7 @@ def gains_by_off_path(table: pd.DataFrame, metric: str, *, reference: str, title
     Parameters
     ----------
     table : DataFrame
-        ``method, reasoning, off_path, metric, difference, low, high, n`` (`beyond.gains`).
+        ``method, reasoning, off_path, metric, difference, low, high, n`` (`beyond.grid_gains`).
     reference : str
         What the differences are to, for the axes.
     """

@@ -11,14 +11,22 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from flashtrace_lib.metrics import HIGHER_IS_BETTER
 from flashtrace_lib.viewer.colours import INK, SEQUENTIAL, SEQUENTIAL_RANGE, WIDTH
 
 from .axes import INTERVAL, label_ends, n_range, name_rows, new_axes, new_panels, note
 from .checks import rows_of
 from .marks import side_by_side, whiskers
 from .palette import BLUE, GREY, LIGHT
-from .style import CONTROLS, better_side, method_order, method_style, metric_name, short_metric, styled
+from .style import (
+    CONTROLS,
+    better_side,
+    higher_is_better,
+    method_order,
+    method_style,
+    metric_name,
+    short_metric,
+    styled,
+)
 
 
 @styled
@@ -100,7 +108,7 @@ def overview_heatmap(frame: pd.DataFrame, *, title: str = "") -> Figure:
     """
     metrics, methods = list(dict.fromkeys(frame["metric"])), method_order(list(frame["method"]))
     values = frame.pivot(index="method", columns="metric", values="mean").loc[methods, metrics]
-    better = values * [1 if HIGHER_IS_BETTER[metric] else -1 for metric in metrics]
+    better = values * [1 if higher_is_better(metric) else -1 for metric in metrics]
     shades = better.sub(better.min()).div((better.max() - better.min()).replace(0, 1))
     figure = Figure(figsize=(WIDTH, 0.22 * len(methods) + 1.6), layout="constrained")
     axes = figure.add_subplot()

@@ -13,11 +13,11 @@ from matplotlib.patches import Rectangle
 
 from flashtrace_lib.viewer.colours import WIDTH
 
-from .axes import label_ends, n_range, name_rows, new_axes, new_panels, note
+from .axes import n_range, name_rows, new_panels, note
 from .checks import require
 from .marks import side_by_side, whiskers
 from .palette import BLUE, DARK, GREY, LIGHT, MARKERS, ORANGE, PALETTE, SKY, VERMILION
-from .style import method_order, method_style, metric_name, short_metric, styled
+from .style import metric_name, short_metric, styled
 
 _COLUMNS = 4
 
@@ -55,30 +55,6 @@ def hand_made_curves(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], table:
         axes.axis("off")
     handles, labels = grid[0, 0].get_legend_handles_labels()
     grid.flat[-1].legend(handles, labels, loc="center")
-    return figure
-
-
-@styled
-def mas_by_temperature(table: pd.DataFrame, *, title: str = "MAS of sharpened scores, at one ranking") -> Figure:
-    """MAS against the temperature of the scores, a line for each method.
-
-    Parameters
-    ----------
-    table : DataFrame
-        ``method, temperature, mas, n`` (`metric_audit.temperature_table`).
-    """
-    require(table, "method", "temperature", "mas", "n")
-    figure, axes = new_axes(title, "temperature (1: as attributed; lower: sharper)", metric_name("mas"), height=3.0)
-    for method in method_order(list(table["method"])):
-        part = table[table["method"] == method].sort_values("temperature")
-        style = method_style(method)
-        axes.plot(part["temperature"], part["mas"], label=style.label, **style.plot_options)
-    axes.set_xscale("log", base=2)
-    ticks = sorted(table["temperature"].unique())
-    axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
-    axes.axvline(1, color=GREY, lw=0.8, ls=":")
-    note(axes, f"n = {int(table['n'].max())} samples a point, means; lower is better; RISE and recovery do not change")
-    label_ends(axes)
     return figure
 
 

@@ -74,6 +74,7 @@ METHOD_STYLES = {
     "random_sentences": MethodStyle("Random sentences", "#A6A6A6", "1", (0, (2, 3))),
     "random": MethodStyle("Random", "#7F7F7F", "x", (0, (1, 2))),
 }
+COSTS = ("forward passes", "GiB")
 CONTROLS = ("string_match", "position", "random_sentences", "random")
 _SPARE = ("#44AA99", "#882255", "#DDCC77", "#6699CC", "#CC6677")
 
@@ -104,12 +105,17 @@ def short_metric(metric: str) -> str:
     """Name of a metric in a narrow column, with the direction in which it is better."""
     name = metric_name(metric).split(" (")[0].replace("recovery rate", "recovery")
     name = name.replace(", haystack alone", ",\nin haystack")
-    return name + (" ↑" if HIGHER_IS_BETTER.get(metric, True) else " ↓")
+    return name + (" ↑" if higher_is_better(metric) else " ↓")
 
 
 def better_side(metric: str) -> str:
     """``"higher is better"`` or ``"lower is better"``."""
-    return "higher is better" if HIGHER_IS_BETTER.get(metric, True) else "lower is better"
+    return "higher is better" if higher_is_better(metric) else "lower is better"
+
+
+def higher_is_better(metric: str) -> bool:
+    """Whether more of a metric is better: of all but what the library says, and costs."""
+    return HIGHER_IS_BETTER.get(metric, metric not in COSTS)
 
 
 def use_style() -> None:

@@ -1,30 +1,29 @@
-"""Further methods on the samples that a file of results holds: their answers are kept, nothing is generated."""
+"""Add methods to the samples that a file of results holds: ``python -m scripts.extend_results ruler --methods gim``.
+
+The answers are kept, nothing is generated.
+"""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
-from tqdm import tqdm
 
-from flashtrace_lib.bench.measure import hardware_name, measure
+from flashtrace_book import paths
+from flashtrace_book.experiments.groups import Group, group_examples, method_named, model_of
+from flashtrace_book.export import method_rows
+from flashtrace_book.profile import Profile, load_profile, read
+from flashtrace_book.results import METHOD, SAMPLE, rebuilt_sample, write_rows
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.fingerprints import sample_fingerprint
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.responses import prompt_settings
 from flashtrace_lib.text.build_sample import build_sample
-
-from .. import paths
-from ..export import method_rows
-from ..profile import Profile, read
-from ..results import METHOD, SAMPLE, rebuilt_sample, write_rows
-from .groups import Group, first_of_cells, group_examples, method_named, model_of
-
-COST = "method_cost"
 
 
 def extend(
@@ -59,27 +58,6 @@ def extend(
         row["masks_key"] = masks.get(row["sample_key"])
     if found:
         write_rows(rows + found, paths.results_file(profile.name, name))
-    return len(found)
-
-
-def time_methods(
-    profile: Profile, name: str, labels: Sequence[str], cells: Iterable[str], n: int, model: str = "reasoner"
-) -> int:
-    """Measure methods beside a forward pass on the first ``n`` samples of cells, in place of what was measured before.
-
-    Rows of part ``method_cost``: ``sample, method, steps, hardware``, ``steps`` of T that the method weighted, and what
-    `bench.measure.measure` gives; returns how many.
-    """
-    rows, samples, (network, tokenizer) = _opened(profile, name, cells, model)
-    found = []
-    for sample in tqdm(first_of_cells(samples, n), desc="seconds"):
-        for label in labels:
-            method = method_named(profile, label, tokenizer)
-            steps = method.attribute(network, sample).metadata.get("causal_steps", {}).get("spans", ())
-            about = {"part": COST, "sample": sample.id, "method": label, "hardware": hardware_name(None)}
-            found.append(about | {"steps": len(steps)} | measure(network, method, sample))
-    kept = [row for row in rows if row["part"] != COST]
-    write_rows(kept + found, paths.results_file(profile.name, name))
     return len(found)
 
 
@@ -125,3 +103,21 @@ def _sample(row: dict[str, Any], made: dict[str, Any], tokenizer: Any) -> Sample
     if sample_fingerprint(sample) != row["sample_key"]:
         raise ValueError(f"sample {row['sample']} made anew is not the stored one: restore the code that made it")
     return sample
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.extend_results", description=__doc__.splitlines()[0])
+    parser.add_argument("name", help="of the results, such as ruler")
+    parser.add_argument("--methods", nargs="+", required=True, metavar="LABEL")
+    parser.add_argument("--cells", nargs="*", default=[], metavar="CELL", help="default: all of the model's")
+    parser.add_argument("--model", default="reasoner")
+    parser.add_argument("--profile", default=paths.BOOK)
+    given = parser.parse_args(argv)
+    n = extend(load_profile(given.profile), given.name, given.methods, given.cells, given.model)
+    print(f"{n} rows are new")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
