@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .methods import METHODS
+from .methods import described
 from .trace import Trace
 from .verification import Verification
 from .viewer.message_shares import parts
@@ -17,7 +17,7 @@ def report(result: Trace, top: int = 15) -> str:
     n = len(result.targets)
     passes = f"{n} sentence{'s' * (n > 1)} explained as well" if n else "the whole answer only"
     lines = [
-        f"{_named(result)} · {result.model_name} · {len(result.sample)} tokens · {passes}",
+        f"{described(result.attribution)} · {result.model_name} · {len(result.sample)} tokens · {passes}",
         f"answer: {answer if len(answer) <= 200 else answer[:199] + '…'}",
         f"reasoning and answer told apart by: {result.format}",
         "",
@@ -25,8 +25,6 @@ def report(result: Trace, top: int = 15) -> str:
         "",
         *_share_lines(result),
     ]
-    if len(result.attribution.hops) > 1:
-        lines.append("hop 1 explains the answer (hop 0 of the formulas), hop 2 the reasoning that it came from")
     if result.attribution.flow and result.sample.segments.has_reasoning:
         flow = ", ".join(f"{rho:.2f}" for rho in result.attribution.flow)
         lines.append(f"share of each hop's mass on the reasoning: {flow}")
@@ -34,14 +32,6 @@ def report(result: Trace, top: int = 15) -> str:
         lines.append(f"verification: {Verification(**found)}")
     lines += [f"note: {note}" for note in result.cautions()]
     return "\n".join(lines)
-
-
-def _named(result: Trace) -> str:
-    """The method, with the options that are not its own."""
-    name, options = result.attribution.method, result.attribution.metadata.get("options", {})
-    own = METHODS[name]().options() if name in METHODS else {}
-    changed = ", ".join(f"{key}={value}" for key, value in options.items() if key in own and value != own[key])
-    return f"{name} ({changed})" if changed else name
 
 
 def _top_lines(result: Trace, top: int) -> list[str]:

@@ -14,7 +14,7 @@ import torch
 from .attribution import Attribution, Method
 from .contrast import contrasted
 from .files import write_text
-from .methods import chosen_method
+from .methods import chosen_method, described
 from .model.answer import NotExplained, check_fits, generate_answer
 from .model.context import vocabulary_size
 from .model.generate import is_finished
@@ -223,13 +223,13 @@ class Trace:
             self.sample.tokens,
             message_shares.importance(self.sample, self.attribution),
             labels=message_shares.labels(self.sample),
-            title=f"{self.attribution.method}: what the answer is attributed to",
+            title=f"{described(self.attribution)}: what the answer is attributed to",
             diverging=bool((self.attribution.scores < 0).any()),
         )
 
     def __repr__(self) -> str:
         top = ", ".join(repr(token) for token in self.top(5)["token"])
-        return f"Trace({self.attribution.method}: {self.answer[:60]!r} is attributed to {top})"
+        return f"Trace({described(self.attribution)}: {self.answer[:60]!r} is attributed to {top})"
 
 
 def trace(

@@ -52,7 +52,7 @@ def test_the_table_and_both_files(folder, capsys):
 def test_an_answer_without_reasoning_that_the_model_writes(folder, capsys):
     assert run("--prompt", "prompt.txt", "--reasoning", "none", "--max-new-tokens", "5") == 0
     printed = capsys.readouterr().out
-    assert "hop 1" in printed and "hop 2" not in printed and "mass on the reasoning" not in printed
+    assert "hop 0" in printed and "hop 1" not in printed and "mass on the reasoning" not in printed
 
 
 def test_a_transcript_ends_with_its_answer_and_shows_roles(folder, capsys):

@@ -38,7 +38,7 @@ _PLACES = {
 }
 _FILES = {place.partition(".")[2]: place.partition(".")[0] for place in _PLACES.values()}
 
-__all__ = ["METHODS", "Attribution", "Hop", "Method", "chosen_method", "with_hops", *_FILES]
+__all__ = ["METHODS", "Attribution", "Hop", "Method", "chosen_method", "described", "with_hops", *_FILES]
 
 
 class _Registry(UserDict[str, "str | type[Method]"]):
@@ -66,6 +66,17 @@ def __dir__() -> list[str]:
 def with_hops() -> list[str]:
     """Names of the methods that recurse: those with an option ``hops``."""
     return [name for name, method in METHODS.items() if "hops" in {field.name for field in fields(method)}]
+
+
+def described(attribution: Attribution) -> str:
+    """Name of an attribution's method, with the options that are not its own: ``flashtrace (hops=2)``."""
+    name, options = attribution.method, attribution.metadata.get("options", {})
+    own = vars(METHODS[name]()) if name in METHODS else {}
+    plain = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}  # a file has lists
+    changed = {k: v for k, v in plain.items() if k == "contrast" or (k in own and v != own[k])}
+    if {"residual": "propagated", "smoothing": 5}.items() <= changed.items() and name == "flashtrace":
+        name, changed = "FlashTrace.best()", {k: v for k, v in changed.items() if k not in ("residual", "smoothing")}
+    return f"{name} ({', '.join(f'{k}={v}' for k, v in changed.items())})" if changed else name
 
 
 def chosen_method(method: Method | str | None, hops: int | None = None) -> Method:

@@ -65,7 +65,7 @@ def heatmap_figure(
 def hops_figure(
     sample: Sample, attribution: Attribution, *, top_k: int = 10, budget: int | None = 260, width: float = 2 * WIDTH
 ) -> Figure:
-    """Hop 1, hop 2 and their difference side by side (Fig. 3); parameters as `heatmap_figure` and `hops_heatmap`."""
+    """Hop 0, hop 1 and their difference side by side (Fig. 3); parameters as `heatmap_figure` and `hops_heatmap`."""
     return _draw(hop_panels(sample, attribution, top_k=top_k, budget=budget), width)
 
 

@@ -40,7 +40,7 @@ def token_heatmap(tokens: Sequence[str], scores: Any, **options: Any) -> str:
 
 
 def hops_heatmap(sample: Sample, attribution: Attribution, *, top_k: int = 10, budget: int | None = None) -> str:
-    """Hop 1 (``attribution.hops[0]``), hop 2 and their difference side by side, as one ``<div>`` (Fig. 3).
+    """Hop 0 (``attribution.hops[0]``), hop 1 and their difference side by side, as one ``<div>`` (Fig. 3).
 
     Parameters
     ----------

@@ -143,7 +143,7 @@ def shares(sample: Sample, attribution: Attribution, by: str = "message") -> pd.
     Returns
     -------
     pandas.DataFrame
-        ``part, tokens, share`` and ``hop 1, hop 2, …``: the share of the input's importance (by magnitude where
+        ``part, tokens, share`` and ``hop 0, hop 1, …``: the share of the input's importance (by magnitude where
         scores are signed; NaN outside the input) and of each hop's mass. Every column of shares sums to 1.
 
     Raises
@@ -162,7 +162,7 @@ def shares(sample: Sample, attribution: Attribution, by: str = "message") -> pd.
         start, stop = part.span
         row = {"part": part.role if by == "role" else part.name, "tokens": stop - start}
         row["share"] = float(values[start:stop].sum() / total)
-        for k, hop in enumerate(attribution.hops, start=1):
+        for k, hop in enumerate(attribution.hops):
             row[f"hop {k}"] = float(hop.scores[start:stop].double().sum() / hop.scores.double().sum())
         rows.append(row)
     groups = pd.DataFrame(rows).groupby("part", sort=False)

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from ..attribution import Attribution, holds_copies
+from ..methods import described
 from ..sample import Sample, Span
 from ..verification import Verification
 from .colours import SEGMENT_NAMES
@@ -85,7 +86,7 @@ def trace_page(sample: Sample, targets: Sequence[tuple[Span, Attribution]], mode
     """
     if sample.tokens is None:
         raise ValueError(f"sample {sample.id} has no display tokens: build it with text.build_sample, or set tokens")
-    title = escape(visible(f"{targets[0][1].method} · {model_name}"))
+    title = escape(visible(f"{described(targets[0][1])} · {model_name}"))
     form = sample.metadata.get("format")
     told = f" · reasoning and answer told apart by: {escape(visible(form))}" if form else ""
     verified = targets[0][1].metadata.get("verification")

@@ -214,9 +214,9 @@ def make_panel(
 
 
 def hop_panels(sample: Sample, attribution: Attribution, *, top_k: int = 10, budget: int | None = None) -> list[Panel]:
-    """Hop 1, hop 2 and their difference, as in Fig. 3; the paper counts the hop with index 0 as Hop 1.
+    """Hop 0, hop 1 and their difference, as in Fig. 3, where the paper counts them as Hop 1 and Hop 2.
 
-    The hops share one colour scale and show the same tokens. Where T is empty there is hop 1 alone.
+    The hops share one colour scale and show the same tokens. Where T is empty there is hop 0 alone.
 
     Raises
     ------
@@ -232,8 +232,8 @@ def hop_panels(sample: Sample, attribution: Attribution, *, top_k: int = 10, bud
     keep = shown_tokens(np.max(values, axis=0), labels, budget)
     limit = saturation(*(v[_sets_scale(labels)] for v in values))
     panel = partial(make_panel, sample.tokens, labels=labels, top_k=top_k, keep=keep)
-    titles = ("Hop 1 (explains O)", "Hop 2 (explains T)")
+    titles = ("Hop 0 (explains O)", "Hop 1 (explains T)")
     panels = [panel(scores, title=title, limit=limit) for title, scores in zip(titles, values, strict=False)]
     if len(values) == 2:
-        panels.append(panel(values[1] - values[0], title="Δ (Hop 2 − Hop 1)", diverging=True))
+        panels.append(panel(values[1] - values[0], title="Δ (Hop 1 − Hop 0)", diverging=True))
     return panels

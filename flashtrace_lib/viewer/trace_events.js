@@ -158,9 +158,9 @@ function drawControls() {
   byId("units").hidden = inInput <= 1;
   radio("all", most ? "All hops" : "Importance");
   for (let k = 0; k < most; k++) {
-    radio(String(k), `Hop ${k + 1}`);
+    radio(String(k), `Hop ${k}`);
     for (const id of ["later", "earlier"]) {
-      byId(id).append(Object.assign(element("option", "", `Hop ${k + 1}`), { value: String(k) }));
+      byId(id).append(Object.assign(element("option", "", `Hop ${k}`), { value: String(k) }));
     }
   }
   if (most < 2) return;

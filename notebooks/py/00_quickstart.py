@@ -82,7 +82,7 @@ better.top(3, by="sentence").round(2)
 better.page()
 
 # %% [markdown]
-# The first heatmap in numbers: the highest scores, then each speaker's share. The columns `hop 1` and `hop 2` hold the whole mass
+# The first heatmap in numbers: the highest scores, then each speaker's share. The columns `hop 0` and `hop 1` hold the whole mass
 # of $\mathbf w^{(0)}$ and $\mathbf w^{(1)}$, template included; `share` is the input's alone. A token that looks empty
 # is a space or a line break.
 
@@ -139,7 +139,7 @@ print(page.name, stored.name, "| sentences to choose from:", len(t.targets))
 # | a strong word | the states that make up the answer were built from this word's states more than from others' |
 # | a strong sentence, one weak word in it | the model often gathers a phrase at its last word, or at the following full stop: read the sentence |
 # | a strong question | every answer draws on the words that asked for it: look at what else is strong |
-# | strong reasoning in hop 1, pale input | the answer was copied from the reasoning; hop 2 says where that came from |
+# | strong reasoning in hop 0, pale input | the answer was copied from the reasoning; hop 1 says where that came from |
 # | everything pale and even | no word stands out: do not read a story into the largest of many small scores |
 #
 # ## When not to trust it

@@ -111,14 +111,14 @@ run.table(shares, caption="Share of each hop's mass, one example", digits=1)
 # %% [markdown]
 # ## The heatmap (Figure 3)
 #
-# The panels are numbered as in the paper: "Hop 1" explains $\mathbf O$, "Hop 2" explains $\mathbf T$. In the difference,
-# teal tokens gain and brown ones lose.
+# Hop 0 explains $\mathbf O$, hop 1 explains $\mathbf T$; the paper's figure calls them "Hop 1" and "Hop 2". In the difference, teal
+# tokens gain and brown ones lose.
 
 # %%
 fig = figure.hops_figure(sample, att)
 numbers = pd.DataFrame({f"hop {k}": hop.scores for k, hop in enumerate(att.hops[:2])})
 numbers.insert(0, "position", range(len(sample)))
-run.figure(fig, "fig3_heatmap", "Hop 1, hop 2 and their difference on a generated response", live=numbers)
+run.figure(fig, "fig3_heatmap", "Hop 0, hop 1 and their difference on a generated response", live=numbers)
 
 # %% [markdown]
 # Sentence by sentence. The question is first, since every answer draws on it; next stands the sentence that the model

@@ -60,12 +60,12 @@ sample, attribution = reasoning.example(results, "flashtrace", cell="gsm8k")
 print(reasoning.text_from_input(sample))
 
 # %% [markdown]
-# **Figure 6**, from the stored scores. The paper's "Hop 1" is hop 0 elsewhere in this book: it explains $\mathbf O$. "Hop 2" explains
-# the mass $\rho_0$ that the first left on $\mathbf T$.
+# **Figure 6**, from the stored scores. Hop 0, the paper's "Hop 1", explains $\mathbf O$; hop 1 explains the mass
+# $\rho_0$ that hop 0 left on $\mathbf T$.
 
 # %%
 fig = figure.hops_figure(sample, attribution)
-run.figure(fig, "fig6_heatmap", "Hop 1, hop 2 and their difference on a problem of GSM8K", stamp=readable("qwen"))
+run.figure(fig, "fig6_heatmap", "Hop 0, hop 1 and their difference on a problem of GSM8K", stamp=readable("qwen"))
 
 # %% [markdown]
 # ## The samples

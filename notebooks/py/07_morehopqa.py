@@ -57,12 +57,12 @@ sample, attribution = reasoning.example(results, "flashtrace")
 print(reasoning.text_from_input(sample))
 
 # %% [markdown]
-# **Figure 3**, from the stored scores. The paper's "Hop 1" is hop 0 elsewhere in this book: it explains $\mathbf O$. "Hop 2" explains
-# the mass $\rho_0$ that the first left on $\mathbf T$. `10_ablations` follows the mass over all samples and more hops.
+# **Figure 3**, from the stored scores. Hop 0, the paper's "Hop 1", explains $\mathbf O$; hop 1 explains the mass
+# $\rho_0$ that hop 0 left on $\mathbf T$. `10_ablations` follows the mass over all samples and more hops.
 
 # %%
 fig = figure.hops_figure(sample, attribution)
-run.figure(fig, "fig3_morehopqa", "Hop 1, hop 2 and their difference on a question over several hops", stamp=readable("qwen"))
+run.figure(fig, "fig3_morehopqa", "Hop 0, hop 1 and their difference on a question over several hops", stamp=readable("qwen"))
 
 # %% [markdown]
 # ## The samples

@@ -275,10 +275,6 @@ taken = places.groupby(["group", "kind"], sort=False, as_index=False)[["places",
 run.table(taken, "appendix_n_places", "Share of the top tenth of I, and of I, by kind of token")
 
 # %%
-fig = ablation_plots.places_by_kind(places.round(6))
-run.figure(fig, "appendix_n_places", "Who takes the top tenth of the input: worst quarter, others")
-
-# %%
 run.table(least["cell"].value_counts().rename("samples").reset_index(), caption="Cells of the worst quarter")
 
 # %% [markdown]

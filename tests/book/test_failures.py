@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from flashtrace_book.experiments import failures
-from flashtrace_book.figures import ablation_plots
 from flashtrace_lib import Sample, Segments
 from flashtrace_lib.attribution import Attribution, Hop
 from flashtrace_lib.metrics.intervals import difference_interval
@@ -121,5 +120,3 @@ def test_places_in_the_top_tenth():
     assert places.to_dict() == {"evidence": 0, "punctuation": 1, "connective": 0, "question": 0, "other words": 0}
     assert expected.sum() == pytest.approx(1) and expected["evidence"] == pytest.approx(0.3)
     assert expected["connective"] == pytest.approx(0.3)  # "The", "is", "it"; the "is" of the evidence is evidence
-    fig = ablation_plots.places_by_kind(frame.assign(group="worst"))
-    assert [bar.get_height() for bar in fig.axes[0].patches] == pytest.approx([0, 1, 0, 0, 0])

@@ -90,7 +90,7 @@ def test_the_system_option_is_context_and_its_mass_is_reported(model, tok):
     kinds = {part.name: part.kind for part in parts(result.sample)}
     assert kinds["1 system"] == "context" and kinds["2 user"] == "input"
     frame = result.shares().set_index("part")
-    assert torch.isnan(torch.tensor(frame.loc["1 system", "share"])) and frame.loc["1 system", "hop 1"] > 0
+    assert torch.isnan(torch.tensor(frame.loc["1 system", "share"])) and frame.loc["1 system", "hop 0"] > 0
     assert frame.loc["2 user", "share"] == pytest.approx(1)
 
 
@@ -105,11 +105,11 @@ def test_shares_follow_the_scores_and_sum_to_one(model, tok):
     assert tiles[0][0] == 0 and tiles[-1][1] == len(sample)
     assert all(a[1] == b[0] for a, b in zip(tiles, tiles[1:], strict=False))
     frame, hop = result.shares().set_index("part"), result.attribution.hops[0].scores.double()
-    assert frame[["share", "hop 1"]].sum().tolist() == pytest.approx([1, 1]) and frame["tokens"].sum() == len(sample)
+    assert frame[["share", "hop 0"]].sum().tolist() == pytest.approx([1, 1]) and frame["tokens"].sum() == len(sample)
     start, stop = (sample.metadata["messages"][2][name] for name in ("start", "stop"))
-    assert frame.loc["3 assistant", "hop 1"] == pytest.approx(float(hop[start:stop].sum()))
+    assert frame.loc["3 assistant", "hop 0"] == pytest.approx(float(hop[start:stop].sum()))
     roles = result.shares("role").set_index("part")
-    assert roles.loc["user", "hop 1"] == pytest.approx(frame.loc[["2 user", "5 user"], "hop 1"].sum())
+    assert roles.loc["user", "hop 0"] == pytest.approx(frame.loc[["2 user", "5 user"], "hop 0"].sum())
     with pytest.raises(ValueError, match="'message' or 'role'"):
         result.shares("turn")
 
@@ -294,7 +294,7 @@ def test_cautions_name_what_stands_out(model, tok):
     assert "does not rest on it" in notes(lambda i: 0.0)[0]
     attribution.hops[0].scores = torch.zeros(len(sample)).index_fill(0, torch.tensor([0]), 1.0)
     assert "100% of the first hop's mass" in cautions(sample, attribution)[0]
-    assert shares(sample, attribution).set_index("part").loc["template", "hop 1"] == pytest.approx(1)
+    assert shares(sample, attribution).set_index("part").loc["template", "hop 0"] == pytest.approx(1)
 
 
 class Writes:

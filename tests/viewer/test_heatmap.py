@@ -97,10 +97,10 @@ def test_context_is_never_ranked_and_unscored_tokens_stay_plain():
 def test_blocks_name_the_segments_in_order():
     sample, attribution = sample_and_hops()
     text = Reader(hops_heatmap(sample, attribution)).text
-    for title in ("Hop 1 (explains O)", "Hop 2 (explains T)", "Δ (Hop 2 − Hop 1)"):
+    for title in ("Hop 0 (explains O)", "Hop 1 (explains T)", "Δ (Hop 1 − Hop 0)"):
         assert title in text
     first = text[: text.index("Hop 2 (explains T)")]
-    assert "Hop 2" not in hops_heatmap(*sample_and_hops(hops=1))
+    assert "Hop 1" not in hops_heatmap(*sample_and_hops(hops=1))
     places = [first.index(name) for name in ("Input I · 30", "Reasoning T · 12", "Output O · 6")]
     assert places == sorted(places)
     share = 100 * float(attribution.hops[0].scores[38:50].sum())

@@ -88,7 +88,7 @@ def test_a_sentence_without_reasoning_before_it_has_one_hop(browser_page, folder
     page = opened(browser_page, folder)
     view(page, "Hop 3").check()
     page.locator(".number").first.click()
-    assert view(page, "Hop 1").is_enabled() and view(page, "Hop 2").is_disabled()
+    assert view(page, "Hop 0").is_enabled() and view(page, "Hop 1").is_disabled()
     assert view(page, "Difference").is_disabled() and view(page, "All hops").is_checked()
     opened(page, folder, "direct")
     assert view(page, "Difference").count() == 0 and page.locator(".block.reasoning").count() == 0
@@ -122,7 +122,7 @@ def test_shares_are_those_of_the_library(browser_page, folder, traced):
     page = opened(browser_page, folder)
     view(page, "Hop 2").check()
     rows = [row.split("\t") for row in page.locator("#shares tbody tr").all_inner_texts()]
-    expected = traced.shares().set_index("part")["hop 2"]
+    expected = traced.shares().set_index("part")["hop 1"]
     names = {"user": "user", "Reasoning T": "reasoning", "Output O": "output", "template": "template"}
     assert {row[0] for row in rows} == set(names)
     for name, _, share, *_ in rows:
@@ -155,7 +155,7 @@ def test_everything_works_from_the_keyboard(browser_page, folder, traced):
     assert page.evaluate("document.activeElement.textContent") == "4"
     page.locator("[name=view]:checked").focus()
     page.keyboard.press("ArrowRight")
-    assert page.inner_text("#chosen") == "Sentence 3 · Hop 1"
+    assert page.inner_text("#chosen") == "Sentence 3 · Hop 0"
     page.locator("#input .token[tabindex='0']").focus()
     page.keyboard.press("ArrowRight")
     start = traced.sample.segments.prompt[0]

@@ -63,7 +63,7 @@ def test_sentences_of_hops_and_differences_leave_out_the_passage_itself(browser_
     page.locator(".number").nth(2).click()
     target = traced.targets[2]
     hop = target.attribution.hops[0].scores
-    view(page, "Hop 1").check()
+    view(page, "Hop 0").check()
     others = [s for s in traced.sample.sentences if s[1] <= target.span[0] or s[0] >= target.span[1]]
     sums = sorted((float(hop[a:b].sum()) for a, b in others), reverse=True)
     shown = [share for _, share in chips(page)]
@@ -115,7 +115,7 @@ def test_the_address_notes_what_is_chosen_and_brings_it_back(browser_page, folde
     page.goto(address)
     assert page.inner_text("#chosen") == "Sentence 3 · Difference" and page.locator("#top").inner_text() == shown
     page.evaluate("location.hash = 'passage=1&show=0&by=sentences'")  # a link within the page
-    page.wait_for_function("document.getElementById('chosen').textContent === 'Sentence 1 · Hop 1'")
+    page.wait_for_function("document.getElementById('chosen').textContent === 'Sentence 1 · Hop 0'")
     assert unit(page, "Sentences").is_checked() and page.problems == []
 
 

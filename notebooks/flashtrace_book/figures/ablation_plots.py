@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from flashtrace_lib.metrics import HIGHER_IS_BETTER
 from flashtrace_lib.viewer.colours import INK, WIDTH
 
-from .axes import FEW, INTERVAL, legend_below, n_range, name_groups, name_rows, new_axes, new_panels, note
+from .axes import FEW, n_range, name_rows, new_panels, note
 from .checks import require, require_metrics
-from .marks import grouped_bars, means_of, side_by_side, whiskers
-from .palette import DARK, GREY, HATCHES, MARKERS, PALETTE
+from .marks import side_by_side, whiskers
+from .palette import GREY, MARKERS, PALETTE
 from .style import CONTROLS, method_order, method_style, metric_name, styled
 
 _LABEL = 0.058  # inches of a character of a row's name
@@ -111,35 +111,4 @@ def gains_by_off_path(table: pd.DataFrame, metric: str, *, reference: str, title
         note(axes, f"n = {n_range(part[part['reasoning'] == mode]['n'])} a mark; 95 % interval", beside=WIDTH / 2)
     panels[0][0].set_ylabel(f"{metric_name(metric)},\nminus {reference}")
     figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    return figure
-
-
-@styled
-def places_by_kind(frame: pd.DataFrame, *, title: str = "Who takes the top tenth of the input") -> Figure:
-    """Share of the top tenth of the input that goes to each kind of token, a bar for each group of samples.
-
-    Hollow diamonds give the kind's share of all tokens, which a random ranking would reach on average.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        ``group, sample, kind, places, expected`` (`failures.top_places`, with a column of groups).
-    """
-    require(frame, "group", "sample", "kind", "places", "expected")
-    kinds, groups = list(dict.fromkeys(frame["kind"])), list(dict.fromkeys(frame["group"]))
-    figure, axes = new_axes(title, "", "share of the places (fraction)", height=2.9)
-    for i, group in enumerate(groups):
-        part = frame[frame["group"] == group]
-        of_kind = [part[part["kind"] == kind] for kind in kinds]
-        mean, spread = means_of(of_kind, "places")
-        style = {"color": PALETTE[i % len(PALETTE)], "alpha": 0.8, "hatch": HATCHES[i % len(HATCHES)]}
-        label = f"{group} (n = {part['sample'].nunique()})"
-        x = grouped_bars(axes, mean, spread, series=i, n_series=len(groups), label=label, **style)
-        expected = [rows["expected"].mean() for rows in of_kind]
-        label = "expected by chance" if i == len(groups) - 1 else None  # once in the legend
-        axes.plot(x, expected, ls="", marker="D", ms=4, mfc="none", mec=DARK, label=label)
-    name_groups(axes, kinds)
-    axes.set_ylim(bottom=0)
-    legend_below(axes, ncols=len(groups) + 1)
-    note(axes, INTERVAL)
     return figure
