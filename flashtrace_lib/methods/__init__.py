@@ -71,7 +71,8 @@ def with_hops() -> list[str]:
 def described(attribution: Attribution) -> str:
     """Name of an attribution's method, with the options that are not its own: ``flashtrace (hops=2)``."""
     name, options = attribution.method, attribution.metadata.get("options", {})
-    own = vars(METHODS[name]()) if name in METHODS else {}
+    plainly = METHODS[name]() if name in METHODS else None
+    own = {} if plainly is None else vars(plainly) | plainly.options()
     plain = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}  # a file has lists
     changed = {k: v for k, v in plain.items() if k == "contrast" or (k in own and v != own[k])}
     if {"residual": "propagated", "smoothing": 5}.items() <= changed.items() and name == "flashtrace":
