@@ -24,6 +24,10 @@
 # 0.021 = fig3_gain_by_hops.csv[label=hop 2,metric=recovery].difference;
 # 0.016 = fig3_gain_by_hops.csv[label=hop 3,metric=recovery].difference -->
 #
+# ![Gain over IFR on T and O, by the facts that the reasoning notes off its path](../figures/beyond_off_path.png)
+#
+# OFF_PATH_PROSE
+#
 # Section 4.3 of the paper. A reasoning model answers from what it has just written, so the reasoning $\mathbf T$ absorbs
 # the attribution and little reaches the input $\mathbf I$. FlashTrace explains the answer first (hop 0), then takes the
 # scores that fell on $\mathbf T$ as weights of the next target, and so on for $K$ hops. Figures in the paper count

@@ -41,6 +41,7 @@ import pandas as pd
 
 from flashtrace_book import faithfulness as f
 from flashtrace_book.ablations import contrast, grid, label_of, minus, note, whose
+from flashtrace_book.beyond import grid_frame
 from flashtrace_book.figures import method_plots, style, tables
 from flashtrace_book.results import CURVE, METRICS, RANKING
 from flashtrace_book.run import start
@@ -295,6 +296,23 @@ both = {"reasoner": everything["RULER"], "qwen": of_qwen}
 others = [f.leads(both, ["string_match"], ["auroc_haystack"]), f.leads(parts | {"HotpotQA": hotpotqa}, ["string_match"], IN_HAYSTACK)]
 note(run, "beats_copying", pd.concat(others), answers, "check", **about)
 note(run, "beats_copying", f.leads(both, ["string_match"], IN_HAYSTACK), answers, **about)
+
+# %% [markdown]
+# ## The same on problems that separate copying from reading
+#
+# In the grid of `12_better_flashtrace` a dozen facts of one form stand in the haystack, of which one to three matter. Its cell of
+# reasoning that *quotes* only what is needed is Table 1 again. In *notation* the same problems are reasoned about without a word
+# of the evidence. R-precision within the haystack, and AUROC among the facts, where the distractors look like the evidence:
+
+# %%
+reasoned = grid_frame(run.results("beyond"))
+alike = reasoned[(reasoned["off_path"] == 0) & reasoned["metric"].isin(("r_precision_haystack", "auroc_facts"))]
+alike = alike.assign(label=alike["method"].map(label_of), column=alike["reasoning"] + ", " + alike["metric"])
+run.table(alike.pivot_table(index="label", columns="column", values="value", sort=False).round(3).reset_index(),
+          caption="Quoted and not quoted, no facts off the path: means")  # fmt: skip
+
+# %% [markdown]
+# QUOTE_PROSE
 
 # %% [markdown]
 # ## What the paper found, what we found, why they differ

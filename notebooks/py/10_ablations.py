@@ -278,12 +278,8 @@ run.table(taken, "appendix_n_places", "Share of the top tenth of I, and of I, by
 run.table(least["cell"].value_counts().rename("samples").reset_index(), caption="Cells of the worst quarter")
 
 # %% [markdown]
-# What the worst quarter shares. Of the evidence: its share of $\mathbf I$, its pieces, how evenly the mass lies on it. Of the mass:
-# how evenly it is *spread*, and its shares on the evidence, the question and structural tokens.
-
-# %%
-differ = failures.contrast(properties, worst)
-run.table(differ, caption="Properties of the worst quarter and of the others, with Welch's intervals", digits=2)
+# What goes with failing, over all samples. Of the evidence: its share of $\mathbf I$, its pieces, how evenly the mass lies on it. Of
+# the mass: how evenly it is *spread*, and its shares on the evidence, the question and structural tokens.
 
 # %%
 suspects = (*failures.DIFFUSE, *failures.MASS)

@@ -10,7 +10,6 @@ import torch
 from flashtrace_book.experiments import failures
 from flashtrace_lib import Sample, Segments
 from flashtrace_lib.attribution import Attribution, Hop
-from flashtrace_lib.metrics.intervals import difference_interval
 
 TEXT = ["<s>", "user", *("The", " key", " is", " 42", ".", "\n"), *("What", " is", " it", "?"), "<e>", " 42", "!", "so"]
 TEXT += ["</s>"]
@@ -92,26 +91,14 @@ def test_properties_by_hand():
     assert failures.evenness(np.ones(7)) == pytest.approx(1) and np.isnan(failures.evenness(np.zeros(3)))
 
 
-def test_the_search_finds_the_worst_and_what_they_share():
-    rng = np.random.default_rng(0)
+def test_the_search_finds_the_worst():
     table = pd.DataFrame(
         {"sample": [f"s{i}" for i in range(20)], "reached": [0.0] * 6 + [0.5] * 14, "r_precision": 0.1,
-         "gold_mass": 0.2,
-         "spread": np.r_[rng.normal(0.9, 0.02, 6), rng.normal(0.4, 0.02, 14)], "question": rng.normal(0.3, 0.02, 20)}
+         "gold_mass": 0.2}
     )  # fmt: skip
     table.loc[3, "gold_mass"] = 0.1  # of those that reached nothing, the one with the least mass on the evidence
     worst = failures.worst_samples(table.sample(frac=1, random_state=1), 6)
     assert set(worst["sample"]) == {f"s{i}" for i in range(6)} and worst["sample"].iloc[0] == "s3"
-    shared = failures.contrast(table, worst["sample"], ("spread", "question")).set_index("property")
-    assert shared.loc["spread", "low"] > 0.4 and shared.loc["question", "low"] < 0 < shared.loc["question", "high"]
-    difference = table["spread"][:6].mean() - table["spread"][6:].mean()
-    assert shared.loc["spread", ["difference", "n_worst", "n"]].tolist() == pytest.approx([difference, 6, 20])
-    expected = difference_interval(table["spread"][:6], table["spread"][6:])
-    assert tuple(shared.loc["spread", ["low", "high"]]) == pytest.approx(expected)
-    alone = failures.contrast(table, [f"s{i}" for i in range(5)], ("spread",)).iloc[0]
-    assert np.isnan(alone["low"]) and alone["n_worst"] == 5
-    few = failures.contrast(table.assign(cluster=table.index // 2), worst["sample"], ("spread",)).iloc[0]
-    assert np.isnan(few["low"]) and few["n_worst"] == 6  # six samples of three templates
 
 
 def test_places_in_the_top_tenth():

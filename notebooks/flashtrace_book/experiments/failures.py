@@ -18,7 +18,6 @@ from flashtrace_lib.attribution import Attribution
 from flashtrace_lib.evaluation.results_table import clusters, clusters_of
 from flashtrace_lib.methods import FlashTrace
 from flashtrace_lib.metrics import r_precision, ranking, recovery_cap, recovery_rate, top_count
-from flashtrace_lib.metrics.intervals import difference_interval
 from flashtrace_lib.sample import Sample
 
 from ..figures.mass import mass_by_label, mass_share
@@ -185,36 +184,6 @@ def evenness(scores: np.ndarray) -> float:
 def worst_samples(table: pd.DataFrame, n: int) -> pd.DataFrame:
     """The ``n`` rows of `sample_properties` with the least ``reached``; ties by R-precision, then ``gold_mass``."""
     return table.sort_values(["reached", "r_precision", "gold_mass"], kind="stable").head(n)
-
-
-def contrast(table: pd.DataFrame, worst: Iterable[str], properties: Sequence[str] = (*DIFFUSE, *MASS)) -> pd.DataFrame:
-    """Mean of every property among the worst samples and among the others.
-
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From `sample_properties`.
-    worst : iterable of str
-        Ids of samples.
-    properties : sequence of str
-        Columns of the table.
-
-    Returns
-    -------
-    pandas.DataFrame
-        ``property, worst, others, difference, low, high, n_worst, n``; Welch's t interval of the difference
-        (`intervals.difference_interval`), NaN where a group has fewer than six clusters of samples.
-    """
-    is_worst = table["sample"].isin(list(worst))
-    rows = []
-    for name in properties:
-        known = table.dropna(subset=name)
-        a, b = known[is_worst], known[~is_worst]
-        low, high = difference_interval(a[name], b[name], clusters=(clusters(a), clusters(b)))
-        mean_a, mean_b = a[name].mean(), b[name].mean()
-        rows.append((name, mean_a, mean_b, mean_a - mean_b, low, high, len(a), len(a) + len(b)))
-    columns = ["property", "worst", "others", "difference", "low", "high", "n_worst", "n"]
-    return pd.DataFrame(rows, columns=columns)
 
 
 def top_places(samples: Iterable[Sample], attributions: Iterable[Attribution]) -> pd.DataFrame:
