@@ -298,8 +298,13 @@ def fact_examples(
 
 
 def as_asked(example: Example, reasoning: str) -> bool:
-    """Whether T takes down the path, then as many other facts as asked, each right and none twice, then the values."""
-    said, k = example.metadata, example.metadata["off_path"]
-    lines, down = reasoning.strip().split("\n"), len(example.metadata["down"])
-    noted = set(lines[down : down + k]) & set(said["notes"])
-    return lines[:down] == said["down"] and len(noted) == k and lines[down + k :] == said["up"]
+    """Whether T takes down the path, then about as many other facts as asked, right and none twice, then the values.
+
+    A quarter of the facts asked for may be missing or too many: seven or ten are about eight, and one is one.
+    """
+    said, lines = example.metadata, reasoning.strip().split("\n")
+    down, stop = len(said["down"]), len(lines) - len(said["up"])
+    noted = lines[down:stop]
+    right = set(noted) <= set(said["notes"]) and len(set(noted)) == len(noted)
+    path = lines[:down] == said["down"] and lines[stop:] == said["up"]
+    return path and right and abs(len(noted) - said["off_path"]) <= said["off_path"] / 4
