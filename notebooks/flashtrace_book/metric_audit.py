@@ -203,16 +203,6 @@ def bisection_table(records: pd.DataFrame, tolerances: Iterable[float] = (0.01, 
     return table.sort_values("tolerance", kind="stable", ignore_index=True)
 
 
-def tied_at_steps(curves: pd.DataFrame) -> pd.Series:
-    """Whether one of a stored curve's steps ends between tied tokens, so that their order shapes the curve."""
-
-    def tied(row: pd.Series) -> bool:
-        ranked, ends = np.sort(row["scores"])[::-1], np.asarray(row["n_masked"])[1:-1]
-        return bool((ranked[ends - 1] == ranked[ends])[ends > 0].any())
-
-    return curves.apply(tied, axis=1)
-
-
 def ranking_properties(records: pd.DataFrame) -> pd.DataFrame:
     """RISE and MAS of every stored curve beside what its ranking looks like.
 
