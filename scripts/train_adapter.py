@@ -176,6 +176,7 @@ def train(
                      "adapter": get_peft_model_state_dict(model), "optimiser": optimiser.state_dict()}  # fmt: skip
             with atomic_path(checkpoint) as temporary:
                 torch.save(state, temporary)
+    model.peft_config["default"].base_model_name_or_path = settings.model  # not this machine's cache
     model.save_pretrained(out)
     write_card(out, settings, log, draw)
     checkpoint.unlink(missing_ok=True)

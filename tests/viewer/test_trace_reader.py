@@ -247,3 +247,17 @@ def test_readable_at_every_width_and_in_both_schemes(browser_page, folder, width
         assert page.locator("main *").evaluate_all(small) == 0
     ink = page.locator("body").evaluate("(e) => getComputedStyle(e).color")
     assert (ink == "rgb(240, 240, 240)") == (scheme == "dark")
+
+
+def test_a_verdict_stands_above_the_text_and_a_contrast_has_two_colours(browser_page, traced, model, tok, tmp_path):
+    found = traced.verify()
+    traced.to_html(tmp_path / "verified.html")
+    page = opened(browser_page, tmp_path, "verified")
+    verdict, text = page.locator("#verified"), page.locator("#response")
+    assert verdict.inner_text() == str(found) and verdict.bounding_box()["y"] < text.bounding_box()["y"]
+    contrast = trace(model, tok, "It is 7261. Is it?", "7261", contrast="1999")
+    contrast.to_html(tmp_path / "contrast.html")
+    page = opened(browser_page, tmp_path, "contrast")
+    assert page.locator("#legend").inner_text().count("−") or "-" in page.inner_text("#legend")
+    colours = page.locator("#input .token").evaluate_all("all => all.map((t) => getComputedStyle(t).backgroundColor)")
+    assert len(set(colours)) > 2 and not page.problems
