@@ -61,8 +61,10 @@ unchanged:  ## fail where a run of the book has changed what is committed
 	@git status --porcelain; test -z "$$(git status --porcelain)"
 
 # The repository is served, so that links out of the notebooks work and pages under build/ can be opened.
+# Trusted, the book's own notebooks show their pages at once.
 lab: $(STAMP)  ## the notebooks in JupyterLab
-	$(PY) -m jupyter lab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(LAB_OPTIONS)
+	$(PY) -m jupyter trust notebooks/*.ipynb
+	$(PY) -m jupyter lab --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(LAB_OPTIONS)
 
 # What an earlier build left would go into the wheel again.
 wheel: $(STAMP)  ## the library as a wheel, in build/wheel

@@ -101,7 +101,8 @@ def chosen_method(method: Method | str | None, hops: int | None = None) -> Metho
         if name not in METHODS:
             close = get_close_matches(name.lower(), METHODS, n=1)
             meant = f" Did you mean {close[0]!r}?" if close else ""
-            raise ValueError(f"there is no method {name!r}.{meant} Known: {', '.join(METHODS)}")
+            own = 'one of your own is registered by METHODS["mine"] = Mine'
+            raise ValueError(f"there is no method {name!r}.{meant} Known: {', '.join(METHODS)}; {own}")
         if hops is not None and name not in with_hops():
             raise ValueError(f"{name!r} has no hops: leave hops out, or choose one of {', '.join(with_hops())}")
         return METHODS[name]() if hops is None else METHODS[name](hops=hops)

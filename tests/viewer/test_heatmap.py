@@ -99,7 +99,7 @@ def test_blocks_name_the_segments_in_order():
     text = Reader(hops_heatmap(sample, attribution)).text
     for title in ("Hop 0 (explains O)", "Hop 1 (explains T)", "Δ (Hop 1 − Hop 0)"):
         assert title in text
-    first = text[: text.index("Hop 2 (explains T)")]
+    first = text[: text.index("Hop 1 (explains T)")]
     assert "Hop 1" not in hops_heatmap(*sample_and_hops(hops=1))
     places = [first.index(name) for name in ("Input I · 30", "Reasoning T · 12", "Output O · 6")]
     assert places == sorted(places)
