@@ -40,7 +40,6 @@ def ranked_by(traced, best, question=0.0):
 def test_falls_are_those_of_whole_passes_with_the_tokens_replaced(loaded, traced):
     model, sample = loaded[0], traced.sample
     found = v.verify(model, sample, ranked_by(traced, "Nice leaves"))
-    first = sample.response[0]
 
     def log_p(removed):
         ids = sample.input_ids.clone()
@@ -54,7 +53,7 @@ def test_falls_are_those_of_whole_passes_with_the_tokens_replaced(loaded, traced
     assert found.sentences[0] == next(span for span, score in ranked_by(traced, "Nice leaves") if score == 1)
     assert found.fall == pytest.approx(log_p([]) - log_p(found.sentences), abs=1e-3)
     assert found.verdict == v.CONFIRMED and len(found.random_falls) == 10 and found.forward_passes <= 12
-    assert first and f"{found.fall:.2f} nats" in str(found)
+    assert f"{found.fall:.2f} nats" in str(found)
 
 
 def test_verdicts(loaded, traced):
@@ -65,9 +64,8 @@ def test_verdicts(loaded, traced):
     short = trace(*loaded, "Two cats sleep. One dog barks. Who barks?", "<think>One dog.</think>One dog.")
     found = short.verify()
     assert found.verdict == v.SHORT and math.isnan(found.fall) and "too short" in report(short)
-    only = trace(*loaded, "Who barks?", "A dog.")
     with pytest.raises(ValueError, match="no sentence beside the question"):
-        v.verify(model, only.sample, [])
+        v.verify(model, short.sample, [])
 
 
 def test_a_verdict_stands_in_report_page_and_file(loaded, traced, tmp_path):

@@ -126,7 +126,7 @@ def answered(profile: Profile, grid: Grid) -> dict[tuple[str, int], Cell]:
                 continue
             answers = _answers(wanting, model, tokenizer, grid, store)
             for key, (_, reached) in answers.items():
-                cells[key].counts += reached
+                cells[key].counts.update(reached)
             good = {key: twin_of(wanting[key]) for key, (_, reached) in answers.items() if reached["as asked"]}
             for key, (_, reached) in _answers(good, model, tokenizer, grid, store).items():
                 if reached["correct"]:
