@@ -26,7 +26,10 @@
 #
 # ![Gain over IFR on T and O, by the facts that the reasoning notes off its path](../figures/beyond_off_path.png)
 #
-# OFF_PATH_PROSE
+# *What a hop is for, from `12_better_flashtrace`.* One problem, reasoned about while 0 to 8 facts that do not matter are noted on the
+# way. Explaining all of $\mathbf T$ at once (the line at 0) cannot tell them from the facts that do: the more are noted, the more a
+# hop gains over it, whether the reasoning quotes the text or not. Where nothing is noted off the path, explaining all of
+# $\mathbf T$ finds more than the paper's one hop.
 #
 # Section 4.3 of the paper. A reasoning model answers from what it has just written, so the reasoning $\mathbf T$ absorbs
 # the attribution and little reaches the input $\mathbf I$. FlashTrace explains the answer first (hop 0), then takes the
