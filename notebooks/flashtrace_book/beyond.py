@@ -60,16 +60,15 @@ def grid_frame(results: Results) -> pd.DataFrame:
         As `Results.frame`, with ``reasoning, off_path, chain``.
     """
     plain = [row for row in results.records().to_dict("records") if row["method"] != "flashtrace_k3"]
-    named = {"flashtrace_k1": "flashtrace"}
-    hops = [row | {"method": named.get(row["method"], row["method"])} for row in hop_records(results)]
+    hops = [row | {"method": row["method"].replace("_k1", "")} for row in hop_records(results)]
     records, about = [*hops, *plain], _places(results)
     frame = frame_from_records(records, METRICS[1:]).astype({"value": float})
     once = frame.drop_duplicates(["sample", "method"]).set_index(["sample", "method"])
     values = [(row["sample"], row["method"], _among_facts(row, about.loc[row["sample"]])) for row in records]
     found = pd.DataFrame(values, columns=["sample", "method", "value"]).set_index(["sample", "method"])
     facts = once.drop(columns="value").join(found).assign(metric=METRICS[0]).reset_index()
-    named = about[[*CELL, "chain"]].reset_index()
-    return pd.concat([facts, frame], ignore_index=True).merge(named, on="sample", how="left")
+    whole = pd.concat([facts, frame], ignore_index=True)
+    return whole.merge(about[[*CELL, "chain"]].reset_index(), on="sample", how="left")
 
 
 def _places(results: Results) -> pd.DataFrame:
@@ -94,8 +93,8 @@ def _among_facts(record: dict[str, Any], about: pd.Series) -> float:
 
 def means(frame: pd.DataFrame) -> pd.DataFrame:
     """The grid's table: ``method, reasoning, off_path, metric, mean, low, high, n``."""
-    rows = [dict(zip(("method", *CELL, "metric"), keys, strict=True)) | mean_row(part["value"].dropna())
-            for keys, part in frame.groupby(["method", *CELL, "metric"], sort=False)]  # fmt: skip
+    rows = [dict(zip(("method", *CELL, "metric"), keys, strict=True)) | mean_row(part["value"])
+            for keys, part in frame.dropna(subset="value").groupby(["method", *CELL, "metric"], sort=False)]  # fmt: skip
     return pd.DataFrame(rows).drop(columns="n_effective")
 
 
@@ -104,10 +103,4 @@ def grid_gains(frame: pd.DataFrame, reference: str) -> pd.DataFrame:
     others = [name for name in dict.fromkeys(frame["method"]) if name != reference]
     parts = [paired_difference(frame, name, reference, ("metric", *CELL)).assign(method=name) for name in others]
     table = pd.concat(parts, ignore_index=True)
-    return table.assign(label=table["method"].map(label_of))
-
-
-def mean_by(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Mean over all rows of each method, as ``method, metric, mean, n`` with ``name`` for the metric."""
-    found = frame.groupby("method", sort=False)["value"].agg(mean="mean", n="count").reset_index()
-    return found.assign(metric=name)
+    return table.assign(label=table["method"].map(label_of))[table["n"] > 0]
