@@ -93,8 +93,9 @@ def _among_facts(record: dict[str, Any], about: pd.Series) -> float:
 
 def means(frame: pd.DataFrame) -> pd.DataFrame:
     """The grid's table: ``method, reasoning, off_path, metric, mean, low, high, n``."""
-    rows = [dict(zip(("method", *CELL, "metric"), keys, strict=True)) | mean_row(part["value"])
-            for keys, part in frame.dropna(subset="value").groupby(["method", *CELL, "metric"], sort=False)]  # fmt: skip
+    by = ["method", *CELL, "metric"]
+    groups = frame.dropna(subset="value").groupby(by, sort=False)
+    rows = [dict(zip(by, keys, strict=True)) | mean_row(part["value"]) for keys, part in groups]
     return pd.DataFrame(rows).drop(columns="n_effective")
 
 

@@ -378,7 +378,7 @@ run.table(level.assign(label=level["method"].map(label_of)).pivot(index="label",
 # Time and memory on a sample with the longest reasoning of the grid, each method beside a forward pass in one process:
 
 # %%
-costs = beyond.part("method_cost").groupby("method", sort=False)[["ratio", "peak_gib", "n_reasoning", "steps"]].median().reset_index()
+costs = beyond.part("method_cost").groupby("method", sort=False)[["ratio", "peak_gib", "steps"]].median().reset_index()
 costs = run.table(costs, "method_cost", "Forward passes of time, and GiB over the model (medians)")
 costs
 

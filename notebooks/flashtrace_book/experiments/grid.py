@@ -89,20 +89,18 @@ def make(profile: Profile, name: str, settings: Mapping[str, Any]) -> list[dict[
 def make_costs(profile: Profile, name: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Rows of part ``method_cost``: time and memory of ``methods`` on the first ``samples`` of the grid's ``cell``.
 
-    ``sample, method, hardware, n_reasoning, steps``, the steps of T that the method weighted, and what
-    `bench.measure.measure` gives; everything in one process, the forward pass beside each method.
+    ``sample, method, hardware``, ``steps``, those of T that the method weighted, and what `bench.measure.measure`
+    gives; everything in one process, the forward pass beside each method.
     """
     grid = read(Grid, profile.results[name]["grid"], f"results.{name}.grid")
     model, tokenizer = model_of(profile, grid.model)
     cells = {f"{mode}_{k}": cell.collection() for (mode, k), cell in answered(profile, grid).items()}
-    rows = []
-    for sample in tqdm(cells[settings["cell"]].samples[: settings["samples"]], desc="seconds"):
-        for label in settings["methods"]:
-            method = method_named(profile, label, tokenizer)
-            steps = method.attribute(model, sample).metadata.get("causal_steps", {}).get("spans", ())
-            about = {"part": "method_cost", "sample": sample.id, "method": label, "hardware": hardware_name(None)}
-            size = {"n_reasoning": sample.segments.reasoning[1] - sample.segments.reasoning[0], "steps": len(steps)}
-            rows.append(about | size | measure(model, method, sample))
+    samples, rows = cells[settings["cell"]].samples[: settings["samples"]], []
+    for sample, label in tqdm(list(product(samples, settings["methods"])), desc="seconds"):
+        method = method_named(profile, label, tokenizer)
+        steps = method.attribute(model, sample).metadata.get("causal_steps", {}).get("spans", ())
+        about = {"part": "method_cost", "sample": sample.id, "method": label, "hardware": hardware_name(None)}
+        rows.append(about | {"steps": len(steps)} | measure(model, method, sample))
     return rows
 
 
