@@ -6,7 +6,6 @@ import numpy as np
 
 from .methods import described
 from .trace import Trace
-from .verification import Verification
 from .viewer.message_shares import parts
 from .viewer.tokens import visible
 
@@ -28,8 +27,8 @@ def report(result: Trace, top: int = 15) -> str:
     if result.attribution.flow and result.sample.segments.has_reasoning:
         flow = ", ".join(f"{rho:.2f}" for rho in result.attribution.flow)
         lines.append(f"share of each hop's mass on the reasoning: {flow}")
-    if (found := result.attribution.metadata.get("verification")) is not None:
-        lines.append(f"verification: {Verification(**found)}")
+    if result.verification is not None:
+        lines.append(f"verification: {result.verification}")
     lines += [f"note: {note}" for note in result.cautions()]
     return "\n".join(lines)
 

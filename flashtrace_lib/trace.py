@@ -25,12 +25,12 @@ from .text.chat_template import Messages, conversation_and_response, render_prom
 from .text.locate import Locator
 from .text.offsets import checked_ids, decode, is_own_spelling
 from .text.sentences import response_sentences
-from .verification import Verification, verify
 from .viewer import message_shares, trace_json
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from .verification import Verification
     from .viewer.page import EmbeddedPage
 
 
@@ -165,12 +165,22 @@ class Trace:
         model : transformers.PreTrainedModel, optional
             Needed where the trace was read from a file.
         """
+        from .verification import verify  # slow to import
+
         if model is None and self.model is None:
             raise ValueError("a trace that was read from a file has no model: give it, verify(model)")
         ranked = message_shares.sentence_importance(self.sample, self.attribution)
         found = verify(unwrap(self.model if model is None else model), self.sample, ranked)
         self.attribution.metadata["verification"] = found.to_dict()
         return found
+
+    @property
+    def verification(self) -> Verification | None:
+        """What `verify` found; None where it was not asked."""
+        from .verification import Verification
+
+        found = self.attribution.metadata.get("verification")
+        return None if found is None else Verification(**found)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, JSON-ready: ids, tokens, segments, messages, scores, every hop, every sentence."""
@@ -214,7 +224,8 @@ class Trace:
         from .viewer.page import trace_page  # here: a trace that nobody looks at needs no matplotlib
 
         whole = Target(self.sample.segments.output, self.attribution)
-        return trace_page(self.sample, [whole, *self.targets], self.model_name)
+        title, found = f"{described(self.attribution)} · {self.model_name}", self.verification
+        return trace_page(self.sample, [whole, *self.targets], title, "" if found is None else str(found))
 
     def _repr_html_(self) -> str:
         from .viewer.html import token_heatmap

@@ -17,16 +17,17 @@ MAY_IMPORT = {
     "methods": {"model", "kernel", "attribution"},
     "load": {"model", "kernel"},
     "viewer": {"text", "attribution"},
-    "trace": {"text", "model", "attribution", "methods", "viewer"},
+    "contrast": {"attribution"},
+    "trace": {"text", "model", "attribution", "methods", "viewer", "contrast", "verification"},
     "metrics": {"model", "attribution"},
+    "verification": {"metrics"},
     "fingerprints": set(),
     "store": {"fingerprints"},
     "tasks": {"text", "model", "fingerprints", "store"},
     "evaluation": {"attribution", "methods", "metrics", "fingerprints", "store", "model"},
     "bench": {"fingerprints", "attribution", "methods", "load", "model", "metrics"},
-    "batch": {"text", "model", "methods", "viewer", "trace", "fingerprints"},
     "report": {"methods", "viewer", "trace"},
-    "cli": {"text", "attribution", "methods", "load", "trace", "batch", "report"},
+    "cli": {"text", "attribution", "methods", "load", "trace", "report"},
 }
 EVERYWHERE = {"files", "sample", "_version"}
 

@@ -71,10 +71,9 @@ def with_hops() -> list[str]:
 def described(attribution: Attribution) -> str:
     """Name of an attribution's method, with the options that are not its own: ``flashtrace (hops=2)``."""
     name, options = attribution.method, attribution.metadata.get("options", {})
-    plainly = METHODS[name]() if name in METHODS else None
-    own = {} if plainly is None else vars(plainly) | plainly.options()
-    plain = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}  # a file has lists
-    changed = {k: v for k, v in plain.items() if k == "contrast" or (k in own and v != own[k])}
+    own = vars(plain := METHODS[name]()) | plain.options() if name in METHODS else {}
+    given = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}  # a file has lists
+    changed = {k: v for k, v in given.items() if k == "contrast" or (k in own and v != own[k])}
     if {"residual": "propagated", "smoothing": 5}.items() <= changed.items() and name == "flashtrace":
         name, changed = "FlashTrace.best()", {k: v for k, v in changed.items() if k not in ("residual", "smoothing")}
     return f"{name} ({', '.join(f'{k}={v}' for k, v in changed.items())})" if changed else name

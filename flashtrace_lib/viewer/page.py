@@ -20,9 +20,7 @@ import numpy as np
 import torch
 
 from ..attribution import Attribution, holds_copies
-from ..methods import described
 from ..sample import Sample, Span
-from ..verification import Verification
 from .colours import SEGMENT_NAMES
 from .message_shares import cautions, parts
 from .tokens import visible
@@ -70,7 +68,7 @@ class EmbeddedPage:
         )
 
 
-def trace_page(sample: Sample, targets: Sequence[tuple[Span, Attribution]], model_name: str) -> str:
+def trace_page(sample: Sample, targets: Sequence[tuple[Span, Attribution]], title: str, verified: str = "") -> str:
     """The page as HTML.
 
     Parameters
@@ -78,6 +76,8 @@ def trace_page(sample: Sample, targets: Sequence[tuple[Span, Attribution]], mode
     targets : sequence of ((int, int), Attribution)
         Passages that a reader may choose: tokens of the response and the attribution of ``sample.with_output(span)``.
         The whole answer first, then the sentences of the response.
+    title, verified : str
+        The method and the model; what a verification found, above the text.
 
     Raises
     ------
@@ -86,16 +86,15 @@ def trace_page(sample: Sample, targets: Sequence[tuple[Span, Attribution]], mode
     """
     if sample.tokens is None:
         raise ValueError(f"sample {sample.id} has no display tokens: build it with text.build_sample, or set tokens")
-    title = escape(visible(f"{described(targets[0][1])} · {model_name}"))
+    title = escape(visible(title))
     form = sample.metadata.get("format")
     told = f" · reasoning and answer told apart by: {escape(visible(form))}" if form else ""
-    verified = targets[0][1].metadata.get("verification")
     script = "".join(_read(name) for name in SCRIPTS)
     data = json.dumps(_payload(sample, targets), ensure_ascii=False, separators=(",", ":"))
     return Template(_read("page_head.html") + _read("trace_page.html")).substitute(
         title=title,
         about=f"{title} · {len(sample)} tokens{told}",
-        verified="" if verified is None else f'<p id="verified">{escape(str(Verification(**verified)))}</p>',
+        verified=f'<p id="verified">{escape(verified)}</p>' if verified else "",
         style=_read("trace_page.css"),
         data=data.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"),  # ends no element
         script=script,

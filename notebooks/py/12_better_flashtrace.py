@@ -329,7 +329,7 @@ run.table(everything, "beyond_copying", "Means over all k, by mode of reasoning"
 
 # %% [markdown]
 # Of the plan, LDS, GIM, attention suppression and Perturbation are not measured yet: two cores would take three more hours.
-# AttnLRP and AT2 have the first 20 samples of each cell.
+# AttnLRP and AT2 have the first 16 to 20 samples of each cell.
 
 # %% [markdown]
 # ## The hypotheses, judged
@@ -372,8 +372,8 @@ run.table(level.assign(label=level["method"].map(label_of)).pivot(index="label",
 # $\mathbf T \cup \mathbf O$ grows with the facts off the path, since IFR explains all of $\mathbf T$ and loses them: at $k = 8$ it is at
 # chance. At $k = 0$ that same IFR is far ahead of the paper's one hop, which is ahead of IFR on $\mathbf O$.
 #
-# **The fourth fails.** The causal hop reaches what it was to reach, but so does `FlashTrace.best()`, which was to stay below 0.7; the
-# two differ little among the facts. Trials with another adapter had suggested otherwise: there the off-path facts came first and
+# **The fourth fails.** The causal hop reaches what it was to reach, but so does `FlashTrace.best()`, which was to stay below 0.7, as
+# were two and three hops, which do not; the causal hop and `best()` differ little among the facts. Trials with another adapter had suggested otherwise: there the off-path facts came first and
 # $\mathbf T$ had no line for what follows. Here the last lines of $\mathbf T$ name what they rest on, and one hop with the residual
 # propagated finds it. What the causal hop adds is precision: of as many tokens as the evidence has, more are right.
 #

@@ -67,11 +67,11 @@ def test_hops_and_their_difference(browser_page, folder, traced):
     page = opened(browser_page, folder)
     hops = [hop.scores for hop in traced.attribution.hops]
     for k, scores in enumerate(hops):
-        view(page, f"Hop {k + 1}").check()
+        view(page, f"Hop {k}").check()
         agree(page, traced, scores)
     view(page, "Difference").check()
     agree(page, traced, hops[1] - hops[0])
-    page.locator("#later").select_option("Hop 3")
+    page.locator("#later").select_option("Hop 2")
     change = hops[2] - hops[0]
     agree(page, traced, change)
     for name, sign in (("gain", 1), ("loss", -1)):  # two colours, and two kinds of underline
@@ -86,7 +86,7 @@ def test_hops_and_their_difference(browser_page, folder, traced):
 
 def test_a_sentence_without_reasoning_before_it_has_one_hop(browser_page, folder):
     page = opened(browser_page, folder)
-    view(page, "Hop 3").check()
+    view(page, "Hop 2").check()
     page.locator(".number").first.click()
     assert view(page, "Hop 0").is_enabled() and view(page, "Hop 1").is_disabled()
     assert view(page, "Difference").is_disabled() and view(page, "All hops").is_checked()
@@ -120,7 +120,7 @@ def test_a_mark_is_listed_with_its_neighbours(browser_page, folder, traced):
 
 def test_shares_are_those_of_the_library(browser_page, folder, traced):
     page = opened(browser_page, folder)
-    view(page, "Hop 2").check()
+    view(page, "Hop 1").check()
     rows = [row.split("\t") for row in page.locator("#shares tbody tr").all_inner_texts()]
     expected = traced.shares().set_index("part")["hop 1"]
     names = {"user": "user", "Reasoning T": "reasoning", "Output O": "output", "template": "template"}

@@ -106,7 +106,7 @@ def test_the_address_notes_what_is_chosen_and_brings_it_back(browser_page, folde
     page.locator(".number").nth(2).click()
     unit(page, "Words").check()
     view(page, "Difference").check()
-    page.locator("#later").select_option("Hop 2")
+    page.locator("#later").select_option("Hop 1")
     address, shown = page.url, page.locator("#top").inner_text()
     assert address.endswith("#passage=3&show=difference&by=words&later=1&earlier=0")
     opened(page, folder)
