@@ -33,7 +33,8 @@ def contrasted(method: Method, model: torch.nn.Module, tokenizer: Any, sample: S
 
     Both are explained by the method as it is, and the two are subtracted. For a gradient method on the targets' logits
     that is the attribution of the logits' difference. FlashTrace and IFR give each answer a distribution over the
-    context, so that the signed scores say which tokens carry more of the one answer than of the other.
+    context, so that the signed scores say which tokens carry more of the one answer than of the other. With the
+    residual propagated and smoothed (`FlashTrace.best`) the right sentence need not come out above the wrong one.
     """
     other = other_answer(tokenizer, sample, words)
     found, minus = method.attribute(model, sample), method.attribute(model, other)

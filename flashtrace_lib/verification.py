@@ -32,8 +32,8 @@ class Verification:
         ``"the text is too short to tell"``: fewer than three other removals exist.
     sentences : list of (int, int)
         Token ranges of the k sentences that matter most, k a third of the content's, 1 to 3.
-    fall : float
-        By how many nats the response's log-probability falls without them.
+    fall : float, optional
+        By how many nats the response's log-probability falls without them; None where the text is too short.
     random_falls : list of float
         The same without k other sentences of about the same length, nats; at most ten draws.
     forward_passes : int
@@ -42,7 +42,7 @@ class Verification:
 
     verdict: str
     sentences: list[Span]
-    fall: float
+    fall: float | None
     random_falls: list[float]
     forward_passes: int
 
@@ -78,25 +78,22 @@ def verify(model: torch.nn.Module, sample: Sample, ranked: Sequence[tuple[Span, 
     Raises
     ------
     ValueError
-        If the input has no sentence with words beside the question, or the sample no mask token.
+        If the sample has no mask token.
     """
     first = sample.segments.prompt[0]
-    asked = sample.metadata.get("question_start") or sample.segments.prompt[1]
+    asked = sample.metadata.get("question_start", sample.segments.prompt[1])
     content = sorted((item for item in ranked if item[0][0] < asked), key=lambda item: -item[1])
-    if not content:
-        raise ValueError("there is nothing to verify: the input has no sentence beside the question")
     k = min(MOST, max(1, len(content) // 3))
     chosen = [span for span, _ in content[:k]]
     others = _alike([span for span, _ in content], chosen, sample)
     if len(others) < FEWEST:
-        return Verification(SHORT, chosen, float("nan"), [], 0)
+        return Verification(SHORT, chosen, None, [], 0)
     removed = [[], chosen, *others]
     masks = torch.zeros(len(removed), len(sample.prompt_ids), dtype=torch.bool)  # [B, |I|]
     for mask, spans in zip(masks, removed, strict=True):
         for start, stop in spans:
             mask[start - first : stop - first] = True
-    scorer = Scorer(model)
-    log_probs = scorer.log_probs(sample, masks)  # [B]
+    log_probs = (scorer := Scorer(model)).log_probs(sample, masks)  # [B]
     falls = (log_probs[0] - log_probs[1:]).tolist()
     question = max((score for span, score in ranked if span[0] >= asked), default=float("-inf"))
     unproven = QUESTION if question > content[0][1] else CHANCE

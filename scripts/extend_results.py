@@ -96,7 +96,9 @@ def _prompts(profile: Profile, name: str, model: str, tokenizer: Any) -> dict[st
 def _sample(row: dict[str, Any], made: dict[str, Any], tokenizer: Any) -> Sample:
     """The stored sample, with its ids and tokens."""
     if row.get("input_ids") is None:
-        example = made[row["sample"].replace("-noshot", "")]
+        example = made.get(row["sample"].replace("-noshot", ""))
+        if example is None:
+            raise ValueError(f"sample {row['sample']} quotes an essay and is of no group of RULER: it cannot be made anew")
         built = build_sample(tokenizer, example.prompt, row["response_ids"], **prompt_settings(tokenizer, example))
         row = row | {"input_ids": built.input_ids.tolist(), "tokens": built.tokens}
     sample = rebuilt_sample(row)

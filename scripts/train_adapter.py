@@ -144,6 +144,8 @@ def train(
     )
     model = get_peft_model(base, lora).train()
     if settings.start:
+        if not (Path(settings.start) / "adapter_model.safetensors").is_file():
+            raise ValueError(f"start: {settings.start} holds no adapter (adapter_model.safetensors)")
         found = load_file(Path(settings.start) / "adapter_model.safetensors")
         set_peft_model_state_dict(model, {name: weight.float() for name, weight in found.items()})
     weights = [p for p in model.parameters() if p.requires_grad]

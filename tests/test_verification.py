@@ -1,7 +1,5 @@
 """Is it so, why this and not that, and which step used what."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -63,9 +61,8 @@ def test_verdicts(loaded, traced):
     assert v.verify(model, sample, [*wrong[:-1], (wrong[-1][0], 9.0)]).verdict == v.QUESTION
     short = trace(*loaded, "Two cats sleep. One dog barks. Who barks?", "<think>One dog.</think>One dog.")
     found = short.verify()
-    assert found.verdict == v.SHORT and math.isnan(found.fall) and "too short" in report(short)
-    with pytest.raises(ValueError, match="no sentence beside the question"):
-        v.verify(model, short.sample, [])
+    assert found.verdict == v.SHORT and found.fall is None and "too short" in report(short)
+    assert v.verify(model, short.sample, []).verdict == v.SHORT
 
 
 def test_a_verdict_stands_in_report_page_and_file(loaded, traced, tmp_path):

@@ -71,7 +71,10 @@ def with_hops() -> list[str]:
 def described(attribution: Attribution) -> str:
     """Name of an attribution's method, with the options that are not its own: ``flashtrace (hops=2)``."""
     name, options = attribution.method, attribution.metadata.get("options", {})
-    own = vars(plain := METHODS[name]()) | plain.options() if name in METHODS else {}
+    try:
+        own = vars(plain := METHODS[name]()) | plain.options()
+    except (KeyError, TypeError, ValueError, AttributeError):  # not registered, or what it needs is not here
+        own = {}
     given = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}  # a file has lists
     changed = {k: v for k, v in given.items() if k == "contrast" or (k in own and v != own[k])}
     if {"residual": "propagated", "smoothing": 5}.items() <= changed.items() and name == "flashtrace":

@@ -83,7 +83,7 @@ def _sample(data: dict[str, Any]) -> Sample:
         tokens=data["tokens"] or None,
         sentences=sentences or None,
         mask_token_id=data["mask_token_id"],
-        metadata={name: value for name, value in metadata.items() if value},
+        metadata={name: value for name, value in metadata.items() if value or name == "question_start"},
     )
 
 
