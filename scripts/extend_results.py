@@ -98,7 +98,7 @@ def _sample(row: dict[str, Any], made: dict[str, Any], tokenizer: Any) -> Sample
     if row.get("input_ids") is None:
         example = made.get(row["sample"].replace("-noshot", ""))
         if example is None:
-            raise ValueError(f"sample {row['sample']} quotes an essay and is of no group of RULER: make all results anew")
+            raise ValueError(f"sample {row['sample']} quotes an essay and is not of RULER: make the results anew")
         built = build_sample(tokenizer, example.prompt, row["response_ids"], **prompt_settings(tokenizer, example))
         row = row | {"input_ids": built.input_ids.tolist(), "tokens": built.tokens}
     sample = rebuilt_sample(row)
