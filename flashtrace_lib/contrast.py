@@ -9,21 +9,23 @@ import torch
 
 from .attribution import Attribution, Method
 from .sample import Sample
+from .text.offsets import tokenise
 
 
 def other_answer(tokenizer: Any, sample: Sample, words: str) -> Sample:
     """The sample with other words in the output's place, and nothing behind them; ValueError where they are none."""
     start, stop = sample.segments.output
-    if not words.strip() or words.strip() == "".join(sample.tokens[start:stop]).strip():
+    before, own = "".join(sample.tokens[:start]), "".join(sample.tokens[start:stop])
+    if not words.strip() or words.strip() == own.strip():
         raise ValueError("contrast must be another answer than the one that is explained, and not empty")
-    own = "".join(sample.tokens[start:stop])
-    blank = own[: len(own) - len(own.lstrip())]  # the answer's first token may hold the blank before it
-    ids = tokenizer(blank + words.strip(), add_special_tokens=False)["input_ids"]
+    text = own[: len(own) - len(own.lstrip())] + words.strip()  # the answer's first token may hold the blank before it
+    # As it is spelled behind what stands before; alone where it would melt into that.
+    ids = tokenise(tokenizer, before + text)[0][len(tokenise(tokenizer, before)[0]) :] or tokenise(tokenizer, text)[0]
     end = start + len(ids)
-    kept = [span for span in sample.sentences or () if span[1] <= start]
     return replace(
         sample, input_ids=torch.cat([sample.input_ids[:start], torch.tensor(ids)]), response=(sample.response[0], end),
-        segments=replace(sample.segments, output=(start, end)), sentences=[*kept, (start, end)], gold=None,
+        segments=replace(sample.segments, output=(start, end)), gold=None,
+        sentences=[*(span for span in sample.sentences or () if span[1] <= start), (start, end)],
         tokens=[*sample.tokens[:start], *tokenizer.batch_decode([[i] for i in ids])],
     )  # fmt: skip
 

@@ -83,8 +83,7 @@ def verify(model: torch.nn.Module, sample: Sample, ranked: Sequence[tuple[Span, 
     first = sample.segments.prompt[0]
     asked = sample.metadata.get("question_start", sample.segments.prompt[1])
     content = sorted((item for item in ranked if item[0][0] < asked), key=lambda item: -item[1])
-    k = min(MOST, max(1, len(content) // 3))
-    chosen = [span for span, _ in content[:k]]
+    chosen = [span for span, _ in content[: min(MOST, max(1, len(content) // 3))]]
     others = _alike([span for span, _ in content], chosen, sample)
     if len(others) < FEWEST:
         return Verification(SHORT, chosen, None, [], 0)

@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "methods": {"model", "kernel", "attribution"},
     "load": {"model", "kernel"},
     "viewer": {"text", "attribution"},
-    "contrast": {"attribution"},
+    "contrast": {"text", "attribution"},
     "trace": {"text", "model", "attribution", "methods", "viewer", "contrast", "verification"},
     "metrics": {"model", "attribution"},
     "verification": {"metrics"},

@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from flashtrace_lib import METHODS, Trace, load_model, trace
 from flashtrace_lib import verification as v
 from flashtrace_lib.contrast import other_answer
 from flashtrace_lib.report import report
+from flashtrace_lib.text.build_sample import build_sample
 
 TEXT = (
     "The train to Lyon leaves from platform 4. The train to Nice leaves from platform 7. The cafe sells tea. "
@@ -114,9 +117,12 @@ def test_a_contrast_is_the_difference_of_two_answers_after_one_prefix(loaded, tm
             trace(*loaded, TEXT, REPLY, output="7", contrast=same)
 
 
-def test_another_answer_stands_after_the_same_tokens(loaded, traced):
-    other = other_answer(loaded[1], traced.sample, "It is platform 4, I think.")
-    start = traced.sample.segments.output[0]
-    assert torch.equal(other.input_ids[:start], traced.sample.input_ids[:start])
-    assert "".join(other.tokens[start:]).strip() == "It is platform 4, I think."
-    assert other.segments.output == (start, len(other)) == (start, other.response[1])
+def test_another_answer_is_spelled_as_behind_what_stands_before():
+    pieces = {piece: i for i, piece in enumerate(["▁", "a", "(", "4", "7", "▁4", "▁7"])}
+    own = Tokenizer(models.BPE(pieces, [("▁", "4"), ("▁", "7")]))
+    own.pre_tokenizer, own.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()  # a blank before every text
+    for response, expected in (("a(7", "4"), ("a 7", "▁4")):
+        sample = build_sample(PreTrainedTokenizerFast(tokenizer_object=own), "a", response, output="7", template=False)
+        other = other_answer(PreTrainedTokenizerFast(tokenizer_object=own), sample, "4")
+        assert other.input_ids.tolist() == [*sample.input_ids[:-1].tolist(), pieces[expected]]
+        assert other.segments.output == sample.segments.output and other.response == sample.response

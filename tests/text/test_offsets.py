@@ -37,9 +37,7 @@ def test_white_space_alone_is_no_overlap():
 
 def byte_fallback_tokenizer():
     """Pieces for a few words, and a token for every byte of what has none."""
-    vocabulary = {f"<0x{i:02X}>": i for i in range(256)} | {
-        word: 256 + i for i, word in enumerate(["▁Say:", "▁Hi", "▁"])
-    }
+    vocabulary = {f"<0x{i:02X}>": i for i in range(256)} | {w: 256 + i for i, w in enumerate(["▁Say:", "▁Hi", "▁"])}
     tokenizer = Tokenizer(models.BPE(vocabulary, [], byte_fallback=True))
     tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
