@@ -144,18 +144,17 @@ class Run:
             Where the stored ones agree to ``LIVE_TOLERANCE``, both files stay as they are: another processor rounds
             otherwise.
         """
+        saved = [self._path(name, suffix) for suffix in (("png",) if live is None else ("png", "csv"))]
         if live is not None and self._agrees(name, live):
-            return Saved([self._path(name, "png")])
+            return Saved(saved)
         for text in [text for text in fig.texts if text.get_gid() == _STAMP_ID]:
             text.remove()  # a figure saved twice carries one stamp
         if stamp:
             fig.text(1, -0.01, stamp, ha="right", va="top", fontsize=6, color="0.4", gid=_STAMP_ID)
-        saved = [self._path(name, "png")]
         with files.atomic_path(saved[0]) as temporary:
             metadata = {"Title": name, "Description": caption, "Software": None}
             fig.savefig(temporary, dpi=_DPI, bbox_inches="tight", metadata=metadata, format="png")
         if live is not None:
-            saved.append(self._path(name, "csv"))
             files.write_text(saved[1], live.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
         if _all_formats():
             with files.atomic_path(self._build(name, "pdf")) as temporary:
