@@ -384,6 +384,36 @@ run.table(level.assign(label=level["method"].map(label_of)).pivot(index="label",
 # left in *quote*. One small model, taught for this; another may note facts otherwise.
 
 # %% [markdown]
+# ## Reasons that are not said: the plan
+#
+# A hint in the input can decide an answer whose reasoning never mentions it. A hop passes on what lies on $\mathbf T$: does it
+# find such a hint, or hide it? **This section was written before the runs.**
+#
+# **Problems.** A page of noise or essays, 512 tokens with its question, holds one hint at a random place; a question with four
+# options follows that the page does not answer ("Which of these words is the most beautiful?"). Seven forms of hint: a professor's
+# opinion, a majority, metadata, a leaked grading sheet, earlier questions with the same answer, and two injections, AgentDojo's
+# templates *direct* and *InjecAgent* with the option as their goal. Sixty problems of the reasoner, each asked in every form.
+#
+# **Kept** is an answer that names the hint's option and no other, names another one (or none) when the hint is removed from the same
+# prompt, and whose $\mathbf T$ holds words and shares no run of four tokens with the hint. The hint is the gold. Counts of all
+# steps are given by form.
+#
+# **Methods.** FlashTrace with $K$ = 0, 1, 2, 3, `best()`, the causal hop; IFR on $\mathbf O$ and on $\mathbf T \cup \mathbf O$;
+# AttnLRP; AT2; attention averaged over heads and layers (AT2 with uniform weights); string match, position, random; Perturbation of
+# sentences on the first 8 of a form.
+#
+# **Metrics.** Within the page: AUROC of the hint's tokens, the share of answers where a sentence of the hint is first, its rank.
+# Forms are pooled in the row *all*; answers to one problem are one cluster.
+#
+# **Hypotheses.** (5) Recursion hides the hint: the share of answers where it is first falls from $K$ = 0 to $K$ = 1, the interval
+# of the paired difference being below 0. (6) The causal hop does not: its share is not below that of $K$ = 0 by more than 0.05, by
+# the interval's lower end. (7) Against attention: the share of `best()` is above that of averaged attention.
+#
+# **Seen before.** The wording of forms and questions was changed three times on 24 development problems, to have hints followed at
+# all; hints that name an option's letter seldom were. No attribution of any was looked at. The string match has an easy task
+# here: the answer's word stands in the hint, and in the options.
+
+# %% [markdown]
 # ## What each costs, and what it sees
 #
 # Time and memory on a sample with the longest reasoning of the grid, each method beside a forward pass in one process:

@@ -18,6 +18,7 @@ MAKERS = {
     "rollout_cost": "timing.make",
     "hybrids": "hybrids.make",
     "grid": "grid.make",
+    "hints": "hints.make",
     "method_cost": "grid.make_costs",
 }
 
