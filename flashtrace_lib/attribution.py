@@ -1,7 +1,5 @@
 """What every attribution method returns, and the one abstract class they share."""
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -37,7 +35,7 @@ class Hop:
     scale: float = 1.0
 
 
-@dataclass
+@dataclass(repr=False)
 class Attribution:
     """Importance of the input tokens.
 
@@ -66,6 +64,11 @@ class Attribution:
     flow: list[float] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
     sentences: list[Span] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        flow = ", ".join(f"{rho:.2f}" for rho in self.flow)
+        parts = [f"{len(self.scores)} scores", f"{len(self.hops)} hops", *([f"flow {flow}"] if flow else [])]
+        return f"Attribution({self.method}: {', '.join(parts)}, {self.seconds:.2f} s)"
 
     def by_sentence(self) -> torch.Tensor:
         """Importance of every sentence of I: the sum of its tokens' scores.
@@ -171,9 +174,3 @@ class Method(ABC):
         late = self.added_after_v1
         shaping = {name: value for name, (value, default) in options.items() if name not in late or value != default}
         return {**self.removed, **shaping} | ({"revision": self.revision} if self.revision > 1 else {})
-
-    def setting(self) -> str:
-        """What every table that holds the method says about its options: those that are not the method's own."""
-        own = type(self)().options()
-        changed = {name: value for name, value in self.options().items() if value != own.get(name)}
-        return ", ".join(f"{name} {value} (default {own.get(name)})" for name, value in changed.items())

@@ -47,10 +47,13 @@ def _trace(arguments: argparse.Namespace) -> int:
     checked_messages(conversation_and_response(prompt, response)[0], whole=True)
     read = {"--prompt": arguments.prompt, "--response": arguments.response}
     check_writable({"--html": arguments.html, "--json": arguments.json}, read)
-    result = trace(*_load(arguments), prompt, response, contrast=arguments.contrast, **options)
+    asked = {"contrast": arguments.contrast, "estimated": arguments.estimate}
+    result = trace(*_load(arguments), prompt, response, **asked, **options)
     if arguments.verify:
         result.verify()
     print(report(result, arguments.top))
+    if arguments.compare:
+        print(f"\n{result.compare(*arguments.compare).round(3).to_string(index=False)}")
     for kind, path, write in (("JSON", arguments.json, result.to_json), ("page", arguments.html, result.to_html)):
         if path is not None:
             print(f"{kind}: {write(path)}")
@@ -80,13 +83,13 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def make_method(name: str, hops: int | None, best: bool = False) -> Method:
+def make_method(name: str | None, hops: int | None, best: bool = False) -> Method:
     """Method of that name; ValueError where there is none, or it has no ``hops`` or no better setting."""
     from .methods import FlashTrace, chosen_method
 
     if hops is not None and hops > MAX_HOPS:
         raise ValueError(f"--hops: {hops} are too many, {MAX_HOPS} at most: each costs a forward pass; use 1 to 3")
-    if best and name != FlashTrace.name:
+    if best and name not in (None, FlashTrace.name):
         raise ValueError(f"--best: {name} has no other setting; leave it out, or choose flashtrace")
     return FlashTrace.best(**({} if hops is None else {"hops": hops})) if best else chosen_method(name, hops)
 
@@ -175,11 +178,19 @@ def _parser() -> argparse.ArgumentParser:
     add("--occurrence", type=_count, metavar="N", help="the Nth place of --output's words (default: the last)")
     add("--reasoning", default="auto", metavar="PASSAGE", help="what the model thought, in the same way; or none")
     add("--step-by-step", action="store_true", help="begin a list of facts for a model that answers at once, as qwen")
-    add("--hops", type=int, metavar="K", help="hops back through the reasoning (default: 1)")
-    add("--method", default="flashtrace", metavar="NAME", help="flashtrace (default), ifr, … (docs/methods.md)")
+    add("--hops", type=int, metavar="K", help="hops back through the reasoning; with it the paper's FlashTrace")
+    text = "flashtrace (the paper's), ifr, … (docs/methods.md); default: the setting that was right most often"
+    add("--method", metavar="NAME", help=text)
     add("--best", action="store_true", help="FlashTrace in the setting that found most evidence (`FlashTrace.best`)")
     add("--contrast", metavar="WORDS", help="another answer in the output's place: explain why this one and not that")
+    add(
+        "--compare",
+        action="append",
+        metavar="NAME",
+        help="shares of the sentences by another method beside; again for more",
+    )
     add("--verify", action="store_true", help="remove the sentences that matter most, and see if the answer falls")
+    add("--estimate", action="store_true", help="say first what seconds and memory the attribution will take")
     add("--top", type=_count, metavar="N", default=15, help="tokens in the table (default: 15)")
     add("--html", type=Path, metavar="FILE", help="write a page to click through")
     add("--json", type=Path, metavar="FILE", help="write every number")

@@ -1,7 +1,5 @@
 """Why this answer and not that: scores of the output minus those of another answer in its place."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

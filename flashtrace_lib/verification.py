@@ -1,7 +1,5 @@
 """Is it so? The sentences that a trace names are removed, and random ones of the same length, and the answer scored."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations

@@ -18,18 +18,19 @@ MAY_IMPORT = {
     "load": {"model", "kernel"},
     "viewer": {"text", "attribution"},
     "contrast": {"text", "attribution"},
-    "trace": {"text", "model", "attribution", "methods", "viewer", "contrast", "verification"},
+    "estimate": {"model", "attribution", "bench"},
+    "trace": {"text", "model", "attribution", "methods", "viewer", "contrast", "verification", "estimate"},
     "metrics": {"model", "attribution"},
     "verification": {"metrics"},
     "fingerprints": set(),
     "store": {"fingerprints"},
     "tasks": {"text", "model", "fingerprints", "store"},
-    "evaluation": {"attribution", "methods", "metrics", "fingerprints", "store", "model"},
+    "evaluation": {"attribution", "methods", "metrics", "fingerprints", "store", "model", "load", "tasks"},
     "bench": {"fingerprints", "attribution", "methods", "load", "model", "metrics"},
     "report": {"methods", "viewer", "trace"},
     "cli": {"text", "attribution", "methods", "load", "trace", "report"},
 }
-EVERYWHERE = {"files", "sample", "_version"}
+EVERYWHERE = {"files", "names", "sample", "_version"}
 
 
 def modules(package, folder):

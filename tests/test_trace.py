@@ -90,7 +90,9 @@ def test_trace_generates_what_the_model_would(model, tok):
     with torch.no_grad():
         logits = model(torch.tensor([ids + generated])).logits[0]
     assert logits[len(ids) - 1 : -1].argmax(-1).tolist() == generated  # greedy
-    assert list(result.top(3)["score"]) == sorted(result.attribution.scores.tolist(), reverse=True)[:3]
+    first, last = result.sample.segments.prompt
+    words = [s for s, t in zip(result.attribution.scores.tolist(), result.sample.tokens[first:last], strict=True) if t.strip()]
+    assert list(result.top(3)["score"]) == sorted(words, reverse=True)[:3]
 
 
 def test_trace_reports_the_words_that_begin_the_turn_with_the_template(model, tok):

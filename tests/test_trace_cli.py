@@ -43,7 +43,8 @@ def test_the_table_and_both_files(folder, capsys):
     assert "answer: 7261" in printed and "share of each hop's mass on the reasoning" in printed
     rows = re.findall(r"^ +(\d+) +\S+ +([\d.]+)% +(\d+) ", printed, flags=re.M)
     start = stored["segments"]["prompt"][0]
-    order = sorted(range(len(stored["scores"])), key=lambda i: -stored["scores"][i])[:4]
+    words = [i for i in range(len(stored["scores"])) if stored["tokens"][start + i].strip()]
+    order = sorted(words, key=lambda i: -stored["scores"][i])[:4]
     assert [(int(rank), int(at)) for rank, _, at in rows] == [(k + 1, start + i) for k, i in enumerate(order)]
     assert (folder / "t.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert "page: t.html" in printed and "JSON: out/t.json" in printed

@@ -93,7 +93,7 @@ def test_the_matrix_has_the_first_hop_of_every_sentence(loaded, traced):
     table = traced.matrix()
     assert table.shape == (len(traced.targets), 8 + len(traced.targets))
     for row, (span, _) in zip(table.to_numpy(), traced.targets, strict=True):
-        own = METHODS["flashtrace"]().attribute(loaded[0], traced.sample.with_output(span)).hops[0].scores
+        own = METHODS["flashtrace_causal"]().attribute(loaded[0], traced.sample.with_output(span)).hops[0].scores
         start, stop = traced.targets[0].span
         stands = [own[a:b].sum() for a, b in traced.to_frame("sentence")[["start", "stop"]].to_numpy()]
         np.testing.assert_allclose(row[:8], stands, atol=1e-6)

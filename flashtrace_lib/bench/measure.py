@@ -4,8 +4,6 @@ A ratio to the forward pass says more than seconds: it carries over between mach
 its own, so that memory which one size leaves behind cannot hide what the next one takes.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import platform

@@ -1,7 +1,5 @@
 """Peak memory of a piece of work, in bytes, on the CPU (Linux) or a CUDA device."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os

@@ -1,7 +1,5 @@
 """Models of published sizes with random weights: time and memory do not depend on what the weights say."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

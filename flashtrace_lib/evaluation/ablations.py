@@ -4,8 +4,6 @@ The masks of a sample and their effects serve all methods. They are one record a
 ``<name>_masks`` beside ``<name>``; a method's record names it (``masks_key``).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,21 +1,9 @@
-"""The evaluation: every method on every sample, in this process or by the workers of an executor.
-
-from concurrent.futures import ProcessPoolExecutor
-evaluate(methods, samples, model, store=store, executor=ProcessPoolExecutor(2), recipe=partial(load_model, NAME))
-evaluate(methods, samples, model, store=store, executor=dask_client.get_executor(), recipe=...)
-"""
-
-from __future__ import annotations
+"""The evaluation: every method on every sample; several processes may share a store."""
 
 import os
-import pickle
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, as_completed
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any
+from dataclasses import dataclass
 
 import pandas as pd
 import torch
@@ -30,8 +18,6 @@ from .ablations import MASK_COLUMNS, Memory, Record, masks_beside
 from .recorder import Recorder, facts, labelled, labels
 from .results_table import DEFAULT_METRICS, ON_CURVE, check_metrics, frame_from_records, has_curve
 
-Loader = Callable[[], Any]
-
 
 def evaluate(
     methods: Iterable[Method | str] | Mapping[str, Method],
@@ -45,8 +31,6 @@ def evaluate(
     masks: int = 64,
     scorer: Scorer | None = None,
     progress: bool = True,
-    executor: Executor | None = None,
-    recipe: Loader | None = None,
 ) -> pd.DataFrame:
     """Attribute every sample with every method and score the result.
 
@@ -78,11 +62,6 @@ def evaluate(
         curve that is met, else what the first missing curve decides (`Scorer.settle`); each record notes it.
     progress : bool
         Show a progress bar.
-    executor : concurrent.futures.Executor, optional
-        Runs one task a sample, all methods in it: a pool of processes, or what Dask's client gives as its executor.
-    recipe : callable, optional
-        Makes the model in a process of the executor, once; returns it, or what `load_model` returns. Default: the model
-        itself is handed over with every task, which threads and small models allow.
 
     Returns
     -------
@@ -100,19 +79,15 @@ def evaluate(
     curve = any(name in ON_CURVE for name in metrics)
     n_masks = masks if "lds" in metrics else 0
     job = _Job(Recorder(model, scorer, steps, tolerance), labelled(methods), store, masks_beside(store), curve, n_masks)
-    todo = samples = list(samples)
-    if executor is not None:
-        todo = as_completed(_submitted(job, samples, executor, recipe))
-    done = []
-    for one in tqdm(todo, "evaluate", len(samples), unit="sample", **({} if progress else {"disable": True})):
-        done.append(job.run(one) if executor is None else job.keep(*one.result()))
-    records = done if executor is None else map(job.run, samples)  # all is stored: nothing is computed
+    samples = list(samples)
+    shown = {} if progress else {"disable": True}
+    records = [job.run(sample) for sample in tqdm(samples, "evaluate", unit="sample", **shown)]
     return frame_from_records([record for of_sample in records for record in of_sample], metrics)
 
 
 @dataclass
 class _Job:
-    """What the tasks of one evaluation share; a task is one sample with all methods."""
+    """What the samples of one evaluation share."""
 
     recorder: Recorder
     methods: dict[str, Method]
@@ -149,59 +124,10 @@ class _Job:
             self.store.put(key, {name: value for name, value in record.items() if name not in MASK_COLUMNS})
         return record
 
-    def known(self, sample: Sample) -> tuple[Memory, Memory]:
-        """What is stored of ``sample`` and of its masks."""
-        keys = [self.recorder.key(method, sample) for method in self.methods.values()]
-        found = {key: record for key in keys if (record := self.store.get(key)) is not None}
-        key = self.recorder.masks_key(sample, self.n_masks) if self.n_masks else ""
-        return Memory(found), Memory({key: self.masks.get(key)} if key in self.masks else {})
-
-    def keep(self, records: Memory, masks: Memory) -> None:
-        """Store what a worker found."""
-        for store, found in ((self.store, records), (self.masks, masks)):
-            for key, record in found.items():
-                store.put(key, record)
-
 
 def _parts(record: Record) -> tuple:
     """What tells a record from one of the same key that holds more."""
     return bool(record), has_curve(record), record.get("masks_key")
-
-
-def _submitted(job: _Job, samples: Sequence[Sample], executor: Executor, recipe: Loader | None) -> list[Future]:
-    """A task a sample for the workers of an executor."""
-    scorer = job.recorder.scorer
-    for sample in samples if job.curve or job.n_masks else ():
-        scorer.settle(sample)  # one arithmetic for all workers
-    how = {name: getattr(scorer, name) for name in ("precision", "tolerance", "dtype", "note")}
-    made_by = job.recorder.model if recipe is None else pickle.dumps(recipe)
-    made = (made_by, job.recorder.model_key, how, job.recorder.steps, job.recorder.tolerance)
-    bare = replace(job, recorder=None, store=None, masks=None)
-    return [executor.submit(_task, made, bare, sample, *job.known(sample)) for sample in samples]
-
-
-_ONE_AT_A_TIME = threading.Lock()  # attribution listens to the model's forward passes
-
-
-def _task(made: tuple, job: _Job, sample: Sample, *known: Memory) -> list[Memory]:
-    """In a worker: what is new of one sample, for the store and for that of the masks."""
-    made_by, model_key, how, *grid = made
-    with _ONE_AT_A_TIME:
-        model = _loaded(made_by) if isinstance(made_by, bytes) else made_by
-        recorder = Recorder(model, Scorer(model, **how), *grid)
-        stores = [Memory(found) for found in known]
-        if recorder.model_key != model_key:
-            raise ValueError("the worker's model is not the caller's: recipe= must make the same weights")
-        replace(job, recorder=recorder, store=stores[0], masks=stores[1]).run(sample)
-    pairs = zip(stores, known, strict=True)
-    return [Memory({key: r for key, r in store.items() if r is not found.get(key)}) for store, found in pairs]
-
-
-@lru_cache(maxsize=1)
-def _loaded(recipe: bytes) -> torch.nn.Module:
-    """The model of a pickled recipe; one at a time fits a device."""
-    made = pickle.loads(recipe)()
-    return made[0] if isinstance(made, tuple) else made
 
 
 @contextmanager

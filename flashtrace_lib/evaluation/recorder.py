@@ -1,7 +1,5 @@
 """One (method, sample) pair -> the record that is stored: its key, its raw columns, where it came from."""
 
-from __future__ import annotations
-
 import json
 import platform
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Stored records -> tidy tables of metrics and their means; no model needed."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -59,12 +57,36 @@ def _lds(record: Record, *_: str) -> float | None:
     return m.lds(source_scores(record, record["mask_sources"]), [list(mask) for mask in record["masks"]], effects)
 
 
+def _places(record: Record) -> tuple[int, int] | None:
+    """Sentences of the haystack above the best one that holds gold, and others that are level with it."""
+    if not all(_given(record.get(name)) for name in ("scores", "gold", "haystack", "sentences")):
+        return None
+    gold, (first, stop) = np.asarray(record["gold"], dtype=bool), record["haystack"]
+    spans = [(a, b) for a, b in record["sentences"] if first <= a < stop]
+    holds = np.array([gold[a:b].any() for a, b in spans])
+    if not holds.any() or holds.all():
+        return None
+    scores = source_scores(record, spans).numpy()
+    best, others = scores[holds].max(), scores[~holds]
+    return int((others > best).sum()), int((others == best).sum())
+
+
+def _rank(record: Record, *_: str) -> float | None:
+    return None if (found := _places(record)) is None else 1 + found[0] + found[1] / 2
+
+
+def _first(record: Record, *_: str) -> float | None:
+    return None if (found := _places(record)) is None else (found[0] == 0) / (1 + found[1])
+
+
 METRICS: dict[str, Metric] = {
     "recovery": _on_gold(m.recovery_rate),
     "r_precision": _on_gold(m.r_precision),
     "recovery_haystack": _on_gold(m.recovery_rate, haystack=True),
     "r_precision_haystack": _on_gold(m.r_precision, haystack=True),
     "auroc_haystack": _on_gold(m.auroc, haystack=True, both=True),
+    "rank": _rank,
+    "first": _first,
     "lds": _lds,
     "rise": _on_deletion(m.rise),
     "mas": _on_deletion(m.mas, "cumulative"),

@@ -1,7 +1,5 @@
 """Attention weights and outputs: in blocks of rows, for speed, and in a graph, where autograd sees every step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any

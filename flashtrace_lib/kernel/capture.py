@@ -5,8 +5,6 @@ grouped-query attention that is about the key/value cache a server holds anyway;
 kept unless ``attention="cached"`` asks for it.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from functools import partial
 

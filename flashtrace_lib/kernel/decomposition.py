@@ -6,8 +6,6 @@ the ordinary pass's logits. All of it is checked on a short input, again wheneve
 changed since; a model that fails is refused, because its scores would be silently wrong.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

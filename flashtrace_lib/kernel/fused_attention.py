@@ -8,8 +8,6 @@ The kernel pays for gradients that nobody asks for. On a CPU it takes ten times 
 that stay in the cache; on a device with fast matrix units and slow memory it is the other way round. Hence `choose`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from typing import Any

@@ -5,8 +5,6 @@ say. So attention is run again with every mixed value a 1. A gate then shows its
 one number a row and head; whatever else there is gives something else.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import torch

@@ -4,8 +4,6 @@ The attention interface hands over q and k after rotary embedding and q/k-norm, 
 what stands behind it is right for every family at once.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

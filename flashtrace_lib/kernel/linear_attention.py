@@ -12,8 +12,6 @@ G_j for every source: the adjoint of the recurrence, applied to w_i g_i, from th
 token. Its state is as large as the layer's own, and no map of N × N positions exists.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -5,8 +5,6 @@ and strength of whatever projections a family has: what is read there is right f
 attention interface, and for the fused kernels that may stand behind the same names.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable, Iterator

@@ -13,8 +13,6 @@ Everything is float32 whatever the model's dtype. No tensor of shape [H, N, d] e
 kernel of the proximity.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 

@@ -1,10 +1,7 @@
 """AT2: attention weighted by head, with weights that were learned once for a model (Cohen-Wang et al. 2025)."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -61,7 +58,7 @@ class AT2(Method):
     content: str | None = None
 
     name: ClassVar[str] = "at2"
-    removed: ClassVar[Mapping[str, Any]] = {"target": "generation"}
+    removed: ClassVar[dict] = {"target": "generation"}
 
     def __post_init__(self) -> None:
         self.weights = None if self.weights is None else str(self.weights)

@@ -1,13 +1,11 @@
 """Relevance through the attention: AttnLRP (Achtibat et al. 2024; appendix D) and GIM (Edin et al. 2025)."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -28,7 +26,7 @@ _RULES = {"attnlrp": ATTNLRP, "cp_lrp": CP_LRP}
 class RelevanceMethod(GradientMethod):
     """Relevance of the input embeddings for the logits of O: x · ∂logit/∂x, under rules that modify gradients."""
 
-    removed: ClassVar[Mapping[str, Any]] = {"targets": "span", "normalise": False}
+    removed: ClassVar[dict] = {"targets": "span", "normalise": False}
 
     @property
     @abstractmethod
@@ -38,7 +36,7 @@ class RelevanceMethod(GradientMethod):
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
         check_weights(model, self.name)
         rules = self._rules
-        check_forward(model, f"{self.name} {self.setting()}".strip(), partial(_ruled_logits, model, rules), logits=True)
+        check_forward(model, self.name, partial(_ruled_logits, model, rules), logits=True)
         target = target_of(model, sample)
         maps = None if rules.temperature is None else model.config.get_text_config().num_attention_heads
         recompute = not fits(model, len(target.context), len(target.ids), maps=maps)

@@ -1,7 +1,5 @@
 """Walk mass from generated units back to what they came from (CAGE; suppression; exhaustive rollout, appendix D.3)."""
 
-from __future__ import annotations
-
 import torch
 from tqdm import tqdm
 

@@ -1,10 +1,7 @@
 """CAGE: context attribution via graph explanations (Walker & Ewetz 2025)."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import nn
 
@@ -32,7 +29,7 @@ class CAGE(Method):
     """
 
     name: ClassVar[str] = "cage"
-    removed: ClassVar[Mapping[str, Any]] = {"base": "flashtrace", "units": "sentence", "target_state": "token"}
+    removed: ClassVar[dict] = {"base": "flashtrace", "units": "sentence", "target_state": "token"}
 
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
         check_decomposition(model)

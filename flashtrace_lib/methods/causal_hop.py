@@ -5,8 +5,6 @@ lines that the answer rests on took 8 to 33 nats from log p(O), all others 0.2 a
 each other: the answer stands without either.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -24,6 +22,7 @@ from ..sample import Sample, Span
 
 SHARE = 0.05  # of the greatest fall of log p(O): a smaller fall is no reason
 NOISE = 0.1  # nats, a tenth of a probability: so much any change of the text does
+MOST_STEPS = 40  # of a T whose steps are removed one by one; the cost grows with their number times what follows them
 ROUNDINGS = 16  # of a token's logits, by which a text's log-probabilities may differ between two batches
 _BATCH_SHARE = 4  # of the memory that a batched forward may take: keys and values are copied for every row of it
 
@@ -129,9 +128,9 @@ def causal_steps(model: nn.Module, samples: Sequence[Sample], state: Activations
     Returns
     -------
     list of CausalSteps or None
-        In the order of the samples; None for a T that is empty.
+        In the order of the samples; None for a T that is empty or has more than ``MOST_STEPS``.
     """
-    own = [reasoning_steps(sample) for sample in samples]
+    own = [steps if len(steps) <= MOST_STEPS else [] for steps in map(reasoning_steps, samples)]
     removed = sorted(set().union(*own), key=lambda span: span[::-1])
     if not removed:
         return [None] * len(own)

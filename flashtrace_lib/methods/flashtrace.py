@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -92,7 +92,7 @@ class FlashTrace(Method):
     added_after_v1: ClassVar[tuple[str, ...]] = (
         "residual", "hop_scale", "first_hop", "flow", "smoothing", "hop_weights",
     )  # fmt: skip
-    removed: ClassVar[Mapping[str, Any]] = {"heads": "per_head", "target_state": "token"}
+    removed: ClassVar[dict] = {"heads": "per_head", "target_state": "token"}
 
     @classmethod
     def best(cls, **options: Any) -> FlashTrace:
@@ -247,6 +247,8 @@ class FlashTrace(Method):
                 "mass": [mass_by_segment(hop.scores, sample) for hop in hops],
                 "attention": attention_used(state),
             } | ({"causal_steps": own.as_metadata()} if own else {})
+            if asks and not own and sample.segments.has_reasoning:
+                results[i].metadata["too_many_steps"] = True
         return [results[i] for i in range(len(samples))]
 
     def _scores(self, state: Activations, requests: list[Request]) -> torch.Tensor:

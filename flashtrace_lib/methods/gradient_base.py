@@ -1,7 +1,5 @@
 """What gradient methods share: a clean graph, target values, memory budgets, the cut to I (appendix D.1)."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

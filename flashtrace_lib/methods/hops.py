@@ -1,7 +1,5 @@
 """What is made of scores over the context: shares of sentences, of neighbours and of segments."""
 
-from __future__ import annotations
-
 import torch
 
 from ..sample import Sample

@@ -1,10 +1,7 @@
 """Information Flow Routes, extended to multi-token targets (Ferrando & Voita 2024; appendix D.1)."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from tqdm import tqdm
@@ -36,7 +33,7 @@ class IFR(Method):
     batch_size: int | None = None
 
     name: ClassVar[str] = "ifr"
-    removed: ClassVar[Mapping[str, Any]] = {"target_state": "token"}
+    removed: ClassVar[dict] = {"target_state": "token"}
 
     def __post_init__(self) -> None:
         if self.batch_size is not None and self.batch_size < 1:

@@ -1,8 +1,6 @@
 """Integrated gradients on attention maps, combined with attention (Chen et al. 2022; appendix D)."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,18 +20,8 @@ from ..kernel.proximity import column_sums
 from ..model.architecture import decoder_layers
 from ..model.state import model_budget
 from ..sample import Sample, Span
-from .gradient_base import (
-    GradientMethod,
-    Target,
-    check_forward,
-    check_steps,
-    differentiable,
-    embed,
-    fits,
-    log_probs,
-    log_probs_of_text,
-    target_of,
-)  # fmt: skip
+from . import gradient_base
+from .gradient_base import GradientMethod, Target
 
 
 @dataclass
@@ -90,7 +78,7 @@ def _tapped(model: nn.Module, tap: _Tap) -> Iterator[None]:
 def _tapped_log_probs(model: nn.Module, target: Target) -> torch.Tensor:
     """Log-probabilities [M] with the last layer's maps as they are."""
     with _tapped(model, _Tap(target.rows, torch.ones(1))):
-        return log_probs_of_text(model, target)
+        return gradient_base.log_probs_of_text(model, target)
 
 
 @dataclass
@@ -120,15 +108,15 @@ class IGAttention(GradientMethod):
     steps: int = 20
 
     name: ClassVar[str] = "ig_attn"
-    removed: ClassVar[Mapping[str, Any]] = {"path": "maps", "perception": "token", "start_layer": 0}
+    removed: ClassVar[dict] = {"path": "maps", "perception": "token", "start_layer": 0}
 
     def __post_init__(self) -> None:
-        check_steps(self.steps)
+        gradient_base.check_steps(self.steps)
 
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
         check_weights(model, self.name)
-        check_forward(model, self.name, partial(_tapped_log_probs, model), logits=False)
-        target = target_of(model, sample)
+        gradient_base.check_forward(model, self.name, partial(_tapped_log_probs, model), logits=False)
+        target = gradient_base.target_of(model, sample)
         feedback, report = self._feedback(model, sample, target)  # [M, n]
         return self._attribution(model, (feedback * self._perception(model, target)).mean(0), sample, **report)
 
@@ -136,20 +124,20 @@ class IGAttention(GradientMethod):
         """F [M, n], on the CPU, and what it took."""
         n, m = len(target.context), len(target.ids)
         of_maps = 4 * 4 * model.config.get_text_config().num_attention_heads * m * n  # bytes: two, a gradient, a cast
-        at_once = max(1, fits(model, n, m, n_layers=1, more=of_maps))
+        at_once = max(1, gradient_base.fits(model, n, m, n_layers=1, more=of_maps))
         points = torch.linspace(0, 1, self.steps)
         weights = torch.full_like(points, 1 / (self.steps - 1))  # trapezoid rule
         weights[[0, -1]] /= 2
-        embeddings = embed(model, target.context)  # [1, n, d]
+        embeddings = gradient_base.embed(model, target.context)  # [1, n, d]
         total, values = 0, []
         with (
-            differentiable(model),
+            gradient_base.differentiable(model),
             tqdm(total=self.steps, desc=f"{self.name} {sample.id}", leave=False, unit="step") as bar,
         ):
             for part, weight in zip(points.split(at_once), weights.split(at_once), strict=True):
                 tap = _Tap(target.rows, part)
                 with _tapped(model, tap):
-                    value = log_probs(model, embeddings, target).sum(-1)  # [B]
+                    value = gradient_base.log_probs(model, embeddings, target).sum(-1)  # [B]
                 (gradient,) = torch.autograd.grad(value.sum(), tap.maps)  # [B, H, M, n]
                 total = total + torch.einsum("b,bhmn->hmn", weight.to(gradient.device), gradient)
                 values.append(value.detach().cpu())

@@ -1,11 +1,8 @@
 """Integrated gradients on the input embeddings (Sundararajan et al. 2017; Vafa et al. 2021; appendix D)."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from captum.attr import IntegratedGradients as CaptumIntegratedGradients
@@ -14,17 +11,8 @@ from tqdm import tqdm
 
 from ..attribution import Attribution
 from ..sample import Sample
-from .gradient_base import (
-    GradientMethod,
-    check_forward,
-    check_steps,
-    differentiable,
-    embed,
-    fits,
-    log_probs,
-    log_probs_of_text,
-    target_of,
-)  # fmt: skip
+from . import gradient_base
+from .gradient_base import GradientMethod
 
 
 @dataclass
@@ -54,32 +42,32 @@ class IntegratedGradients(GradientMethod):
     start: float = 0.05
 
     name: ClassVar[str] = "ig"
-    removed: ClassVar[Mapping[str, Any]] = {"targets": "span", "normalise": False}
+    removed: ClassVar[dict] = {"targets": "span", "normalise": False}
 
     def __post_init__(self) -> None:
-        check_steps(self.steps)
+        gradient_base.check_steps(self.steps)
         if not 0 <= self.start < 1:
             raise ValueError(f"start must lie in [0, 1), got {self.start!r}: it is the first point of the path 0 to 1")
 
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
-        check_forward(model, self.name, partial(log_probs_of_text, model), logits=False)
-        target = target_of(model, sample)
-        embeddings = embed(model, target.context)  # [1, n, d]
-        at_once = fits(model, len(target.context), len(target.ids))
+        gradient_base.check_forward(model, self.name, partial(gradient_base.log_probs_of_text, model), logits=False)
+        target = gradient_base.target_of(model, sample)
+        embeddings = gradient_base.embed(model, target.context)  # [1, n, d]
+        at_once = gradient_base.fits(model, len(target.context), len(target.ids))
         values = []
 
         def explained(points: torch.Tensor) -> torch.Tensor:  # [B, n, d] -> [B]
-            value = log_probs(model, points, target).sum(-1)
+            value = gradient_base.log_probs(model, points, target).sum(-1)
             values.append(value.detach().cpu())
             bar.update(len(points))
             return value
 
         with (
-            differentiable(model, recompute=at_once == 0),
+            gradient_base.differentiable(model, recompute=at_once == 0),
             tqdm(total=self.steps, desc=f"{self.name} {sample.id}", leave=False, unit="step") as bar,
         ):
             with torch.no_grad():
-                zero = float(log_probs(model, torch.zeros_like(embeddings), target).sum())
+                zero = float(gradient_base.log_probs(model, torch.zeros_like(embeddings), target).sum())
             attributed = CaptumIntegratedGradients(explained).attribute(
                 embeddings,
                 baselines=self.start * embeddings,

@@ -12,8 +12,6 @@ Every rule keeps the values of the forward pass and changes only the slope that 
 Hooks and an attention function carry them, on one model, for the time of one ``with``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass

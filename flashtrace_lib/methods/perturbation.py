@@ -1,10 +1,8 @@
 """Methods that take units of the input away: Perturbation (Liu et al. 2024) and CLP (Cífka & Liutkus 2023)."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -59,7 +57,7 @@ class CLP(UnitMethod):
     """
 
     name: ClassVar[str] = "clp"
-    removed: ClassVar[Mapping[str, Any]] = {"spread": "copy", "metric": "nll", "variant": "probing"}
+    removed: ClassVar[dict] = {"spread": "copy", "metric": "nll", "variant": "probing"}
 
     def _attribute(self, model, sample: Sample) -> Attribution:
         spans = self._spans(sample)

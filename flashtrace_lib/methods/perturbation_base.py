@@ -1,8 +1,6 @@
 """What the perturbation family shares: units of the input, their scores, and the cut to I (appendices D.1, D.2)."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -76,7 +74,7 @@ class UnitMethod(Method):
 
     units: str = "auto"
 
-    removed: ClassVar[Mapping[str, Any]] = {"spread": "copy"}
+    removed: ClassVar[dict] = {"spread": "copy"}
 
     def __post_init__(self) -> None:
         check_choice("units", self.units, ("auto", "token", "sentence"))

@@ -1,10 +1,7 @@
 """Baselines that ask no model: random scores, and scores of the position alone."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -46,7 +43,7 @@ class RandomSentences(Random):
     """
 
     name: ClassVar[str] = "random_sentences"
-    removed: ClassVar[Mapping[str, Any]] = {"spread": "copy"}  # `Attribution.by_sentence` knows copies by it
+    removed: ClassVar[dict] = {"spread": "copy"}  # `Attribution.by_sentence` knows copies by it
 
     def _attribute(self, model, sample: Sample) -> Attribution:
         spans = unit_spans(sample, sample.segments.prompt, "sentence")
@@ -62,7 +59,7 @@ class Position(Method):
     """Scores linear in the position, the last token of I highest; neither the model nor the text is asked."""
 
     name: ClassVar[str] = "position"
-    removed: ClassVar[Mapping[str, Any]] = {"favour": "recency"}
+    removed: ClassVar[dict] = {"favour": "recency"}
 
     def _attribute(self, model, sample: Sample) -> Attribution:
         ramp = torch.arange(1, len(sample.prompt_ids) + 1, dtype=torch.float64)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from tqdm import tqdm
@@ -63,7 +63,7 @@ class ReAGent(UnitMethod):
     seed: int = 0
 
     name: ClassVar[str] = "reagent"
-    removed: ClassVar[Mapping[str, Any]] = {
+    removed: ClassVar[dict] = {
         "spread": "copy", "proposals": "model", "region": "context", "distance": "probability",
         "replace_share": REPLACE_SHARE, "keep_share": KEEP_SHARE,
     }  # fmt: skip
@@ -74,11 +74,6 @@ class ReAGent(UnitMethod):
         for option in ("top_k", "runs", "max_steps"):
             if getattr(self, option) < 1:
                 raise ValueError(f"{option} must be at least 1, got {getattr(self, option)!r}")
-
-    def setting(self) -> str:
-        """Its effort: another one is another baseline."""
-        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
-        return f"{runs} of at most {self.max_steps} steps, replacements proposed by the causal model"
 
     def _attribute(self, model, sample: Sample) -> Attribution:
         spans = self._spans(sample)

@@ -1,10 +1,7 @@
 """Exhaustive token-level rollout: brute-force multi-hop attribution (appendix D.3, table 3)."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import nn
 
@@ -35,7 +32,7 @@ class Rollout(Method):
     """
 
     name: ClassVar[str] = "rollout"
-    removed: ClassVar[Mapping[str, Any]] = {"target_state": "token", "recursion": "reasoning", "hops": None}
+    removed: ClassVar[dict] = {"target_state": "token", "recursion": "reasoning", "hops": None}
 
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
         check_decomposition(model)

@@ -1,10 +1,7 @@
 """Named settings of FlashTrace: its better ones, and what is averaged or weighted otherwise (appendix M.1)."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -23,7 +20,7 @@ class FlashTraceBest(FlashTrace):
     name: ClassVar[str] = "flashtrace_best"
     # the others differ from v1: they were in the key of its first record
     added_after_v1: ClassVar[tuple[str, ...]] = ("flow", "hop_weights")
-    removed: ClassVar[Mapping[str, Any]] = {**FlashTrace.removed, "sink": "kept", "value_bias": "included"}
+    removed: ClassVar[dict] = {**FlashTrace.removed, "sink": "kept", "value_bias": "included"}
 
 
 @dataclass
@@ -34,7 +31,7 @@ class FlashTraceCausal(FlashTraceBest):
 
     name: ClassVar[str] = "flashtrace_causal"
     added_after_v1: ClassVar[tuple[str, ...]] = ()
-    removed: ClassVar[Mapping[str, Any]] = {}
+    removed: ClassVar[dict] = {}
 
 
 @dataclass

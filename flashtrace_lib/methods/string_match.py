@@ -1,7 +1,5 @@
 """What copying alone finds: no model is asked, the input is compared with the response."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

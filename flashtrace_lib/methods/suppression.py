@@ -1,7 +1,5 @@
 """Attention suppression: what later sentences lose when one sentence cannot be attended to (Bogdan et al. 2025)."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import dataclass
 from functools import partial

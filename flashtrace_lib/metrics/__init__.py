@@ -43,7 +43,7 @@ from .recovery import auroc, r_precision, recovery_cap, recovery_rate, top_count
 # ``<name>_haystack`` is measured over the haystack alone, I without question and instructions.
 HIGHER_IS_BETTER = {
     "recovery": True, "r_precision": True, "recovery_haystack": True, "r_precision_haystack": True,
-    "auroc_haystack": True, "lds": True, "rise": False, "mas": False,
+    "auroc_haystack": True, "rank": False, "first": True, "lds": True, "rise": False, "mas": False,
 }  # fmt: skip
 
 __all__ = [

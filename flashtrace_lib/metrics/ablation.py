@@ -8,8 +8,6 @@ f is the sum over the response's tokens of their logits, log p / (1 − p). The 
 probability, which Cohen-Wang et al. take, rises with its log-probability: the LDS of the two is one.
 """
 
-from __future__ import annotations
-
 import torch
 
 from .curve import as_vector, ranks_nothing

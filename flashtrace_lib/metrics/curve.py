@@ -3,8 +3,6 @@
 The definitions in circulation are compared in `flashtrace_lib.metrics`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

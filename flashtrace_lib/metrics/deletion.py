@@ -3,8 +3,6 @@
 `curve` says which tokens are masked at step k; `batched_forward` runs the forward passes.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 from dataclasses import dataclass, field, replace

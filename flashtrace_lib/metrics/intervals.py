@@ -1,7 +1,5 @@
 """Intervals of means (Student's t, Welch), of few samples there are none, and rank correlations."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

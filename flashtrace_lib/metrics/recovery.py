@@ -4,8 +4,6 @@ All have one rule for ties: the expected value over random orders of the tied to
 what a random ranking gets on average, and the order of the text helps nobody.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import ceil, floor
 

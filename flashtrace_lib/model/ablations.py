@@ -4,8 +4,6 @@ Both the metrics that score a ranking of sentences (LDS, top-k drop) and the met
 (ContextCite) take theirs from here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

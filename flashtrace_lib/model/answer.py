@@ -1,7 +1,5 @@
 """Answers that the model writes for a trace; what it wrote is kept where it cannot be explained."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from tempfile import mkdtemp

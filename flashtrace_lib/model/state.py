@@ -1,7 +1,5 @@
 """State of a model around a computation: evaluation mode, and the memory that may be used."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """The language model inside what others wrap around it, and its use by one thread at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
@@ -12,6 +10,11 @@ from torch import nn
 from transformers import PreTrainedModel
 
 _INSIDE = ("_orig_mod", "module", "pretrained_model")  # of torch.compile, of DataParallel and its kin, of a value head
+_SERVED = ("vllm", "openai", "anthropic", "sglang", "llama_cpp", "litellm")  # packages of served models
+SERVED = (
+    "a served model (vLLM, an API) shows no states, so it cannot be explained: load its weights with load_model, and "
+    "give the answer that was served as response= (--response FILE)"
+)
 _LOCKS: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()  # input embeddings, which wrappers of peft share
 
 
@@ -33,6 +36,8 @@ def unwrap(model: Any) -> nn.Module:
         If there is none inside, its weights are spread over processes, or it does not predict the next token.
     """
     kind = type(model).__name__
+    if str(model).startswith("http") or type(model).__module__.split(".")[0] in _SERVED:
+        raise ValueError(SERVED)
     parts = model.modules() if isinstance(model, nn.Module) else ()
     if any(type(m).__name__.startswith(("FSDP", "FullyShardedDataParallel")) for m in parts) or (
         isinstance(model, nn.Module) and any(hasattr(p, "ds_id") for p in model.parameters())

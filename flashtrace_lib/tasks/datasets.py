@@ -3,8 +3,6 @@
 Nothing is skipped in silence: a file, record or field that does not fit is an error that names it.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

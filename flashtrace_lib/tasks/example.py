@@ -1,7 +1,5 @@
 """What a task hands to generation: a prompt, its true answer, and where the evidence stands."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Records as they lie in files: JSON, a line each, or a folder of a published repository."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

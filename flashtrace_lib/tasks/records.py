@@ -4,8 +4,6 @@ One function a data set, from the schema in which it is published. Whatever a re
 evidence) stays empty.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The data sets of records by name, a line each: what `task_examples` may be asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Responses are stored block by block, so an interrupted run resumes, and a stored response is never replaced.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ assignments has, how many chains there are. Whatever the numbers, the tokenizer 
 its length to within one unit of haystack, and says which characters of the prompt are its evidence.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -15,6 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ..names import did_you_mean
 from .example import Example
 from .haystack import EssayHaystack, Haystack, NoiseHaystack, largest_fitting
 from .ruler_problems import Keep, Problem, RulerCell, draw_names, niah_problem, vt_problem
@@ -96,7 +95,8 @@ def _resolve(cell: str | RulerCell) -> RulerCell:
     if isinstance(cell, RulerCell):
         return cell
     if cell not in CELLS:
-        raise ValueError(f"unknown RULER cell {cell!r}: choose one of {', '.join(CELLS)}, or give a RulerCell")
+        known = f"choose one of {', '.join(CELLS)}, or give a RulerCell.{did_you_mean(str(cell), CELLS)}"
+        raise ValueError(f"unknown RULER cell {cell!r}: {known}")
     return CELLS[cell]
 
 

@@ -3,8 +3,6 @@
 Templates are RULER's (Hsieh et al., 2024), word for word, its singular for one value included.
 """
 
-from __future__ import annotations
-
 import random
 import string
 from collections.abc import Callable, Iterator

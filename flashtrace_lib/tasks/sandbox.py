@@ -6,8 +6,6 @@ foreign code and writing outside the folder (`_sandboxed`). That stops what a la
 machine code. Linux only.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -5,8 +5,6 @@ in RULER's own metric. Hand over the words that are to be judged: the final answ
 the reasoning names more than the answer.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import threading

@@ -1,7 +1,5 @@
 """Two halves of all names and numbers: what a model is trained on and what it is evaluated on share none."""
 
-from __future__ import annotations
-
 import zlib
 
 _ONE_IN = 5  # texts of which one is held out for evaluation

@@ -4,8 +4,6 @@ Every position follows from the character offsets of the very ids that the model
 generated ids are never replaced by others that happen to read the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

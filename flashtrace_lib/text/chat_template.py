@@ -1,7 +1,5 @@
 """The chat template, and the place of the user's own words, or of every message of a conversation, in it."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """How replies mark their reasoning and their answer: the table of formats; `reading` reads a reply by it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Answers that words mark and no tags: a box, or a label such as "Final answer:"."""
 
-from __future__ import annotations
-
 import re
 
 from .offsets import CharSpan, strip_span

@@ -3,8 +3,6 @@
 ``build_sample`` turns these ranges into token ranges; nothing here knows a tokenizer.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Messages of a conversation as public interfaces write them, and each with one text as its content."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

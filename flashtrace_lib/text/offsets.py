@@ -1,7 +1,5 @@
 """Between characters and tokens: the ids of a text, the text of ids, and the tokens of a character span."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import accumulate, pairwise

@@ -3,8 +3,6 @@
 Positions are characters of the reply; a mark that stands in the prompt has negative ones.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Sentences of any text: prose by its stops, hard-wrapped or not; lists, tables, code and logs line by line."""
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Sentences as token ranges: those that tile the words of the segments, and all those of a response."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Colours, widths and settings that heatmaps and figures share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import matplotlib as mpl

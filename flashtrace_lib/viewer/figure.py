@@ -1,7 +1,5 @@
 """Token heatmaps as matplotlib figures: the text flows in lines, a coloured box behind every token."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,13 +7,10 @@ from functools import lru_cache
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
-from matplotlib.patches import PathPatch
-from matplotlib.path import Path
-from matplotlib.textpath import TextPath
+from matplotlib.patches import Rectangle
 
 from ..attribution import Attribution
 from ..sample import Sample
@@ -26,7 +21,6 @@ _FONT = "DejaVu Sans Mono"  # comes with matplotlib; every glyph is 0.602 em wid
 _ADVANCE = 0.602
 _LEADING = 1.55  # line height, em
 _TITLE_LINES = 1.8
-_EM = 100.0  # size at which outlines are cached, points
 
 
 @dataclass
@@ -87,11 +81,7 @@ def _draw(panels: list[Panel], width: float, size: float = 7.0) -> Figure:
             axes = figure.add_axes((left / width, gap / total, column / width, height / total))
             axes.set(xlim=(0, column * 72), ylim=(height * 72, 0))
             axes.set_axis_off()
-            canvas = _Canvas(axes, size)
-            canvas.head(panel, column * 72)
-            for piece in pieces:
-                canvas.add(piece)
-            canvas.finish()
+            _draw_panel(axes, panel, pieces, column * 72, size)
     return figure
 
 
@@ -130,73 +120,42 @@ def _drawable(char: str) -> str:
     return char if char == "\n" or font.get_char_index(ord(char)) else "▯"
 
 
-class _Canvas:
-    """Collects boxes and glyph outlines in points and draws them as a few artists.
+def _draw_panel(axes: Axes, panel: Panel, pieces: list[_Piece], width: float, size: float) -> None:
+    """Title on the left, colour scale on the right, and every part of a token in its place; in points."""
+    advance, leading = size * _ADVANCE, size * _LEADING
 
-    Outlines, because a renderer rounds the advance of hinted text to whole pixels and the boxes would not fit.
-    """
-
-    def __init__(self, axes: Axes, size: float) -> None:
-        self.axes, self.size = axes, size
-        self.advance, self.leading = size * _ADVANCE, size * _LEADING
-        self.rectangles: dict[str, list[Path]] = {}
-        self.glyphs: dict[str, list[Path]] = {}
-
-    def head(self, panel: Panel, width: float) -> None:
-        """Title on the left, colour scale on the right."""
-        self._write(panel.title, 0, 0.95 * self.leading, INK, "bold", "DejaVu Sans", self.size + 2)
-        scale = f"0 … {panel.limit:.2g}" if not panel.diverging else f"−{panel.limit:.2g} … {panel.limit:.2g}"
-        swatches, side = panel.legend(), 0.7 * self.leading
-        left = width - side * len(swatches)
-        for i, (_, colour) in enumerate(swatches):
-            self._rectangle(colour, left + i * side, 0.35 * self.leading, side, side)
-        small = 0.75 * self.size
-        self._write(scale, left - (len(scale) + 1) * small * _ADVANCE, 0.9 * self.leading, "#444444", size=small)
-
-    def add(self, piece: _Piece) -> None:
-        """One part of a token, or a caption."""
-        top, box = piece.line * self.leading, piece.box
-        base = top + 0.68 * self.leading
-        if piece.label:
-            edge = SEGMENT_COLOURS.get(piece.label, "#8C8C8C")
-            self._rectangle(edge, 0, top, 0.5 * self.advance, 1.01 * self.leading)
-        if box is None:
-            self._write(piece.text, 1.3 * self.advance, base, "#444444", "bold", "DejaVu Sans", self.size - 1)
-            return
-        left, width = (piece.column + 2) * self.advance, len(piece.text) * self.advance
-        if box.colour != "#ffffff":
-            self._rectangle(box.colour, left, top + 0.06 * self.leading, width, 0.88 * self.leading)
-        if box.rank:
-            blank = (len(piece.text) - len(piece.text.lstrip())) * self.advance
-            blank = 0 if blank == width else blank
-            self._rectangle(INK, left + blank, top + 0.84 * self.leading, width - blank, 0.08 * self.leading)
-        grey = box.folded or box.label == "context"
-        self._write(piece.text, left, base, "#5c5c5c" if grey else INK, "bold" if box.rank else "normal")
-
-    def finish(self) -> None:
-        """Put everything on the axes: boxes first, text over them, underlines with the text."""
-        for store, order in ((self.rectangles, 1), (self.glyphs, 2)):
-            for colour, shapes in store.items():
-                over = order + (colour == INK)
-                self.axes.add_patch(PathPatch(Path.make_compound_path(*shapes), color=colour, lw=0, zorder=over))
-
-    def _rectangle(self, colour: str, x: float, y: float, width: float, height: float) -> None:
-        corners = [(x, y), (x + width, y), (x + width, y + height), (x, y + height), (x, y)]
-        self.rectangles.setdefault(colour, []).append(Path(corners, closed=True))
-
-    def _write(
-        self, text: str, x: float, y: float, colour: str, weight: str = "normal", family: str = _FONT, size: float = 0
+    def write(
+        text: str, x: float, y: float, colour: str = INK, font: str = _FONT, points: float = size, **style
     ) -> None:
-        """Outline of ``text`` with its baseline at ``y``."""
-        if text.strip():
-            vertices, codes = _outline(text, weight, family)
-            scale = (size or self.size) / _EM
-            self.glyphs.setdefault(colour, []).append(Path(vertices * (scale, -scale) + (x, y), codes))
+        text = text.replace("$", r"\$")  # dollars are dollars, not mathematics
+        axes.text(x, y, text, color=colour, family=font, fontsize=points, va="baseline", **style)
 
+    def fill(colour: str, x: float, y: float, width: float, height: float) -> None:
+        axes.add_patch(Rectangle((x, y), width, height, color=colour, lw=0))
 
-@lru_cache(maxsize=8192)
-def _outline(text: str, weight: str, family: str) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices [n, 2] and codes [n] of ``text`` at ``_EM`` points, baseline at 0, y upwards."""
-    text = text.replace("$", r"\$")  # dollars are dollars, not mathematics
-    path = TextPath((0, 0), text, size=_EM, prop=FontProperties(family=family, weight=weight), usetex=False)
-    return path.vertices, path.codes
+    write(panel.title, 0, 0.95 * leading, font="DejaVu Sans", points=size + 2, weight="bold")
+    side, swatches = 0.7 * leading, panel.legend()
+    left = width - side * len(swatches)
+    for i, (_, colour) in enumerate(swatches):
+        fill(colour, left + i * side, 0.35 * leading, side, side)
+    scale = f"0 … {panel.limit:.2g}" if not panel.diverging else f"−{panel.limit:.2g} … {panel.limit:.2g}"
+    write(scale, left - size, 0.9 * leading, "#444444", points=0.75 * size, ha="right")
+    for piece in pieces:
+        top, box = piece.line * leading, piece.box
+        base = top + 0.68 * leading
+        if piece.label:
+            fill(SEGMENT_COLOURS.get(piece.label, "#8C8C8C"), 0, top, 0.5 * advance, 1.01 * leading)
+        if box is None:
+            write(piece.text, 1.3 * advance, base, "#444444", "DejaVu Sans", size - 1, weight="bold")
+            continue
+        left, length = (piece.column + 2) * advance, len(piece.text) * advance
+        if box.colour != "#ffffff":
+            fill(box.colour, left, top + 0.06 * leading, length, 0.88 * leading)
+        blank = (len(piece.text) - len(piece.text.lstrip())) * advance if piece.text.strip() else 0
+        if box.rank:
+            fill(INK, left + blank, top + 0.84 * leading, length - blank, 0.08 * leading)
+        grey = box.folded or box.label == "context"
+        # A renderer rounds the advance of letters to pixels: each token begins where its box does.
+        write(
+            piece.text.lstrip(), left + blank, base, "#5c5c5c" if grey else INK, weight="bold" if box.rank else "normal"
+        )

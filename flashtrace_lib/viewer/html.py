@@ -3,8 +3,6 @@
 GitHub strips the styles, so keep a figure of each (`heatmap_figure`, `hops_figure`) beside it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 from typing import Any

@@ -1,11 +1,11 @@
-"""Scores of a trace by message, reasoning, answer and template, and reasons to doubt them."""
+"""Scores of a trace by message, reasoning, answer and template."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,15 +14,12 @@ from ..attribution import Attribution, holds_copies, sentences_of_input
 from ..sample import Sample, Span
 from ..text.formats import MARKS
 from ..text.offsets import char_spans_to_token_mask, display_spans
-from ..text.segmenter import ENDS_SENTENCE
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TEMPLATE, REST, REST_OF_PROMPT = "template", "rest of response", "rest of prompt"
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[[A-Z_/]+\]")  # a token of its own that reads like this is no word
-# Shares from which on a note is given. Judgement, not theory: with lower ones every trace would have the note.
-ON_TEMPLATE, ON_FIRST, ON_MARKS, ON_LINES = 0.5, 0.15, 0.35, 0.5
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class Part:
 
 def parts(sample: Sample) -> list[Part]:
     """Parts that tile the context of a sample; a sample without messages has one, the user's."""
-    named = _named_tokens(sample)
+    named = named_tokens(sample)
     tiled = []
     for (named_as, _), run in groupby(range(len(sample)), key=lambda i: (named[i], i >= sample.response[0])):
         positions = list(run)
@@ -45,7 +42,7 @@ def parts(sample: Sample) -> list[Part]:
     return tiled
 
 
-def _named_tokens(sample: Sample) -> list[tuple[str, str, str]]:
+def named_tokens(sample: Sample) -> list[tuple[str, str, str]]:
     """Name, role and kind of the part that each token belongs to, [N]."""
     template, rest = ((name, name, "context") for name in (TEMPLATE, REST))
     named, (first, last), begin = [template] * len(sample), sample.segments.prompt, sample.response[0]
@@ -79,7 +76,7 @@ def _named_tokens(sample: Sample) -> list[tuple[str, str, str]]:
 
 def labels(sample: Sample) -> list[str]:
     """Name of each token's part for a heatmap, [N]; a single user's message is named ``prompt``."""
-    shown = [kind if kind == "context" else name for name, _, kind in _named_tokens(sample)]
+    shown = [kind if kind == "context" else name for name, _, kind in named_tokens(sample)]
     return ["prompt" if name == "user" else name for name in shown]
 
 
@@ -87,7 +84,7 @@ def importance(sample: Sample, attribution: Attribution) -> np.ndarray:
     """Score of every input token, float64 [N]; NaN at all others, the template's between two messages included."""
     values = np.full(len(sample), np.nan)
     values[slice(*sample.segments.prompt)] = attribution.scores.double().numpy()
-    values[[kind != "input" for _, _, kind in _named_tokens(sample)]] = np.nan
+    values[[kind != "input" for _, _, kind in named_tokens(sample)]] = np.nan
     return values
 
 
@@ -109,7 +106,7 @@ def frame(sample: Sample, attribution: Attribution, by: str = "token") -> pd.Dat
 
     if by not in ("token", "sentence"):
         raise ValueError(f"by must be 'token' or 'sentence', got {by!r}")
-    values, kinds = importance(sample, attribution), [kind for _, _, kind in _named_tokens(sample)]
+    values, kinds = importance(sample, attribution), [kind for _, _, kind in named_tokens(sample)]
     scored = [((i, i + 1), score) for i, score in enumerate(values)]
     if by == "sentence":
         scored = sentence_importance(sample, attribution)
@@ -130,6 +127,14 @@ def matrix(sample: Sample, targets: Sequence[tuple[Span, Attribution]]) -> pd.Da
               for span, found in targets]  # fmt: skip
     said = [" ".join("".join(sample.tokens[slice(*span)]).split()) for span in columns]
     return pd.DataFrame(values, index=said[-len(own) :], columns=said)
+
+
+def without_end(tokens: Sequence[str]) -> str:
+    """Text of a response without the special token that ends it, and the line break behind that."""
+    text = "".join(tokens)
+    last = next((token.strip() for token in reversed(tokens) if token.strip()), "")
+    ends = _SPECIAL.fullmatch(last) and not MARKS.fullmatch(last)
+    return text.rstrip().removesuffix(last) if ends else text
 
 
 def shares(sample: Sample, attribution: Attribution, by: str = "message") -> pd.DataFrame:
@@ -167,59 +172,3 @@ def shares(sample: Sample, attribution: Attribution, by: str = "message") -> pd.
         rows.append(row)
     groups = pd.DataFrame(rows).groupby("part", sort=False)
     return groups.agg(lambda column: column.sum(min_count=1)).reset_index()  # a sum of NaN alone is NaN
-
-
-def special_in_input(sample: Sample, special_ids: Collection[int]) -> list[str]:
-    """A caution on the special tokens within the messages' own words; empty where there are none."""
-    words = [i for i, (_, _, kind) in enumerate(_named_tokens(sample)) if kind == "input"]
-    special = dict.fromkeys(sample.tokens[i].strip() for i in words if int(sample.input_ids[i]) in special_ids)
-    what = "the model reads such a special token as a mark of the template, so the user's turn may end there"
-    return [f"The input's own words hold {', '.join(special)}: {what}."] if special else []
-
-
-def _units_that_are_lines(sample: Sample) -> tuple[int, int]:
-    """How many sentences the input has, and how many of them only the end of a line ends."""
-    spans = sample.sentences_in(sample.segments.prompt) if sample.tokens else []
-    texts = ["".join(sample.tokens[slice(*span)]) for span in spans]
-    between = [a[len(a.rstrip()) :] + b[: len(b) - len(b.lstrip())] for a, b in pairwise([*texts, ""])]
-    cut = ["\n" in blank and not ENDS_SENTENCE.search(text) for text, blank in zip(texts, between, strict=True)]
-    return len(texts), sum(cut)
-
-
-def cautions(sample: Sample, attribution: Attribution) -> list[str]:
-    """Sentences on why these scores may say less than they seem to; empty where nothing stands out."""
-    notes = []
-    if attribution.metadata.get("options", {}).get("hops", 0) > 1 and not sample.segments.has_reasoning:
-        notes.append("No reasoning stands before the explained passage: further hops change nothing and are not made.")
-    for number, message in enumerate(sample.metadata.get("messages", []), start=1):
-        if message["start"] == message["stop"]:
-            role = message["role"]
-            notes.append(f"Message {number} ({role}) is not in what the model read: its chat template leaves it out.")
-        elif left_out := message.get("left_out"):
-            notes.append(f"The model did not read all of message {number}: its chat template leaves out {left_out!r}.")
-    notes += sample.metadata.get("cautions", [])
-    units, lines = _units_that_are_lines(sample)
-    if lines >= max(ON_LINES * units, 3):
-        what = "are lines without a full stop, as of a list, a table, code or a log"
-        notes.append(f"{lines} of the input's {units} sentences {what}: every such line counts as a sentence.")
-    if attribution.hops:
-        mass = attribution.hops[0].scores.double() / attribution.hops[0].scores.double().sum()
-        on = sum(float(mass[slice(*part.span)].sum()) for part in parts(sample) if part.role == TEMPLATE)
-        if on >= ON_TEMPLATE:
-            what = "lies on the template and special tokens: what is left for the input is a small part of the whole"
-            notes.append(f"{on:.0%} of the first hop's mass {what}.")
-    values = np.abs(importance(sample, attribution))  # [N]
-    total = np.nansum(values)
-    if not total > 0:
-        return [*notes, "No score lies on the input: the answer does not rest on it, as far as this method can tell."]
-    first = float(values[~np.isnan(values)][0] / total)
-    if first >= ON_FIRST:
-        what = "lies on its first token: models often attend to the first token when they need nothing from it"
-        notes.append(f"{first:.0%} of the input's score {what}.")
-    # A token without text is part of a character that stands with the token before it.
-    punctuation = [i for i, token in enumerate(sample.tokens or []) if token and not re.search(r"\w", token)]
-    on_marks = float(np.nansum(values[punctuation]) / total)
-    if on_marks >= ON_MARKS:
-        what = "such tokens collect what was said before them, so read their neighbours"
-        notes.append(f"{on_marks:.0%} of the input's score lies on punctuation and white space: {what}.")
-    return notes

@@ -4,8 +4,6 @@ The page holds its text, its quantised scores and its script; a content security
 and from running any script but its own. Text enters as JSON and is drawn as text nodes, so no prompt can become markup.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -21,8 +19,9 @@ import torch
 
 from ..attribution import Attribution, holds_copies
 from ..sample import Sample, Span
+from .cautions import cautions
 from .colours import SEGMENT_NAMES
-from .message_shares import cautions, parts
+from .message_shares import parts
 from .tokens import visible
 
 # One after the other, as one script.

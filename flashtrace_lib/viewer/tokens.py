@@ -1,7 +1,5 @@
 """Token heatmaps as data: which tokens are shown, with which text, colour and rank. HTML and figures draw it."""
 
-from __future__ import annotations
-
 import math
 import unicodedata
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A trace as JSON and back, in the format of ``schemas/trace-2.schema.json``."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from importlib.resources import files

@@ -28,7 +28,8 @@ function shownOf(target, values) {
 function ranks(i) {
   const [start, stop] = data.targets[state.target].span;
   const [first, last] = !bySentence() ? [i, i + 1] : data.sentences[unitOf[i]] || [0, 0];
-  return kindOf[i] !== "context" && leaderOf(i) === i && !(first < stop && start < last);
+  const blank = !bySentence() && !data.tokens[i].replace(/[⏎⇥]/g, "").trim(); // white space alone says nothing
+  return kindOf[i] !== "context" && !blank && leaderOf(i) === i && !(first < stop && start < last);
 }
 
 /** The words that a ranking shows for token i. */

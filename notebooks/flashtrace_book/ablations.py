@@ -1,7 +1,5 @@
 """What the chapters of ablations share: hops one by one, mass that moves, and differences turned to one side."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

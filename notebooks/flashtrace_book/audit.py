@@ -1,7 +1,5 @@
 """Stored rows, chosen at random, computed again from their samples: scores and, if there are any, deletion curves."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What attribution sees that copying does not: the grid of reasoning, and the causal hop on Table 1's samples (12)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ A chapter notes numbers (`note`) in ``figures/claims.csv``. ``claims.yaml`` says
 judged; `judge` puts both together, and `write` makes ``claims.json``, ``claims.md`` and the badge.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The judged claims as ``claims.json``, as one page, in README, and as a badge."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The commands of the book: ``book``, ``claims``, ``audit`` (`flashtrace_lib.__main__` has the library's)."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """Records of a working store -> the rows of a chapter's results (`results`)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

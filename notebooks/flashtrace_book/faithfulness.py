@@ -1,7 +1,5 @@
 """What the chapters on RULER and on a second model share: groups of cells, caps, leads, two models' order (05, 09)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 No model is needed: deletion curves and scores are stored raw (`evaluation.evaluate`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The two halves of a notebook: ``notebooks/py/NAME.py`` is edited, ``notebooks/NAME.ipynb`` carries the outputs."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

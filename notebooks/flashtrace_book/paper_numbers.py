@@ -3,8 +3,6 @@
 The paper's "MATH" rows are GSM8K items (its released traces show it), and its "recovery rate (%)" is a fraction.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from pathlib import Path

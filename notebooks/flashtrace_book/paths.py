@@ -5,8 +5,6 @@ environment may name others: ``FLASHTRACE_RESULTS_DIR`` and ``FLASHTRACE_FIGURES
 ``FLASHTRACE_BUILD_DIR``, and ``FLASHTRACE_DATA_DIR`` for a folder of real records. No folder is created here.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

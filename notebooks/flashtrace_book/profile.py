@@ -4,8 +4,6 @@
 models and sizes. A path of a YAML file of one's own works as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path

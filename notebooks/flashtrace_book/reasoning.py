@@ -1,7 +1,5 @@
 """What the chapters on mathematics, questions over several hops and code share, from stored results (06 to 08)."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable

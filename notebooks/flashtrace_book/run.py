@@ -4,8 +4,6 @@ A file is written atomically and without time stamps. Tables keep six digits, an
 keeps, so that two machines with equal results write equal bytes.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import random

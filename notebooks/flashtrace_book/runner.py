@@ -1,7 +1,5 @@
 """Run the book: every chapter in reading order with papermill, then the claims' page and a manifest."""
 
-from __future__ import annotations
-
 import json
 import platform
 import subprocess

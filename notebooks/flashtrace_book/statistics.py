@@ -1,7 +1,5 @@
 """Statistics that several chapters share: means with intervals, paired differences, rank correlations, power laws."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Evaluation resumes, recomputes nothing, keeps raw data, in one arithmetic, here or by the workers of an executor."""
+"""Evaluation resumes, recomputes nothing, keeps raw data, in one arithmetic."""
 
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
@@ -161,37 +161,6 @@ def test_a_dtype_that_was_asked_for_is_part_of_the_key(model, samples):
     keys = [Recorder(model, Scorer(model, dtype=dtype), 4).key(Embedding(), samples[0])
             for dtype in (None, "float32", "bfloat16")]  # fmt: skip
     assert keys[0] == keys[1] != keys[2]
-
-
-# --- executors
-
-
-def in_a_process():
-    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-
-
-@pytest.mark.parametrize(("pool", "recipe"), [(partial(ThreadPoolExecutor, 2), None),
-                                              (in_a_process, partial(tiny_model, "llama"))])  # fmt: skip
-def test_the_workers_of_an_executor_find_what_this_process_finds(model, samples, tmp_path, pool, recipe):
-    for sample in samples:
-        sample.sentences = [*((i, i + 5) for i in range(2, 42, 5)), (44, 50), (52, 58)]
-        sample.metadata["question_start"] = 32
-    how = {"metrics": ("recovery", "lds", "rise"), "masks": 8}
-    here, store = run(METHODS, samples, model, **how), Store(tmp_path / "x")
-    run(METHODS, samples[:1], model, store=store, metrics=("recovery",))  # known to the workers
-    with pool() as executor:
-        frame = run(METHODS, samples, model, store=store, executor=executor, recipe=recipe, **how)
-    left = ["seconds", "value"]
-    pd.testing.assert_frame_equal(frame.drop(columns=left), here.drop(columns=left))
-    assert frame["value"].tolist() == pytest.approx(here["value"].tolist(), abs=1e-4)
-    CALLS.clear()
-    again = run(METHODS, samples, model, store=store, **how)
-    assert not CALLS and len(store) == 6 and again["value"].tolist() == frame["value"].tolist()
-
-
-def test_a_worker_with_another_model_is_refused(model, samples):
-    with ThreadPoolExecutor(1) as executor, pytest.raises(ValueError, match="not the caller's"):
-        run([Embedding()], samples, model, executor=executor, recipe=partial(tiny_model, "llama", seed=1))
 
 
 # --- bad input

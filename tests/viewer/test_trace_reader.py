@@ -25,6 +25,7 @@ def agree(page, traced, scores, span=None):
     """The list has the ten highest of ``scores`` [N] outside template and ``span`` (the answer), in their order."""
     labels = traced.sample.segments.labels(len(traced.sample))
     size = np.array([abs(float(s)) if name != "context" else 0.0 for s, name in zip(scores, labels, strict=True)])
+    size[[not token.strip() for token in traced.sample.tokens]] = 0  # white space alone says nothing
     size[slice(*(span or traced.sample.segments.output))] = 0  # what draws on itself
     listed = page.locator("#top button")
     positions = listed.evaluate_all("all => all.map((b) => Number(b.dataset.of))")

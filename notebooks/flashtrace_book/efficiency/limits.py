@@ -4,8 +4,6 @@ The operating system enforces both, so that nothing has to watch: the alarm of `
 `limit_memory` an allocation fails. Linux and macOS have both limits.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import signal

@@ -5,8 +5,6 @@ under the same limits. Only time and memory are compared: on random tokens the s
 may lie in a folder of its own, ``build/tools``, since its command is called ``flashtrace`` as well.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

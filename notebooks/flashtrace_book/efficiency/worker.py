@@ -4,8 +4,6 @@
 measures FlashTrace with 64 tokens of input and 16 generated ones. A size that reaches a limit ends the process.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys

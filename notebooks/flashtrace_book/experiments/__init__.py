@@ -1,7 +1,5 @@
 """What makes the results that chapters read: one function a kind, run where a file of results is missing."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 

@@ -8,8 +8,6 @@ of the norms of its tokens: 1 where all point the same way, 0 where they cancel.
 leave about √(Σ w_i²) / Σ w_i, which is 1/√m for m equal weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

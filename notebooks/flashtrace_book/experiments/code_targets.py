@@ -1,7 +1,5 @@
 """Targets within generated code: its last line, or all of it (section 5.2, Table 4)."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar

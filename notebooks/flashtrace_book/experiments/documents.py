@@ -1,7 +1,5 @@
 """HotpotQA at a chosen length: the supporting paragraphs, and as many distractors as fit (appendix E.1)."""
 
-from __future__ import annotations
-
 import random
 import warnings
 from collections.abc import Callable, Iterable, Sequence

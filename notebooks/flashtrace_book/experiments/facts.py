@@ -6,8 +6,6 @@ A question asks for one number, which follows from a chain of one to three of th
 other facts, which the answer does not need, are noted between the facts that it needs and what follows from them.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Mapping

@@ -6,8 +6,6 @@ a sample, which is not stored where it quotes essays: so `make` measures while t
 reads the parts ``kinds``, ``places`` and ``properties``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The grid beyond copying: texts of facts, asked in every mode of reasoning and with facts off the path (12)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

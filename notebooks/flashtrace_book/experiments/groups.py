@@ -1,7 +1,5 @@
 """Groups of samples: problems of a task put to a model, its answers kept or forced, and methods measured on them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

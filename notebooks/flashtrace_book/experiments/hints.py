@@ -5,8 +5,6 @@ are those of studies of unfaithful chains of thought (Turpin et al. 2023; Chen e
 attack templates of AgentDojo 0.1.35 (Debenedetti et al. 2024, licence MIT), their ``{goal}`` being the option.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

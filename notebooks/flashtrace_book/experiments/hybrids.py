@@ -4,8 +4,6 @@ Random weights: time and memory do not depend on what they are. What a layer's s
 shares here say how the sums divide, not what a trained model looks at.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from typing import Any

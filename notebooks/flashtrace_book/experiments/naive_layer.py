@@ -5,8 +5,6 @@ captured queries, keys and values as the fast kernel; the tests have an independ
 in float64.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

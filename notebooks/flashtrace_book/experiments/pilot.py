@@ -1,7 +1,5 @@
 """The pilot study (section 3.2, Fig. 1, appendix I): effect of reasoning on attribution, and cost of naive cures."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ A row of sizes is measured in a process of its own (`efficiency.worker`), the sm
 limit of time or memory ends its row: larger ones are recorded as beyond it and not tried.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Mapping

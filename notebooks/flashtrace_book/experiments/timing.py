@@ -1,7 +1,5 @@
 """Seconds of attributions, the methods run in turn: the rollout beside FlashTrace (07), and the length of O (02)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Figures of the ablations: differences with their intervals, and who takes the places of the evidence."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Parts of every figure: axes, the note above them, legends and ticks."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Checks of the frames that figures and tables are made from."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Figures of time and memory (Fig. 4): cost against a length, with the budgets drawn, and cost against faithfulness."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pandas as pd

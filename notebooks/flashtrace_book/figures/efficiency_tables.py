@@ -3,8 +3,6 @@
 ``frame`` is always that of `by_axis`. Times of different machines are compared only in forward passes of their process.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

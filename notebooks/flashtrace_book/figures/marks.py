@@ -1,7 +1,5 @@
 """Means with their intervals, drawn as bars, lines and whiskers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Where the mass of each hop lies, as tidy frames for the plots (section 3.2, appendix H)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import numpy as np

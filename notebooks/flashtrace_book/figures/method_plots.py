@@ -1,7 +1,5 @@
 """Figures of many methods: tables read by colour, means beside the paper's, and a metric by the reasoning's length."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

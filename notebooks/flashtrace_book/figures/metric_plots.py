@@ -1,7 +1,5 @@
 """Figures of what the metrics measure: hand-made curves, sharpened scores, agreement, and what RISE and MAS go with."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

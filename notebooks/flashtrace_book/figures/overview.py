@@ -1,7 +1,5 @@
 """The paper's Fig. 2, drawn from a real sample: attention rows of a span, their sum, and the proximity."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Colours, markers, lines and hatches that every figure takes from here; those of methods stand in `style`."""
 
-from __future__ import annotations
-
 from flashtrace_lib.viewer.colours import SEGMENTS
 
 # Okabe and Ito's colours.

@@ -1,7 +1,5 @@
 """Figures of the pilot study (Fig. 1 a and c)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure

@@ -1,7 +1,5 @@
 """Figures from tidy frames: each states its units, its n and what its intervals are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The claims as one picture: verdict, and how far the first number lies from its bound."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from matplotlib.figure import Figure

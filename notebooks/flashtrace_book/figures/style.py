@@ -1,7 +1,5 @@
 """One look for every figure: fonts, sizes, names, and the colour, marker and line of each method."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps

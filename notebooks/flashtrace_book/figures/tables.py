@@ -1,7 +1,5 @@
 """Our numbers beside the paper's: the long table for machines, the wide one for readers."""
 
-from __future__ import annotations
-
 import html
 import math
 import re
