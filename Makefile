@@ -18,7 +18,7 @@ TORCH   := $(shell sed -n 's/^ *"\(torch==[^"]*\)",/\1/p' pyproject.toml)
 PYTEST  := -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 10
 
 .DEFAULT_GOAL := help
-.PHONY: help env book reproduce html test test-fast lint audit claims unchanged lab wheel
+.PHONY: help env book figure reproduce html test test-fast lint audit claims unchanged lab wheel
 .DELETE_ON_ERROR:
 
 # A target is listed by what stands behind its two hashes.
@@ -31,6 +31,12 @@ env: $(STAMP)  ## .venv with every pinned package (PYTHON=, EXTRAS=, TORCH_INDEX
 
 book: $(STAMP)  ## every figure and table, from stored results (PROFILE=book, FORMATS=all)
 	FLASHTRACE_FORMATS=$(FORMATS) $(PY) -m flashtrace_lib book --profile $(PROFILE)
+
+# The chapter whose code names the figure or table is run; it writes its other ones as well.
+figure: $(STAMP)  ## one figure or table again, with its chapter (NAME=table1_ruler), in 5 to 60 seconds
+	@chapter=$$(grep -lE '"$(NAME)"' notebooks/py/*.py | head -n 1); \
+	test -n "$(NAME)" -a -n "$$chapter" || { echo "no chapter makes '$(NAME)': figures/ lists the names"; exit 2; }; \
+	$(PY) -m flashtrace_lib book "$$(basename "$$chapter" .py)" --profile $(PROFILE)
 
 reproduce: $(STAMP)  ## profile smoke from nothing, and some stored rows of the book computed again
 	rm -rf build/results/smoke build/working/smoke build/figures/smoke

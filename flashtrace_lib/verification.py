@@ -50,9 +50,10 @@ class Verification:
         if self.verdict == SHORT:
             return f"not verified: {SHORT} ({len(self.random_falls)} other removals to compare with)"
         low, high = min(self.random_falls), max(self.random_falls)
+        others = "another, at random," if n == 1 else f"{n} others, at random,"
         return (
             f"{self.verdict}: without the {what} most, the log-probability of the answer and its reasoning falls by "
-            f"{self.fall:.2f} nats; without {n} random ones by {low:.2f} to {high:.2f} ({len(self.random_falls)} draws)"
+            f"{self.fall:.2f} nats; without {others} by {low:.2f} to {high:.2f} ({len(self.random_falls)} draws)"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,33 +7,26 @@ from pathlib import Path
 def main(argv: list[str] | None = None) -> int:
     """Evaluate; ValueError where task, method or metric is unknown, or no answer is right."""
     from ..load import load_model
-    from ..store import Store
+    from ..tasks.datasets import task_examples
+    from ..tasks.registry import TASKS
     from ..tasks.responses import NOTHING, collect
+    from ..tasks.ruler import ruler_examples
     from . import evaluate, summarise
 
     asked = _parser().parse_args(argv)
     model, tokenizer = load_model(asked.model, device_map=asked.device)
-    collection = collect(_examples(asked, tokenizer), model, tokenizer, asked.samples, fallback=NOTHING, give_up=False)
-    if not collection.samples:
-        raise ValueError(
-            f"none of {collection.counts['tried']} answers is right: try --length, --tries or another model"
-        )
-    store = None if asked.store is None else Store(asked.store)
-    names = {"methods": asked.methods.split(","), "metrics": asked.metrics.split(",")}
-    frame = evaluate(samples=collection.samples, model=model, store=store, **names)
-    print(f"{asked.task}, {asked.model}: {collection.counts}")
-    print(summarise(frame).to_string(index=False))
-    return 0
-
-
-def _examples(asked: argparse.Namespace, tokenizer):
-    from ..tasks.datasets import task_examples
-    from ..tasks.registry import TASKS
-    from ..tasks.ruler import ruler_examples
-
     if asked.task in TASKS:
-        return task_examples(asked.task, asked.tries, source="folder" if asked.data else "hub", folder=asked.data)
-    return ruler_examples(asked.task, asked.length, tokenizer, asked.tries)
+        where = {"source": "folder" if asked.data else "hub", "folder": asked.data}
+        examples = task_examples(asked.task, asked.tries, **where)
+    else:
+        examples = ruler_examples(asked.task, asked.length, tokenizer, asked.tries)
+    found = collect(examples, model, tokenizer, asked.samples, fallback=NOTHING, give_up=False)
+    if not found.samples:
+        raise ValueError(f"none of {len(examples)} answers is right: raise --tries, or try another --model")
+    how = {"metrics": asked.metrics.split(","), "store": asked.store}
+    frame = evaluate(asked.methods.split(","), found.samples, model, **how)
+    print(f"{asked.task}, {asked.model}: {found.counts}", summarise(frame).to_string(index=False), sep="\n")
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:

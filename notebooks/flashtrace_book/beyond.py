@@ -14,6 +14,7 @@ from .ablations import hop_records, label_of
 from .results import Results
 from .statistics import mean_row, paired_difference
 
+HINTED = ("first", "rank", "auroc_haystack")
 METRICS = ("auroc_facts", "auroc_haystack", "r_precision_haystack", "lds")
 CELL = ("reasoning", "off_path")
 
@@ -57,9 +58,7 @@ def grid_frame(results: Results) -> pd.DataFrame:
     pandas.DataFrame
         As `Results.frame`, with ``reasoning, off_path, chain``.
     """
-    plain = [row for row in results.records().to_dict("records") if row["method"] != "flashtrace_k3"]
-    hops = [row | {"method": row["method"].replace("_k1", "")} for row in hop_records(results)]
-    records, about = [*hops, *plain], _places(results)
+    records, about = _records(results), _places(results)
     frame = frame_from_records(records, METRICS[1:]).astype({"value": float})
     once = frame.drop_duplicates(["sample", "method"]).set_index(["sample", "method"])
     values = [(row["sample"], row["method"], _among_facts(row, about.loc[row["sample"]])) for row in records]
@@ -67,6 +66,19 @@ def grid_frame(results: Results) -> pd.DataFrame:
     facts = once.drop(columns="value").join(found).assign(metric=METRICS[0]).reset_index()
     whole = pd.concat([facts, frame], ignore_index=True)
     return whole.merge(about[[*CELL, "chain"]].reset_index(), on="sample", how="left")
+
+
+def _records(results: Results) -> list[dict[str, Any]]:
+    """Rows of all methods; FlashTrace with fewer hops is part of its run with three."""
+    plain = [row for row in results.records().to_dict("records") if row["method"] != "flashtrace_k3"]
+    return [*(row | {"method": row["method"].replace("_k1", "")} for row in hop_records(results)), *plain]
+
+
+def hints_frame(results: Results) -> pd.DataFrame:
+    """Metrics of all methods on hints that T does not mention; ``reasoning`` is the form, or ``all`` for the pool."""
+    frame = frame_from_records(_records(results), HINTED).astype({"value": float})
+    frame = pd.concat([frame.assign(reasoning="all"), frame.assign(reasoning=frame["cell"])], ignore_index=True)
+    return frame.assign(off_path="")
 
 
 def _places(results: Results) -> pd.DataFrame:
@@ -93,7 +105,7 @@ def means(frame: pd.DataFrame) -> pd.DataFrame:
     """The grid's table: ``method, reasoning, off_path, metric, mean, low, high, n``."""
     by = ["method", *CELL, "metric"]
     groups = frame.dropna(subset="value").groupby(by, sort=False)
-    rows = [dict(zip(by, keys, strict=True)) | mean_row(part["value"]) for keys, part in groups]
+    rows = [dict(zip(by, keys, strict=True)) | mean_row(p["value"], clusters=p["cluster"]) for keys, p in groups]
     return pd.DataFrame(rows).drop(columns="n_effective")
 
 

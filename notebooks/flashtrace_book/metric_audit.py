@@ -118,36 +118,6 @@ def temperature_table(records: pd.DataFrame, temperatures: Iterable[float] = TEM
     return frame.groupby(["method", "temperature"], sort=False)["mas"].agg(mas="mean", n="size").reset_index()
 
 
-def tie_table(records: pd.DataFrame) -> pd.DataFrame:
-    """Mean recovery under each choice that its definition leaves open.
-
-    Returns
-    -------
-    pandas.DataFrame
-        ``method, expected`` (tied tokens by expectation, K rounded down: the book's), ``ceil`` (K rounded up),
-        ``earlier_first`` and ``later_first`` (of tied tokens), ``tied`` (share of tokens whose score another one has as
-        well) and ``n``.
-    """
-    rows = []
-    for record in records.to_dict("records"):
-        if record.get("gold") is None or not isinstance(record.get("scores"), np.ndarray) or not record["gold"].any():
-            continue
-        scores, gold = record["scores"].astype(float), record["gold"]
-        _, counts = np.unique(scores, return_counts=True)
-        top = m.top_count(len(scores))
-        earlier = np.argsort(-scores, kind="stable")[:top]
-        later = len(scores) - 1 - np.argsort(-scores[::-1], kind="stable")[:top]  # in the reversed text it comes first
-        rows.append({
-            "method": record["method"], "expected": m.recovery_rate(scores, gold),
-            "ceil": m.recovery_rate(scores, gold, rounding="ceil"),
-            "earlier_first": gold[earlier].sum() / gold.sum(), "later_first": gold[later].sum() / gold.sum(),
-            "tied": counts[counts > 1].sum() / len(scores), "n": 1,
-        })  # fmt: skip
-    columns = ("expected", "ceil", "earlier_first", "later_first", "tied")
-    frame = pd.DataFrame(rows, columns=["method", *columns, "n"])
-    return frame.groupby("method", sort=False).agg({**dict.fromkeys(columns, "mean"), "n": "sum"}).reset_index()
-
-
 def curve_table(records: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """What stored curves hold, one row for each name: samples, flagged ones, curves, and those on the floor of RISE.
 

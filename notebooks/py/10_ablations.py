@@ -37,7 +37,7 @@ profile = "book"
 import pandas as pd
 
 from flashtrace_book.ablations import by_hops, contrast, grid, mass_shift, minus, note, shift_signed, whose
-from flashtrace_book.experiments import cancellation, failures
+from flashtrace_book.experiments import failures
 from flashtrace_book.figures import ablation_plots, mass, plots, style, tables
 from flashtrace_book.results import CURVE, RANKING
 from flashtrace_book.run import start
@@ -234,30 +234,6 @@ note(run, "mean_pooling", contrast(ways, "flashtrace", "mean_pooling", evidence[
 # %%
 note(run, "sentences", contrast(ways, "sentence", "flashtrace", evidence, above=False), answers, "check", **about)
 note(run, "sentences", contrast(ways, "sentence", "flashtrace", CURVE, above=False), answers, **about)
-
-# %% [markdown]
-# **Does the sum cancel anything?** With the states $\mathbf y_i$ of a layer the sum keeps the share
-# $c = \lVert \sum_i w_i \mathbf y_i \rVert_1 / \sum_i w_i \lVert \mathbf y_i \rVert_1$ of them: 1 where they point the same way, 0
-# where they cancel. Independent directions would leave $\sqrt{\sum_i w_i^2} / \sum_i w_i$. Over layers and samples:
-
-# %%
-layers = cancellation.by_layer(ruler.part("cancellation"))
-kept = layers.groupby("hop", as_index=False).agg(
-    least=("kept", "min"), mean=("kept", "mean"), most=("kept", "max"), independent=("independent", "mean")
-)
-run.table(kept, caption="Share of the states that the sum keeps, by hop", digits=2)
-
-# %% [markdown]
-# If cancellation did harm, evidence would be missed where $c$ is low, and mean pooling, which sums nothing before the proximity,
-# would gain there. Rank correlations over the samples, with the lengths of the spans beside:
-
-# %%
-each = ways.pivot_table(index="sample", columns=["metric", "method"], values="value")
-outcomes = pd.DataFrame({metric: each[metric, "flashtrace"] for metric in evidence})
-outcomes["gain of the sum"] = each["r_precision", "flashtrace"] - each["r_precision", "mean_pooling"]
-joined = cancellation.by_sample(layers).merge(outcomes.reset_index(), on="sample")
-cancelled = correlations(joined, [c for c in joined if c.startswith(("kept_", "n_target_"))], outcomes.columns)
-run.table(grid(cancelled, "outcome", "property", "rho"), caption="Rank correlations")
 
 # %% [markdown]
 # ## When it fails (appendix N)

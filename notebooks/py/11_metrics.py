@@ -163,16 +163,9 @@ heat
 #
 # ## Ties
 #
-# Where many tokens share a score, somebody must say which come first. This book takes the *expectation* over their orders.
-# *Earlier first* keeps the order of the text, as a stable sort does; *later first* is the opposite. They differ where scores tie,
-# in the string match and in spans of sentences, and here by less than a hundredth. The paper rounds a tenth of the input down,
-# the published code up (*ceil*).
-
-# %%
-ties = metric_audit.tie_table(ruler.records((*METHODS, "sentence"), answers=answers))
-run.table(ties, "metrics_ties", "Mean recovery under each choice that its definition leaves open", wide=ties.assign(method=ties["method"].map(label_of)))
-
-# %% [markdown]
+# Where many tokens share a score, somebody must say which come first. This book takes the *expectation* over their orders. Scores
+# tie in the string match and in spans of sentences; there the order of the text and its opposite differ by less than a hundredth.
+#
 # The order in which tied tokens are masked matters too, and no curve can take an expectation over it: it is random, and fixed by
 # the sample. The curves stored here were measured earlier first, and keep their values.
 #
@@ -251,10 +244,6 @@ agree = metric_audit.metric_agreement(ruler.frame(METRICS, methods, answers=answ
 agree = run.table(agree, "metric_agreement", "Agreement of metrics over methods, within samples",
                   wide=tables.interval_grid(agree[agree["second"].isin(CURVE)], "first", "second", "rho", "+.2f"))  # fmt: skip
 agree
-
-# %%
-fig = metric_plots.agreement_heatmap(agree.frame)
-run.figure(fig, "metric_agreement", "Rank correlation of every two metrics over methods", stamp="SmolLM2-135M + adapter, own answers")
 
 # %% [markdown]
 # ## What the paper found, what we found, why they differ

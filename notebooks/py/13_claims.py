@@ -16,7 +16,7 @@
 # >
 # > **n.** Each claim prints its own n and, where samples share a record, the number of independent ones.
 # >
-# > **Figure.** `scorecard`: every claim of the paper with its verdict.
+# > **Figure.** None; the counts, and all verdicts, are tables.
 #
 # A claim is judged on the strongest evidence there is: prompts of the paper's length, and answers that the model wrote
 # itself. Metrics against the evidence take the right answers, metrics by deletion take all finished ones. Teacher-forced
@@ -27,11 +27,9 @@ profile = "book"
 
 # %%
 from flashtrace_book import claims, claims_page, paths
-from flashtrace_book.figures import scorecard, style
 from flashtrace_book.run import start
 
 run = start(profile)
-style.use_style()
 judged = claims.judge(paths.figures_dir(run.profile.name))
 
 # %% [markdown]
@@ -40,16 +38,6 @@ judged = claims.judge(paths.figures_dir(run.profile.name))
 
 # %%
 run.table(claims.counts(judged), "claims_counts", "Claims by verdict")
-
-# %% [markdown]
-# ## The scorecard
-#
-# A dot is the first number that decides a claim, in standard errors from its bound, so that claims of different units
-# stand side by side. Right of the line speaks for the claim. Claims without an interval have a verdict and no dot.
-
-# %%
-fig = scorecard.scorecard(judged)
-run.figure(fig, "scorecard", "Every claim of the paper: verdict, and the first number's distance from its bound")
 
 # %% [markdown]
 # ## How sure is that?

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from flashtrace_book import ablations
-from flashtrace_book.experiments import cancellation
 from flashtrace_book.figures import ablation_plots
 from flashtrace_lib import FlashTrace, Sample, Segments, load_model
 
@@ -62,16 +61,3 @@ def test_a_forest_has_a_mark_for_each_difference():
     marks = [c[0].get_xdata()[0] for axes in figure.axes for c in axes.containers]
     assert marks == pytest.approx([0.15, 0.15])
     assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["Random"]
-
-
-def test_a_sum_keeps_what_points_one_way(explained):
-    ones = torch.ones(4)
-    assert cancellation.kept_share(torch.ones(4, 8), ones) == pytest.approx(1)
-    assert cancellation.kept_share(torch.tensor([[1.0, 2.0], [-1.0, -2.0]]), torch.ones(2)) == 0
-    assert cancellation.independent_share(ones) == pytest.approx(0.5)
-    model, sample, _ = explained
-    part = pd.DataFrame(cancellation.rows_of([sample], [cancellation.measured(model, sample)], "m"))
-    layers = cancellation.by_layer(part)
-    assert len(layers) == 2 * len(part["kept"][0]) and layers["kept"].between(0, 1).all()
-    wide = cancellation.by_sample(layers).iloc[0]
-    assert wide["kept_hop0"] == pytest.approx(np.mean(part["kept"][0])) and wide["n_target_hop0"] == 3

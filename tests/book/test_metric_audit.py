@@ -107,14 +107,6 @@ def test_temperature_moves_mas_and_nothing_else(records):
     assert sharper[0.25] < sharper[1] < sharper[4]  # same ranking, same response, better score
 
 
-def test_ties_by_hand():
-    scores = [1.0, 1.0, 1.0, 0.5] + [0.0] * 21  # K is 2 rounded down, 3 rounded up
-    frame = pd.DataFrame([record("x", "s", scores, np.linspace(-1, -9, 21), gold=(1, 2))])
-    row = audit.tie_table(frame).iloc[0]
-    assert (row["earlier_first"], row["later_first"]) == (0.5, 1.0)  # tokens 0 and 1, tokens 2 and 1
-    assert row["expected"] == pytest.approx(2 / 3) and row["ceil"] == 1 and row["tied"] == pytest.approx(24 / 25)
-
-
 def test_flags_and_floor_are_counted(records):
     cliff = pd.DataFrame([record("x", "s", [1.0, 0.5], [-1.0] + [-9.0] * 20)])
     table = audit.curve_table({"many": records, "cliff": cliff, "none": records.drop(columns="log_probs")})

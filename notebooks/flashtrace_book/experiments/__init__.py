@@ -12,11 +12,11 @@ MAKERS = {
     "pilot": "pilot.make",
     "efficiency": "sweeps.make",
     "kinds": "failures.make",
-    "cancellation": "cancellation.make",
     "rollout_cost": "timing.make",
     "hybrids": "hybrids.make",
     "grid": "grid.make",
     "hints": "hints.make",
+    "verified": "trust.make",
     "method_cost": "grid.make_costs",
 }
 

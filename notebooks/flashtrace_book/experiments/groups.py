@@ -1,5 +1,6 @@
 """Groups of samples: problems of a task put to a model, its answers kept or forced, and methods measured on them."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from tqdm import tqdm
 from flashtrace_lib.attribution import Method
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.evaluation.ablations import masks_beside
+from flashtrace_lib.files import root
 from flashtrace_lib.methods import METHODS, FlashTrace
 from flashtrace_lib.metrics import Scorer
 from flashtrace_lib.sample import Sample
@@ -33,7 +35,7 @@ from ..run import load_profile_model
 from .code_targets import OnCode
 from .documents import documents_examples
 
-RULER = "ruler"
+RULER, QUESTIONS = "ruler", "questions"
 KEEP = {  # which answers are kept -> options of `responses.collect`
     "right": {"fallback": NOTHING, "give_up": False},
     "right or forced": {"fallback": FORCED},
@@ -74,7 +76,7 @@ class Group:
     model : str
         Of the profile's ``models``.
     task : str
-        ``"ruler"``, or a data set of `tasks.registry.TASKS`.
+        ``"ruler"``, ``"questions"``, or a data set of `tasks.registry.TASKS`.
     plans : tuple of dict
         What is measured, see `Plan`.
     cells : tuple of str
@@ -267,6 +269,8 @@ def group_examples(profile: Profile, group: Group, tokenizer: Any) -> dict[str, 
             )
             for cell in group.cells
         }  # fmt: skip
+    if group.task == QUESTIONS:
+        return {group.task: question_examples()}
     where = {"source": group.source, "folder": paths.data_dir(profile.data_dir) if group.source == "folder" else None}
     where["seed"] = seed if group.shuffle else None
     if group.task == "hotpotqa":
@@ -279,6 +283,18 @@ def group_examples(profile: Profile, group: Group, tokenizer: Any) -> dict[str, 
     return {group.task: examples}
 
 
+def question_examples() -> list[Example]:
+    """The plain questions of ``data/questions.json``, chosen before any score of them was seen (00)."""
+    examples = []
+    for i, one in enumerate(json.loads((root() / "data" / "questions.json").read_text(encoding="utf-8"))):
+        n, start = len(one["content"]), one["content"].index(one["gold"])
+        examples.append(Example(
+            id=f"question-{i}", task=QUESTIONS, cell=QUESTIONS, prompt=f"{one['content']}\n\n{one['question']}",
+            answers=(one["answer"],), evidence=((start, start + len(one["gold"])),), question=n + 2, haystack=(0, n),
+        ))  # fmt: skip
+    return examples
+
+
 def ruler_cell(name: str) -> str | RulerCell:
     """A cell of RULER by its name, or a chain of another length."""
     chain = _CHAIN.match(name)
@@ -286,5 +302,6 @@ def ruler_cell(name: str) -> str | RulerCell:
 
 
 def quotes_essays(sample: Sample) -> bool:
-    """Whether a sample's prompt holds essays, which are their author's and are never copied."""
-    return "-essay" in sample.id
+    """Whether a sample's prompt holds essays, which are their author's and are never copied; of hints every other."""
+    every_other = sample.id.startswith("hints-") and int(sample.id.split("-")[3]) % 2 == 1
+    return "-essay" in sample.id or every_other

@@ -1,21 +1,19 @@
-"""Figures of what the metrics measure: hand-made curves, sharpened scores, agreement, and what RISE and MAS go with."""
+"""Figures of what the metrics measure: hand-made curves, sharpened scores, and what RISE and MAS go with."""
 
 import math
 from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from flashtrace_lib.viewer.colours import WIDTH
 
 from .axes import n_range, name_rows, new_panels, note
 from .checks import require
 from .marks import side_by_side, whiskers
-from .palette import BLUE, DARK, GREY, LIGHT, MARKERS, ORANGE, PALETTE, SKY, VERMILION
-from .style import metric_name, short_metric, styled
+from .palette import BLUE, GREY, MARKERS, PALETTE, VERMILION
+from .style import metric_name, styled
 
 _COLUMNS = 4
 
@@ -53,47 +51,6 @@ def hand_made_curves(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], table:
         axes.axis("off")
     handles, labels = grid[0, 0].get_legend_handles_labels()
     grid.flat[-1].legend(handles, labels, loc="center")
-    return figure
-
-
-@styled
-def agreement_heatmap(table: pd.DataFrame, *, title: str = "Do metrics agree about the order of methods?") -> Figure:
-    """Mean rank correlation of every two metrics, over methods within samples; blue agrees, orange contradicts.
-
-    Parameters
-    ----------
-    table : DataFrame
-        ``first, second, rho, n`` (`metric_audit.metric_agreement`). What was not measured is hatched.
-    """
-    require(table, "first", "second", "rho", "n")
-    metrics = list(dict.fromkeys(table["first"]))
-    found = table.set_index(["first", "second"])
-    figure = Figure(figsize=(WIDTH, 0.36 * len(metrics) + 1.5), layout="constrained")
-    axes = figure.add_subplot()
-    colours = LinearSegmentedColormap.from_list("agreement", [ORANGE, "white", SKY])
-    for row, first in enumerate(metrics):
-        for column, second in enumerate(metrics[:row]):
-            box = (column - 0.49, row - 0.47)
-            if (first, second) not in found.index:
-                axes.add_patch(Rectangle(box, 0.98, 0.94, fc="white", ec=LIGHT, hatch="////", lw=0))
-                continue
-            entry = found.loc[(first, second)]
-            axes.add_patch(Rectangle(box, 0.98, 0.94, fc=colours((entry["rho"] + 1) / 2), lw=0))
-            text = f"{entry['rho']:+.2f}\nn = {entry['n']:.0f}"
-            axes.text(column, row, text, ha="center", va="center", fontsize=6, color=DARK)
-    axes.set_xticks(range(len(metrics) - 1), [short_metric(metric) for metric in metrics[:-1]])
-    name_rows(axes, [short_metric(metric) for metric in metrics])
-    axes.set(xlim=(-0.5, len(metrics) - 1.5), ylim=(len(metrics) - 0.5, 0.5))
-    axes.grid(visible=False)
-    axes.tick_params(length=0, labelsize=6.5)
-    for side in axes.spines.values():
-        side.set_visible(False)
-    axes.set_title(title, pad=16)
-    note(
-        axes,
-        "mean over n samples of the rank correlation over methods; 1: the same order from best to worst",
-        beside=1.2,
-    )
     return figure
 
 
