@@ -25,8 +25,7 @@ from .message_shares import parts
 from .tokens import visible
 
 # One after the other, as one script.
-SCRIPTS = ("trace_scores.js", "trace_units.js", "trace_page.js", "trace_export.js", "trace_picture.js",
-           "trace_events.js")  # fmt: skip
+SCRIPTS = tuple(f"trace_{part}.js" for part in ("scores", "units", "lines", "page", "export", "picture", "events"))
 STEPS, DECADES = 2**17 - 1, 6  # of the quantised scores
 _ALPHABET = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"))
 
@@ -93,7 +92,7 @@ def trace_page(sample: Sample, targets: Sequence[tuple[Span, Attribution]], titl
     return Template(_read("page_head.html") + _read("trace_page.html")).substitute(
         title=title,
         about=f"{title} · {len(sample)} tokens{told}",
-        verified=f'<p id="verified">{escape(verified)}</p>' if verified else "",
+        verified=f'<section id="verified" aria-label="Verification">{escape(verified)}</section>' if verified else "",
         style=_read("trace_page.css"),
         data=data.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"),  # ends no element
         script=script,

@@ -171,5 +171,6 @@ function drawControls() {
 drawControls();
 drawText();
 listen();
+watchLines();
 readState();
 

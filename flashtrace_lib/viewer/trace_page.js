@@ -93,7 +93,9 @@ function colour() {
   const sum = (all) => all.reduce((total, value) => total + (Math.abs(value) || 0), 0) || 1;
   state.total = sum(values);
   state.whole = bySentence() ? sum(shown.filter((_, i) => leaderOf(i) === i)) : state.total;
-  state.marked = state.order.slice(0, MARKED[state.unit]);
+  // of few sentences not all: a third, at least one
+  const most = bySentence() ? Math.min(MARKED.sentences, Math.max(1, Math.floor(ranked.length / 3))) : MARKED.words;
+  state.marked = state.order.slice(0, most);
   const marked = new Set(state.marked);
   spans.forEach((span, i) => {
     const value = shown[i] || 0;
@@ -109,6 +111,7 @@ function colour() {
   drawTop();
   drawShares(values);
   hideTip();
+  drawLines();
   noteState();
 }
 
@@ -125,7 +128,8 @@ function drawLegend(limit, signed) {
   });
   const words = signed ? " · underlined: largest changes (solid gains, dotted loses)" : " · underlined: highest scores";
   const own = state.view === "all" ? "" : "; the passage's own words are not ranked";
-  byId("legend").replaceChildren(...swatches, words, own);
+  const what = state.view === "difference" ? "change of the share" : state.view === "all" ? "share of the input's score" : "share of the hop's mass";
+  byId("legend").replaceChildren(`${what}: `, ...swatches, words, own);
 }
 
 function drawTop() {

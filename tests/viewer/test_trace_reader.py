@@ -246,6 +246,8 @@ def test_readable_at_every_width_and_in_both_schemes(browser_page, folder, width
         assert page.evaluate("document.documentElement.scrollWidth") <= width  # nothing to scroll sideways for
         small = "all => all.filter((e) => e.textContent.trim() && parseFloat(getComputedStyle(e).fontSize) < 11).length"
         assert page.locator("main *").evaluate_all(small) == 0
+    first = page.locator("#response .sentence, #response .token").first.bounding_box()["y"]
+    assert first < 844 and (page.locator("#fold").get_attribute("open") is None) == (width == 400)
     ink = page.locator("body").evaluate("(e) => getComputedStyle(e).color")
     assert (ink == "rgb(240, 240, 240)") == (scheme == "dark")
 
