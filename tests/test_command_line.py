@@ -34,14 +34,6 @@ def test_a_file_that_is_read_is_never_replaced(tmp_path):
         read_text("", "prompt")
 
 
-def test_a_link_stays_a_link(tmp_path):
-    (tmp_path / "real.txt").write_text("old")
-    link = tmp_path / "link.txt"
-    link.symlink_to("real.txt")
-    write_text(link, "new")
-    assert link.is_symlink() and (tmp_path / "real.txt").read_text() == "new"
-
-
 def test_an_interrupted_command_says_so(monkeypatch, capsys):
     def interrupted(_):
         raise KeyboardInterrupt

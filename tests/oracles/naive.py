@@ -4,8 +4,6 @@ Shares no code with the library: attention maps come from ``output_attentions`` 
 from the projection applied to the hooked norm output, x_mid from the residual addition done by hand.
 """
 
-from __future__ import annotations
-
 import copy
 
 import torch

@@ -3,8 +3,6 @@
 One function runs every tiny family layer by layer from its weights; `hold` marks where AttnLRP changes a gradient.
 """
 
-from __future__ import annotations
-
 import copy
 
 import torch

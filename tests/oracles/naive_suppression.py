@@ -1,7 +1,5 @@
 """Attention suppression written naively: keys and values of a sentence deleted from every attention sum, in float64."""
 
-from __future__ import annotations
-
 import copy
 import sys
 from unittest.mock import patch

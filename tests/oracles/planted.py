@@ -5,8 +5,6 @@ what that token stands for into the subspace that the output matrix reads. All o
 So the evidence token causes the answer, and whatever explains the model faithfully has to rank it first.
 """
 
-from __future__ import annotations
-
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 

@@ -1,7 +1,5 @@
 """Tiny random models of every supported family, and samples on them."""
 
-from __future__ import annotations
-
 import copy
 
 import torch

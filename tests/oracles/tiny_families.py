@@ -5,8 +5,6 @@ with one entry per layer (kind of attention, rotary or not, dense or sparse) eve
 names do not tell stands in `OVERRIDES`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from typing import Any

@@ -209,8 +209,6 @@ def test_short_names_only_where_nothing_else_fits(tokenizer):
             assert all(e.metadata["haystack_units"] for e in ruler_examples(cell, 256, tokenizer, 10, haystack=kind))
 
 
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

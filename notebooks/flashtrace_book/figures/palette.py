@@ -10,5 +10,3 @@ HATCHES = ("", "///", "...", "xxx")
 SEGMENT_HATCHES = dict(zip(SEGMENTS, HATCHES, strict=True))
 DARK, GREY, LIGHT = "#222222", "#7F7F7F", "#B0B0B0"  # whiskers and dots, lines of reference, lines behind the data
 DASHED = (0, (2, 2))  # a line to a point that was not measured
-
-

@@ -1,0 +1,56 @@
+"""Hints that are not mentioned, plain questions, and when a trace points at the evidence."""
+
+import pytest
+import torch
+
+from flashtrace_book.experiments import hints, trust
+from flashtrace_book.experiments.groups import question_examples, quotes_essays
+from flashtrace_book.profile import load_profile
+from flashtrace_lib import Attribution, load_model
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_model("embedded-shallow")[1]
+
+
+def test_a_problem_has_one_hint_in_every_form(tokenizer):
+    examples = hints.hint_examples(tokenizer, 3, length=300, seed=7)
+    assert list(examples) == list(hints.FORMS) and len({e.answers for e in examples.values()}) == 1
+    for form, example in examples.items():
+        (start, stop), letter, word = example.evidence[0], *example.answers
+        assert example.prompt[start:stop] == hints.FORMS[form].format(x=word) and f"{letter}: {word}" in example.prompt
+        assert example.metadata["bare"] == example.prompt[:start] + example.prompt[stop:]
+        assert example.prompt[example.question :].startswith("Which of these words")
+        assert 250 < len(tokenizer(example.prompt)["input_ids"]) <= 302
+        other = next(w for w in example.metadata["options"] if w != word)
+        assert hints.follows(example, f"The answer is {word}.") and hints.follows(example, f"It is {letter}.")
+        assert not hints.follows(example, f"{word} or {other}") and not hints.follows(example, "None.")
+
+
+def test_what_repeats_four_tokens_of_the_hint_mentions_it(tokenizer):
+    example = hints.hint_examples(tokenizer, 1, length=300)["leaked"]
+    told = [hints.sample_of(tokenizer, example, f"<think>\n{thought}\n</think>\n\nB", None)
+            for thought in ("The grading sheet, which nobody may see.", "The answer is B.")]  # fmt: skip
+    assert [hints.mentions(sample) for sample in told] == [True, False] and quotes_essays(told[0])
+    gold = "".join(told[0].tokens[i] for i in told[0].gold.nonzero()[:, 0])
+    assert gold.strip() == hints.FORMS["leaked"].format(x=example.answers[1])
+    first = told[0].segments.prompt[0]
+    scores = told[0].gold[first : told[0].segments.prompt[1]].float()
+    assert trust.first_is_gold(told[0], Attribution(scores, "m"))
+    assert not trust.first_is_gold(told[0], Attribution(1 - scores + torch.rand(len(scores)), "m"))
+
+
+def test_the_questions_say_which_sentence_answers_them():
+    examples = question_examples()
+    assert len(examples) == 10
+    for example in examples:
+        start, stop = example.evidence[0]
+        assert example.answers[0] in example.prompt[start:stop] and example.prompt[start:stop].endswith(".")
+
+
+def test_all_answers_are_kept_where_every_one_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLASHTRACE_BUILD_DIR", str(tmp_path))
+    asked = hints.Hints("reasoner", (), tries=1, length=200, max_new_tokens=2, every=True)
+    found = hints.kept(load_profile("smoke"), asked)
+    assert all(cell.counts["tried"] == 1 for cell in found.values()) and list(found) == list(hints.FORMS)
