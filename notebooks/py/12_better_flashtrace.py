@@ -13,13 +13,15 @@
 # > does not?
 # >
 # > **Answer.** `FlashTrace.best()`, the residual propagated and scores smoothed over five tokens, gains 0.182 in R-precision on fresh
-# > samples of RULER. **A hop pays where the reasoning strays**: with eight facts noted that do not matter, IFR on T ∪ O tells them from
-# > those that do hardly better than a coin (AUROC 0.538 in notation), and `FlashTrace.best()` does (0.910). Where nothing is quoted the
-# > string match is at 0.500. The causal hop, which asks the model which steps matter, has the highest R-precision, but tells the
-# > facts apart no better than `best()`, so that the hypothesis about it fails.
+# > samples of RULER. **A hop pays where the reasoning strays**: with eight facts noted that do not matter, IFR on T ∪ O tells them
+# > from those that do hardly better than a coin (AUROC 0.538 in notation), `FlashTrace.best()` does (0.910), and a string match, where
+# > nothing is quoted, is at 0.500. The causal hop, which asks the model which steps matter, puts evidence first most often and is what
+# > `trace()` shows; that it tells the facts apart better than `best()` is wrong. A hint that the reasoning does not mention is found
+# > best by IFR on the answer alone: a hop neither finds nor hides it.
 # >
 # > **n.** The grid: 230 own right answers of a model taught to reason in two ways, 24 a cell (22 and 16 where eight facts are noted).
-# > Fresh samples of RULER: 20 of the reasoner, 12 of qwen, all right. Table 1: 160, 10 with deletion curves.
+# > Fresh samples of RULER: 20 of the reasoner, 12 of qwen, all right. Table 1: 160, 10 with deletion curves. Hints: 76 answers to 27
+# > problems.
 # >
 # > **Figure.** `beyond_off_path`: gain over IFR on T ∪ O, by the facts that the reasoning notes off its path.
 #
@@ -455,12 +457,13 @@ note(run, "causal_hides_not", contrast(together, "flashtrace_causal", "flashtrac
 note(run, "more_than_attention", contrast(together, "flashtrace_best", "at2_uniform", ("first",)), own, **asked_of)
 
 # %% [markdown]
-# **What came of the hypotheses** stands in `figures/claims.md`. Recursion does not hide a hint that the reasoning leaves out, and
-# does not find it either: hop 0 puts it on top or nothing does, and what hop 1 adds is little. The causal hop, which leaves hop 0
-# out where a step of the reasoning matters, finds it less often than hop 0. And IFR on $\mathbf T \cup \mathbf O$, best where the
-# reasoning quotes what it needs, is far behind: it explains the quote. **So where the reasoning may not be the reason, explain the
-# answer alone** (`method="ifr"`), and compare. The string match fails, though the hint holds the answer's word: it finds what the
-# reasoning quotes. Perturbation was not measured. Sixty problems, one small model, and hints that name the answer's word.
+# **The fifth and the sixth are undecided, the seventh holds.** Hop 1 changes the first place in none of the answers: hop 0 puts the hint
+# there, or nothing does. The causal hop leaves hop 0 out where a step of the reasoning matters; it has the hint first less often, by
+# an interval that holds 0. `FlashTrace.best()` is above averaged attention, and its tokens' AUROC is the highest. First place goes to
+# IFR on $\mathbf O$, and IFR on $\mathbf T \cup \mathbf O$, best where the reasoning quotes what it needs, is far behind: it
+# explains the quote. **So where the reasoning may not be the reason, explain the answer alone** (`method="ifr"`), and compare. The
+# string match fails though the hint holds the answer's word: it finds what the reasoning quotes. Perturbation was not measured. One
+# small model, hints that name the answer's word, and seven answers to the professor.
 
 # %% [markdown]
 # ## When to believe a trace
@@ -478,8 +481,9 @@ run.table(firsts, "first_sentence", "Share of answers whose first sentence is ev
 
 # %% [markdown]
 # Its **cautions** doubt a ranking whose sentences hold little more than their size, whose question is above everything, or whose first
-# two sentences are as near as random ones. How often one of these stands, where the first sentence is evidence and where it is not
-# (the limits were chosen on these samples; the hints below are others):
+# two sentences are as near as random ones. How often one of these stands, where the first sentence is evidence and where it is not.
+# Their limits were chosen on the samples of Table 1 and the grid. On the hints, which are others, they doubt nearly everything: the
+# mass that looks for an answer nobody wrote lies on the question.
 
 # %%
 doubted = trust.doubted({"Table 1": ruler, "grid": beyond, "hints": unsaid})
