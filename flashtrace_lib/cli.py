@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from .attribution import Method
 
-PASSAGES = ("input", "reasoning", "output")
 # Each hop costs about a forward pass and a column of every table, and passes on only the share of the mass that still
 # lies on the reasoning: after a dozen hops nothing is left to pass on that a table could show.
 MAX_HOPS = 16
@@ -70,7 +69,11 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Keyword arguments of `trace`."""
     from .text.locate import parse_locator
 
-    named = {name: getattr(arguments, name) for name in PASSAGES if getattr(arguments, name) != "auto"}
+    named = {
+        name: getattr(arguments, name)
+        for name in ("input", "reasoning", "output")
+        if getattr(arguments, name) != "auto"
+    }
     places = {name: parse_locator(text) for name, text in named.items()}
     if arguments.occurrence is not None:
         if not isinstance(places.get("output"), (str, re.Pattern)):

@@ -24,9 +24,8 @@ def estimate(model: torch.nn.Module, sample: Sample, method: Method) -> str:
     probe = random_sample(min(len(sample), PROBE) - 1, 0, 1, vocabulary_size(model))
     seconds = min(timed(partial(forward_pass, model, probe)) for _ in range(2)) * len(sample) / len(probe)
     gib, free = needed_gib(model, sample), free_gib(model.device)
-    least = "" if method.name in PASSES else "at least "
-    took = f"{least}{PASSES.get(method.name, 2) * seconds:.2g} s and {gib:.2g} GiB over the model"
-    return f"estimate for {method.name}: {took} ({free:.3g} GiB are free)"
+    took = f"{'' if method.name in PASSES else 'at least '}{PASSES.get(method.name, 2) * seconds:.2g} s"
+    return f"estimate for {method.name}: {took} and {gib:.2g} GiB over the model ({free:.3g} GiB are free)"
 
 
 def warn_if_short(model: torch.nn.Module, sample: Sample) -> None:

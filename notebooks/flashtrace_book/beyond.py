@@ -15,7 +15,7 @@ from .results import Results
 from .statistics import mean_row, paired_difference
 
 HINTED = ("first", "rank", "auroc_haystack")
-METRICS = ("auroc_facts", "auroc_haystack", "r_precision_haystack", "lds")
+METRICS = ("auroc_facts", "auroc_haystack", "r_precision_haystack", "first", "lds")
 CELL = ("reasoning", "off_path")
 
 CAUSAL, RIVALS = "flashtrace_causal", ("flashtrace_best", "ifr_all", "at2", "attnlrp", "flashtrace", "string_match")

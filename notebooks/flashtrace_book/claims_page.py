@@ -47,8 +47,8 @@ def page(judged: list[dict[str, Any]]) -> str:
         "by deletion. Teacher-forced answers are printed apart and never pooled with them. A number stands with its "
         "95 % interval, n, and, where samples share a record, the effective n. The paper's model has 8 billion "
         f"parameters; ours are {readable('reasoner')} (`reasoner`) and {readable('qwen')} (`qwen`): *not reproduced* "
-        "speaks of these, and of the paper where the numbers are its own. `make figure NAME=…`, with a name of the last "
-        "column, draws it again.",
+        "speaks of these, and of the paper where the numbers are its own. `make figure NAME=…`, with a name of the "
+        "last column, draws it again.",
         "",
         *_table(counted.rename(columns=str)),
         "",

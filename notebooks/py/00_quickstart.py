@@ -28,6 +28,7 @@ profile = "book"
 import json
 
 from flashtrace_book import ablations
+from flashtrace_book.figures import overview
 from flashtrace_book.run import start
 from flashtrace_lib import files, load_model, trace
 
@@ -87,6 +88,14 @@ t
 
 # %%
 t.compare("flashtrace", "ifr", "ifr_all", "at2").round(2)
+
+# %% [markdown]
+# **Which step used what**: a row explains a sentence of the response, a column is a sentence that stands before it.
+
+# %%
+steps = t.matrix()
+fig = overview.steps_heatmap(steps, title="Which sentence of the response drew on what")
+run.figure(fig, "quickstart_steps", "Shares of each response sentence's mass on the sentences before it", live=steps.fillna(0).reset_index(names="explained"))
 
 # %% [markdown]
 # The same as a page to click through: choose a sentence of the response, switch between words and sentences, save the

@@ -472,8 +472,9 @@ note(run, "more_than_attention", contrast(together, "flashtrace_best", "at2_unif
 # Table 1 and the grid:
 
 # %%
-sources = {"questions": run.results("quickstart"), "Table 1": ruler, "grid": beyond}
-firsts = {name: part.frame(("first",), answers="own").groupby("method")["value"].agg(["mean", "size"]) for name, part in sources.items()}
+sources = {"questions": run.results("quickstart"), "Table 1": ruler}
+sources = {name: part.frame(("first",), answers="own") for name, part in sources.items()} | {"grid": reasoned[reasoned["metric"] == "first"]}
+firsts = {name: part.groupby("method")["value"].agg(["mean", "size"]) for name, part in sources.items()}
 firsts = pd.concat(firsts, axis=1).dropna().sort_values(("grid", "mean"), ascending=False)
 firsts.columns = [f"{name}, n" if what == "size" else name for name, what in firsts.columns]
 firsts = firsts.reset_index().assign(label=lambda t: t["method"].map(label_of))

@@ -1,10 +1,12 @@
 """The paper's Fig. 2, drawn from a real sample: attention rows of a span, their sum, and the proximity."""
 
 from collections.abc import Sequence
+from textwrap import shorten
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
@@ -14,7 +16,9 @@ from flashtrace_lib.sample import Segments
 from flashtrace_lib.viewer.colours import INK, SEGMENT_COLOURS, SEGMENT_NAMES, WIDTH, rc_params
 from flashtrace_lib.viewer.tokens import visible
 
+from .axes import name_rows, new_axes, note
 from .palette import BLUE, GREY, VERMILION
+from .style import styled
 
 _LABELLED_ROWS = 24  # a longer span gets no label for each token
 _NAMED = 6  # tokens named in each of the two lower panels
@@ -158,3 +162,18 @@ def _name(token: str, limit: int = 12) -> str:
     """A token in one short line."""
     text = visible(token).replace("\n", "").strip() or "␣"
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+@styled
+def steps_heatmap(table: pd.DataFrame, *, title: str) -> Figure:
+    """Which sentence of the response used what (`Trace.matrix`); empty where a column does not stand before the row."""
+    figure, axes = new_axes(title, "", "", height=0.35 * len(table) + 2.2, width=WIDTH)
+    axes.imshow(np.ma.masked_invalid(table), cmap="Oranges", vmin=0, vmax=1.6 * np.nanmax(table), aspect="auto")
+    for row, column in zip(*np.nonzero(table.notna().to_numpy()), strict=True):
+        axes.text(column, row, f"{table.iloc[row, column]:.2f}", ha="center", va="center", fontsize=7)
+    rows, columns = ([shorten(name, 30, placeholder="…") for name in names] for names in (table.index, table.columns))
+    axes.set_xticks(range(len(columns)), columns, rotation=25, ha="right", fontsize=7)
+    name_rows(axes, rows)
+    axes.grid(visible=False)
+    note(axes, "share of hop 0's mass, one answer: a row is a sentence explained, a column one that stands before it")
+    return figure
