@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from .attribution import Method
 
+PASSAGES = ("input", "reasoning", "output")
 # Each hop costs about a forward pass and a column of every table, and passes on only the share of the mass that still
 # lies on the reasoning: after a dozen hops nothing is left to pass on that a table could show.
 MAX_HOPS = 16
@@ -34,6 +35,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _trace(arguments: argparse.Namespace) -> int:
     """Print the top tokens of one trace, and write the files that the arguments name."""
+    from .load import load_model
     from .report import report
     from .text.chat_template import STEP_BY_STEP, checked_messages, conversation_and_response
     from .trace import trace
@@ -47,7 +49,8 @@ def _trace(arguments: argparse.Namespace) -> int:
     read = {"--prompt": arguments.prompt, "--response": arguments.response}
     check_writable({"--html": arguments.html, "--json": arguments.json}, read)
     asked = {"contrast": arguments.contrast, "estimated": arguments.estimate}
-    result = trace(*_load(arguments), prompt, response, **asked, **options)
+    loaded = load_model(arguments.model, dtype=arguments.dtype, device_map=arguments.device)
+    result = trace(*loaded, prompt, response, **asked, **options)
     if arguments.verify:
         result.verify()
     print(report(result, arguments.top))
@@ -59,21 +62,11 @@ def _trace(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _load(arguments: argparse.Namespace) -> tuple[Any, Any]:
-    from .load import load_model
-
-    return load_model(arguments.model, dtype=arguments.dtype, device_map=arguments.device)
-
-
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Keyword arguments of `trace`."""
     from .text.locate import parse_locator
 
-    named = {
-        name: getattr(arguments, name)
-        for name in ("input", "reasoning", "output")
-        if getattr(arguments, name) != "auto"
-    }
+    named = {name: getattr(arguments, name) for name in PASSAGES if getattr(arguments, name) != "auto"}
     places = {name: parse_locator(text) for name, text in named.items()}
     if arguments.occurrence is not None:
         if not isinstance(places.get("output"), (str, re.Pattern)):
