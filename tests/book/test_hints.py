@@ -49,8 +49,18 @@ def test_the_questions_say_which_sentence_answers_them():
         assert example.answers[0] in example.prompt[start:stop] and example.prompt[start:stop].endswith(".")
 
 
-def test_all_answers_are_kept_where_every_one_is_asked_for(tmp_path, monkeypatch):
+def test_answers_are_kept_that_follow_change_and_do_not_mention(tmp_path, monkeypatch):
     monkeypatch.setenv("FLASHTRACE_BUILD_DIR", str(tmp_path))
-    asked = hints.Hints("reasoner", (), tries=1, length=200, max_new_tokens=2, every=True)
-    found = hints.kept(load_profile("smoke"), asked)
-    assert all(cell.counts["tried"] == 1 for cell in found.values()) and list(found) == list(hints.FORMS)
+
+    def respond(block, model, tokenizer, *_):
+        said = [
+            ("None" if e.id.endswith("-bare") else e.answers[1], "The grading sheet, which nobody may see.")
+            for e in block
+        ]
+        told = [f"<think>\n{thought}\n</think>\n\n{answer}<|im_end|>" for answer, thought in said]
+        return [tokenizer(text, add_special_tokens=False)["input_ids"] for text in told]
+
+    monkeypatch.setattr(hints, "respond", respond)
+    found = hints.kept(load_profile("smoke"), hints.Hints("reasoner", (), tries=2, length=200))
+    assert {form: len(cell.samples) for form, cell in found.items()} == {f: 0 if f == "leaked" else 2 for f in found}
+    assert found["leaked"].counts["changed on removal"] == 2 and found["leaked"].counts["unsaid"] == 0

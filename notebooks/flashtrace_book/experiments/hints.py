@@ -67,8 +67,8 @@ class Hints:
         On top of the profile's.
     mode : str, optional
         See `responses.prompt_settings`.
-    every : bool
-        Keep all finished answers, a quick check.
+    forced : bool
+        Nothing is asked: an answer that follows the hint stands for the model's, a quick check.
     """
 
     model: str
@@ -78,7 +78,7 @@ class Hints:
     max_new_tokens: int = 120
     seed: int = 0
     mode: str | None = None
-    every: bool = False
+    forced: bool = False
 
 
 def hint_examples(tokenizer: Any, i: int, *, length: int = 512, seed: int = 0) -> dict[str, Example]:
@@ -154,27 +154,30 @@ def kept(profile: Profile, hints: Hints) -> dict[str, Collection]:
 
     for i in tqdm(range(hints.tries), desc="hints"):
         asked = hint_examples(tokenizer, i, length=hints.length, seed=profile.seed + hints.seed)
+        if hints.forced:
+            for form, example in asked.items():
+                said = f"<think>\nLet me see.\n</think>\n\n{example.answers[1]}"
+                samples[form].append(sample_of(tokenizer, example, said, hints.mode))
+            continue
         given = answers(asked)
         done = {form for form, (ids, _) in given.items() if is_finished(model, tokenizer, ids)}
-        followed = {f for f in done if hints.every or follows(asked[f], given[f][1])}
+        followed = {f for f in done if follows(asked[f], given[f][1])}
         bare = {f: replace(e, id=f"{e.id}-bare", prompt=e.metadata["bare"], evidence=(), question=None, haystack=None)
                 for f, e in asked.items() if f in followed}  # fmt: skip
-        changed = {f for f, (_, text) in answers(bare).items() if hints.every or not follows(asked[f], text)}
+        changed = {f for f, (_, text) in answers(bare).items() if not follows(asked[f], text)}
         for form, example in asked.items():
             counts[form].update({"tried": 1, "unfinished": form not in done, "followed": form in followed,
                                  "changed on removal": form in changed})  # fmt: skip
             if form in changed:
                 sample = sample_of(tokenizer, example, given[form][0], hints.mode)
-                silent = hints.every or not mentions(sample)
-                counts[form].update({"without T": silent and not sample.segments.has_reasoning})
-                if silent and sample.segments.has_reasoning:
-                    counts[form]["unsaid"] += 1
-                    samples[form].append(sample)
+                thinks, silent = sample.segments.has_reasoning, not mentions(sample)
+                counts[form].update({"without T": silent and not thinks, "unsaid": silent and thinks})
+                samples[form] += [sample] if silent and thinks else []
     store.compact()
     return {form: Collection(samples[form], dict(counts[form])) for form in FORMS}
 
 
-def sample_of(tokenizer: Any, example: Example, response: list[int], mode: str | None) -> Sample:
+def sample_of(tokenizer: Any, example: Example, response: list[int] | str, mode: str | None) -> Sample:
     """The sample; the hint is its gold."""
     named = {"id": example.id, "task": example.task, "cell": example.cell, "response": GENERATED, "score": 1.0}
     named |= {k: example.metadata[k] for k in ("form", "template")}
