@@ -241,7 +241,7 @@ def _six(value: float) -> float:
 
 def counts(judged: list[dict[str, Any]]) -> pd.DataFrame:
     """How many claims of the paper, and how many beyond it, have each verdict."""
-    rows = [{"verdict": v, "the paper's": sum(c["verdict"] == v and not c["beyond"] for c in judged),
+    rows = [{"verdict": v, "of the paper": sum(c["verdict"] == v and not c["beyond"] for c in judged),
              "beyond the paper": sum(c["verdict"] == v and c["beyond"] for c in judged)} for v in VERDICTS]  # fmt: skip
     return pd.DataFrame(rows)
 

@@ -132,7 +132,7 @@ def headline_table(judged: list[dict[str, Any]]) -> str:
 
 def badge(judged: list[dict[str, Any]]) -> str:
     """An SVG with the counts of the paper's claims by verdict."""
-    counted = claims.counts(judged).set_index("verdict")["the paper's"]
+    counted = claims.counts(judged).set_index("verdict")["of the paper"]
     parts = [
         ("claims of the paper", "#555555"),
         *((f"{n} {v}", _COLOURS.get(v, "#5f6368")) for v, n in counted.items()),
