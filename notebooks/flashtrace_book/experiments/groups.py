@@ -291,6 +291,7 @@ def question_examples() -> list[Example]:
         examples.append(Example(
             id=f"question-{i}", task=QUESTIONS, cell=QUESTIONS, prompt=f"{one['content']}\n\n{one['question']}",
             answers=(one["answer"],), evidence=((start, start + len(one["gold"])),), question=n + 2, haystack=(0, n),
+            reasoning=one["gold"], output=f"The answer is {one['answer']}.",
         ))  # fmt: skip
     return examples
 
