@@ -67,8 +67,7 @@ class Attribution:
 
     def __repr__(self) -> str:
         flow = ", ".join(f"{rho:.2f}" for rho in self.flow)
-        parts = [f"{len(self.scores)} scores", f"{len(self.hops)} hops", *([f"flow {flow}"] if flow else [])]
-        return f"Attribution({self.method}: {', '.join(parts)}, {self.seconds:.2f} s)"
+        return f"Attribution({self.method}: {len(self.scores)} scores, flow [{flow}], {self.seconds:.2f} s)"
 
     def by_sentence(self) -> torch.Tensor:
         """Importance of every sentence of I: the sum of its tokens' scores.

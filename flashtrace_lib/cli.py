@@ -48,17 +48,17 @@ def _trace(arguments: argparse.Namespace) -> int:
     checked_messages(conversation_and_response(prompt, response)[0], whole=True)
     read = {"--prompt": arguments.prompt, "--response": arguments.response}
     check_writable({"--html": arguments.html, "--json": arguments.json}, read)
-    asked = {"contrast": arguments.contrast, "estimated": arguments.estimate}
+    others = [make_method(name, None) for name in arguments.compare or ()]
     loaded = load_model(arguments.model, dtype=arguments.dtype, device_map=arguments.device)
-    result = trace(*loaded, prompt, response, **asked, **options)
+    result = trace(*loaded, prompt, response, contrast=arguments.contrast, estimated=arguments.estimate, **options)
     if arguments.verify:
         result.verify()
     print(report(result, arguments.top))
-    if arguments.compare:
-        print(f"\n{result.compare(*arguments.compare).round(3).to_string(index=False)}")
     for kind, path, write in (("JSON", arguments.json, result.to_json), ("page", arguments.html, result.to_html)):
         if path is not None:
             print(f"{kind}: {write(path)}")
+    if others:
+        print(f"\n{result.compare(*others).round(3).to_string(index=False)}")
     return 0
 
 
@@ -73,7 +73,9 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
             raise ValueError("--occurrence counts the places of the words or the pattern of --output: give these too")
         places["output"] = (places["output"], arguments.occurrence)
     return {
-        "method": make_method(arguments.method, arguments.hops, arguments.best),
+        "method": make_method(
+            arguments.method or ("flashtrace" if arguments.contrast else None), arguments.hops, arguments.best
+        ),
         **{name: getattr(arguments, name) for name in ("max_new_tokens", "system", "template")},
         **places,
     }
@@ -149,7 +151,7 @@ class _Parser(argparse.ArgumentParser):
         raise ValueError(f"{message}; {self.prog} --help lists the options")
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
     """A whole number of at least 1."""
     if not re.fullmatch(r"\+?0*[1-9]\d*", text):
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
@@ -171,7 +173,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--input", default="auto", metavar="PASSAGE", help="the part of the prompt to explain from (default: all)")
     words = "its words, re:PATTERN, tokens:START:STOP, text:WORDS (taken as they are), or auto (default)"
     add("--output", default="auto", metavar="PASSAGE", help=f"what to explain: {words}")
-    add("--occurrence", type=_count, metavar="N", help="the Nth place of --output's words (default: the last)")
+    add("--occurrence", type=count, metavar="N", help="the Nth place of --output's words (default: the last)")
     add("--reasoning", default="auto", metavar="PASSAGE", help="what the model thought, in the same way; or none")
     add("--step-by-step", action="store_true", help="begin a list of facts for a model that answers at once, as qwen")
     add("--hops", type=int, metavar="K", help="hops back through the reasoning; with it the paper's FlashTrace")
@@ -179,20 +181,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--method", metavar="NAME", help=text)
     add("--best", action="store_true", help="FlashTrace in the setting that found most evidence (`FlashTrace.best`)")
     add("--contrast", metavar="WORDS", help="another answer in the output's place: explain why this one and not that")
-    add(
-        "--compare",
-        action="append",
-        metavar="NAME",
-        help="shares of the sentences by another method beside; again for more",
-    )
+    add("--compare", action="append", metavar="NAME", help="the sentences' shares by another method; repeatable")
     add("--verify", action="store_true", help="remove the sentences that matter most, and see if the answer falls")
     add("--estimate", action="store_true", help="say first what seconds and memory the attribution will take")
-    add("--top", type=_count, metavar="N", default=15, help="tokens in the table (default: 15)")
+    add("--top", type=count, metavar="N", default=15, help="tokens in the table (default: 15)")
     add("--html", type=Path, metavar="FILE", help="write a page to click through")
     add("--json", type=Path, metavar="FILE", help="write every number")
     add("--system", metavar="TEXT", help="system message")
     add("--no-template", action="store_false", dest="template", help="no chat template: the text is continued")
-    add("--max-new-tokens", type=_count, default=512, metavar="N", help="longest answer to write (default: 512)")
+    add("--max-new-tokens", type=count, default=512, metavar="N", help="longest answer to write (default: 512)")
     add("--dtype", default="float32", help="of the weights: float32 (default), bfloat16 or float16")
     add("--device", metavar="MAP", help="cuda, auto, … (default: the CPU)")
     return parser

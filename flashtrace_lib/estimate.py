@@ -12,8 +12,9 @@ from .model.context import vocabulary_size
 from .sample import Sample
 
 PROBE = 128  # tokens of the forward pass that is timed
-# Forward passes that a method takes, measured on two cores (chapters 04 and 12); of others two are a lower bound.
-PASSES = {"flashtrace": 1.6, "flashtrace_best": 2, "flashtrace_causal": 4, "ifr": 1.6, "ifr_all": 3, "attnlrp": 5}
+# Forward passes that a method takes, measured on two cores (chapters 04 and 12); of others two are a lower
+# bound, as of the default, which adds a pass of what follows each step.
+PASSES = {"flashtrace": 1.6, "flashtrace_best": 2, "ifr": 1.6, "ifr_all": 3, "attnlrp": 5}
 LOWER = "explain a shorter passage (input=), load the weights in bfloat16 (--dtype bfloat16), or use another device"
 
 
@@ -29,10 +30,10 @@ def estimate(model: torch.nn.Module, sample: Sample, method: Method) -> str:
 
 
 def warn_if_short(model: torch.nn.Module, sample: Sample) -> None:
-    """A `ResourceWarning` where an attribution needs more memory than is free, with what lowers it."""
+    """A `RuntimeWarning` where an attribution needs more memory than is free, with what lowers it."""
     gib, free = needed_gib(model, sample), free_gib(model.device)
     if gib > free:
-        warnings.warn(f"this trace needs about {gib:.2g} GiB and {free:.2g} are free: {LOWER}", ResourceWarning, 3)
+        warnings.warn(f"this trace needs about {gib:.2g} GiB and {free:.2g} are free: {LOWER}", RuntimeWarning, 3)
 
 
 def needed_gib(model: torch.nn.Module, sample: Sample) -> float:

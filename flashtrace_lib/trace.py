@@ -104,10 +104,9 @@ class Trace:
         """
         if k < 1:
             raise ValueError(f"top needs a count of at least 1, got {k}")
-        frame = self.to_frame(by).dropna(subset="score")
         # stable: the earlier of two equal ones first
-        frame = frame[frame["text"].str.strip() != ""].sort_values("score", ascending=False, kind="stable")
-        frame = frame.reset_index(drop=True)
+        frame = self.to_frame(by).dropna(subset="score").sort_values("score", ascending=False, kind="stable")
+        frame = frame[frame["text"].str.strip() != ""].reset_index(drop=True)
         if by == "token":
             return frame.rename(columns={"text": "token", "start": "position"})[["token", "position", "score"]].head(k)
         frame["sentence"], frame["share"] = frame["text"].str.strip(), _shares(frame["score"])
@@ -125,8 +124,8 @@ class Trace:
         Returns
         -------
         pandas.DataFrame
-            ``text`` and a column a method, in the order of the text. In a notebook its cells are coloured by
-            ``.style.background_gradient(axis=0)``.
+            ``text`` and a column a method, in the order of the text; a contrast's own are differences. In a notebook
+            its cells are coloured by ``.style.background_gradient(axis=0)``.
         """
         frame = self.to_frame(by).dropna(subset="score")
         table = frame[["text"]].assign(**{described(self.attribution): _shares(frame["score"])})
@@ -319,7 +318,7 @@ def trace(
         of this one after the same prompt and reasoning, so that they have signs. Sentences are not explained.
     estimated : bool
         Print first, on the standard error, what seconds and memory the attribution will take (`estimate.estimate`).
-        Whether that memory is free is checked in any case; a `ResourceWarning` says where it is not.
+        Whether that memory is free is checked in any case; a `RuntimeWarning` says where it is not.
     **rendering
         ``system, template, request, answer_prefix, template_kwargs`` of `text.render_prompt`. What they add is neither
         input nor T nor O; its share of the mass is reported with the template's. ``**STEP_BY_STEP`` of

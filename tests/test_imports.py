@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "fingerprints": set(),
     "store": {"fingerprints"},
     "tasks": {"text", "model", "fingerprints", "store"},
-    "evaluation": {"attribution", "methods", "metrics", "fingerprints", "store", "model", "load", "tasks"},
+    "evaluation": {"attribution", "methods", "metrics", "fingerprints", "store", "model", "load", "tasks", "cli"},
     "bench": {"fingerprints", "attribution", "methods", "load", "model", "metrics"},
     "report": {"methods", "viewer", "trace"},
     "cli": {"text", "attribution", "methods", "load", "trace", "report"},

@@ -65,7 +65,7 @@ def test_ids_that_are_none_of_the_models_are_refused(tok, ids, message):
 def test_trace_of_a_given_response(model, tok, tmp_path):
     result = trace(model, tok, PROMPT, response=RESPONSE, output="7261", hops=2)
     assert result.answer == "7261"
-    assert result.response == RESPONSE + "<|end|>"
+    assert result.response == RESPONSE
     assert len(result.attribution.hops) == 3
     top = result.top(5)
     start, stop = result.sample.segments.prompt
@@ -98,7 +98,7 @@ def test_trace_generates_what_the_model_would(model, tok):
 def test_trace_reports_the_words_that_begin_the_turn_with_the_template(model, tok):
     result = trace(model, tok, PROMPT, " It is 7261.\nAnswer: 7261", **STEP_BY_STEP)
     shares = result.shares().set_index("part")
-    assert result.answer == "Answer: 7261" and result.response.strip() == "It is 7261.\nAnswer: 7261<|end|>"
+    assert result.answer == "Answer: 7261" and result.response.strip() == "It is 7261.\nAnswer: 7261"
     own = len(result.sample.prompt_ids)
     assert shares["tokens"]["user"] == own and shares["tokens"].sum() == len(result.sample)
     first = result.sample.response[0]

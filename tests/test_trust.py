@@ -13,6 +13,7 @@ from flashtrace_lib.estimate import estimate, needed_gib, warn_if_short
 from flashtrace_lib.methods import DEFAULT, causal_hop
 from flashtrace_lib.names import did_you_mean
 from flashtrace_lib.viewer.cautions import doubts, evenness
+from flashtrace_lib.viewer.message_shares import without_end
 from tests.oracles.tiny import tiny_model
 
 TEXT = "The red fox ran off. The blue cow sat down. The old man had tea. It was late by then.\n\nWho sat down?"
@@ -31,11 +32,12 @@ def test_a_ranking_is_doubted_where_nothing_stands_out(model, tok):
     traced = trace(model, tok, TEXT, REPLY)
     assert doubted(traced, 0.05, 0.7, 0.05, 0.05, 0.15) == []
     assert any("49% of the score lies on the question" in n for n in doubted(traced, 0.05, 0.31, 0.08, 0.07, 0.49))
-    assert not any("question, on" in n for n in doubted(traced, 0.1, 0.3, 0.13, 0.12, 0.35))
+    assert not any("on the question" in n for n in doubted(traced, 0.1, 0.3, 0.13, 0.12, 0.35))
     even = doubted(traced, 0.2, 0.2, 0.2, 0.2, 0.2)
     assert "no better than even" in even[0] and any("near tie" in note for note in even)
-    assert evenness(np.array([3.0, 1.0]), np.array([3, 1])) == pytest.approx(1)
-    assert evenness(np.array([1.0, 0.0]), np.array([1, 3])) == pytest.approx(0.25)
+    assert without_end(["It ", "ends.", "<|end|>", "<eos>"]) == "It ends." and without_end(["a</b", ">"]) == "a</b>"
+    pairs = (([3.0, 1.0], [3, 1]), ([1.0, 0.0], [1, 3]))
+    assert [evenness(np.array(a), np.array(b)) for a, b in pairs] == pytest.approx([1, 0.25])
 
 
 @pytest.mark.parametrize("method", [None, "flashtrace", "ifr", "flashtrace_best"])
@@ -79,7 +81,7 @@ def test_an_estimate_is_near_what_is_measured_and_a_lack_is_told(capsys, tok, mo
     trace(model, tok, TEXT, REPLY, estimated=True)
     assert capsys.readouterr().err.startswith("estimate for flashtrace_causal: ")
     monkeypatch.setattr("flashtrace_lib.estimate.free_gib", lambda _: 0.0)
-    with pytest.warns(ResourceWarning, match="0 are free: .*bfloat16"):
+    with pytest.warns(RuntimeWarning, match="0 are free: .*bfloat16"):
         warn_if_short(large, sample)
 
 

@@ -93,7 +93,7 @@ def test_trace_works_in_an_empty_folder(run, tmp_path, site):
     arguments = ("--prompt", "question.txt", "--max-new-tokens", "60", "--html", "trace.html", "--json", "trace.json")
     done = run("-m", "flashtrace_lib", "trace", *arguments)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("flashtrace · embedded · ") and "answer: The answer is platform 7." in done.stdout
+    assert done.stdout.startswith("flashtrace_causal · ") and "answer: The answer is platform 7." in done.stdout
     assert (tmp_path / "trace.html").stat().st_size > 10_000 and (tmp_path / "trace.json").is_file()
     assert {path.name for path in tmp_path.iterdir()} == {"question.txt", "trace.html", "trace.json"}
 

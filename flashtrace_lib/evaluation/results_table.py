@@ -57,8 +57,8 @@ def _lds(record: Record, *_: str) -> float | None:
     return m.lds(source_scores(record, record["mask_sources"]), [list(mask) for mask in record["masks"]], effects)
 
 
-def _places(record: Record) -> tuple[int, int] | None:
-    """Sentences of the haystack above the best one that holds gold, and others that are level with it."""
+def _places(record: Record) -> tuple[int, int, int] | None:
+    """Sentences of the haystack above the best one of gold; level with it, of the others and of gold."""
     if not all(_given(record.get(name)) for name in ("scores", "gold", "haystack", "sentences")):
         return None
     gold, (first, stop) = np.asarray(record["gold"], dtype=bool), record["haystack"]
@@ -68,15 +68,15 @@ def _places(record: Record) -> tuple[int, int] | None:
         return None
     scores = source_scores(record, spans).numpy()
     best, others = scores[holds].max(), scores[~holds]
-    return int((others > best).sum()), int((others == best).sum())
+    return int((others > best).sum()), int((others == best).sum()), int((scores[holds] == best).sum())
 
 
 def _rank(record: Record, *_: str) -> float | None:
-    return None if (found := _places(record)) is None else 1 + found[0] + found[1] / 2
+    return None if (found := _places(record)) is None else 1 + found[0] + found[1] / (1 + found[2])
 
 
 def _first(record: Record, *_: str) -> float | None:
-    return None if (found := _places(record)) is None else (found[0] == 0) / (1 + found[1])
+    return None if (found := _places(record)) is None else (found[0] == 0) * found[2] / (found[1] + found[2])
 
 
 METRICS: dict[str, Metric] = {

@@ -50,8 +50,8 @@ class _Registry(UserDict[str, "str | type[Method]"]):
 
 
 METHODS = _Registry(_PLACES)
-# What `trace` and the command show unless asked otherwise: the setting that puts a right sentence first most often, on
-# plain questions and on tasks beyond copying (chapters 00 and 12). FlashTrace() is the paper's.
+# What `trace` and the command show unless asked otherwise: FlashTrace's setting that puts a right sentence first most
+# often, on plain questions and on tasks beyond copying (chapters 00 and 12). FlashTrace() is the paper's.
 DEFAULT = "flashtrace_causal"
 
 
@@ -102,7 +102,7 @@ def chosen_method(method: Method | str | None, hops: int | None = None) -> Metho
         cannot attribute.
     """
     if method is None or isinstance(method, str):
-        name = method or (DEFAULT if hops is None else "flashtrace")
+        name = (DEFAULT if hops is None else "flashtrace") if method is None else method
         if name not in METHODS:
             own = 'one of your own is registered by METHODS["mine"] = Mine'
             known = f"{did_you_mean(name, METHODS)} Known: {', '.join(METHODS)}"

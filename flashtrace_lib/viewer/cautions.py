@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from ..attribution import Attribution
-from ..sample import Sample, Span, seeded_generator
+from ..attribution import Attribution, holds_copies
+from ..sample import Sample, seeded_generator
 from ..text.segmenter import ENDS_SENTENCE
 from .message_shares import TEMPLATE, importance, named_tokens, parts, sentence_importance
 
@@ -50,30 +50,27 @@ def doubts(sample: Sample, attribution: Attribution) -> list[str]:
     own = np.array([score for span, score in ranked if span[0] < asked])
     if len(content) < 2 or not own.sum() > 0:
         return []
-    notes, even = [], evenness(own, np.array([b - a for a, b in content]))
+    copies, lengths = holds_copies(attribution.metadata), np.array([b - a for a, b in content])
+    notes, even = [], evenness(own, np.ones(len(content)) if copies else lengths)
     if even <= CLEAR:
         return []
     if even > (EVEN_OF_FEW if len(content) < FEW else EVEN):
-        notes.append(
-            f"Of the {len(content)} sentences before the question none stands out: scores no better than even."
-        )
+        notes.append(f"Of {len(content)} sentences before the question none stands out: scores no better than even.")
     if (share := 1 - own.sum() / sum(score for _, score in ranked)) > ON_QUESTION:
-        notes.append(
-            f"{share:.0%} of the score lies on the question, on which every answer draws: read what follows it."
-        )
+        notes.append(f"{share:.0%} of the score lies on the question, or what follows it: every answer draws on that.")
     first, second = np.sort(own)[:-3:-1]
-    if first - second <= _random_lead(sample, attribution, content):
+    values = np.nan_to_num(importance(sample, attribution))
+    scores = np.concatenate([values[slice(*span)] for span in content])  # [n]
+    if first - second <= _random_lead(scores, lengths, seeded_generator("a random ranking", sample), copies):
         notes.append("The first two sentences before the question are a near tie: random scores differ by as much.")
     return notes
 
 
-def _random_lead(sample: Sample, attribution: Attribution, content: list[Span]) -> float:
-    """By how much the first sentence leads the second in 95 of 100 shuffles of the content's scores."""
-    values = np.nan_to_num(importance(sample, attribution))
-    scores = np.concatenate([values[slice(*span)] for span in content])  # [n]
-    order = torch.rand(100, len(scores), generator=seeded_generator("a random ranking", sample)).argsort(1)
-    starts = np.cumsum([0, *(b - a for a, b in content[:-1])])
-    best = np.sort(np.add.reduceat(scores[order.numpy()], starts, axis=1), axis=1)[:, -2:]  # [100, 2]
+def _random_lead(scores: np.ndarray, lengths: np.ndarray, generator: torch.Generator, copies: bool) -> float:
+    """By how much the first sentence leads the second in 95 of 100 shuffles of the tokens' scores [n]."""
+    order = torch.rand(100, len(scores), generator=generator).argsort(1).numpy()
+    sums = np.add.reduceat(scores[order], lengths.cumsum() - lengths, axis=1) / (lengths if copies else 1)
+    best = np.sort(sums, axis=1)[:, -2:]  # [100, 2]
     return float(np.quantile(best[:, 1] - best[:, 0], 0.95))
 
 

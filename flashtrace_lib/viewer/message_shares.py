@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TEMPLATE, REST, REST_OF_PROMPT = "template", "rest of response", "rest of prompt"
+_ENDS = ("", "<|end|>", "<|return|>", "<|call|>")  # of a turn, though marks of a format as well
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[[A-Z_/]+\]")  # a token of its own that reads like this is no word
 
 
@@ -130,11 +131,15 @@ def matrix(sample: Sample, targets: Sequence[tuple[Span, Attribution]]) -> pd.Da
 
 
 def without_end(tokens: Sequence[str]) -> str:
-    """Text of a response without the special token that ends it, and the line break behind that."""
-    text = "".join(tokens)
-    last = next((token.strip() for token in reversed(tokens) if token.strip()), "")
-    ends = _SPECIAL.fullmatch(last) and not MARKS.fullmatch(last)
-    return text.rstrip().removesuffix(last) if ends else text
+    """Text of a response without the special tokens that end it, and white space before them."""
+    kept = list(tokens)
+    while kept and _ends_turn(kept[-1].strip()):
+        kept.pop()
+    return "".join(kept)
+
+
+def _ends_turn(token: str) -> bool:
+    return token in _ENDS or bool(_SPECIAL.fullmatch(token)) and not MARKS.fullmatch(token)
 
 
 def shares(sample: Sample, attribution: Attribution, by: str = "message") -> pd.DataFrame:

@@ -119,7 +119,7 @@ def test_the_place_of_the_sentence_that_holds_the_evidence():
 
     assert found([3.0, 0, 1, 1, 1, 5, 0, 0]) == [3, 0]  # of sums 3, 2, 6; what lies behind the haystack does not count
     assert found([0.0, 0, 1, 1, 1, 0, 0, 0]) == [1, 1]
-    assert found([2.0, 0, 1, 1, 1, 0, 0, 0]) == [1.5, 0.5]  # a tie counts half
+    assert found([2.0, 0, 1, 1, 1, 0, 0, 0]) == [1.5, 0.5]  # by expectation over the orders of a tie
 
 
 def test_a_record_without_gold_or_haystack_has_no_such_metric():
