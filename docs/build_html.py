@@ -17,7 +17,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PAGES = (
     "*.md", "CITATION.cff", "notebooks/*.ipynb", "data/README.md", "data/*/README.md", "docs/[!i]*.md",
-    "docs/_static/*.svg", "figures/*.md", "figures/*.png", "figures/*.csv", "figures/badges/*.svg",
+    "docs/_static/*.svg", "docs/_static/*.png",
+    "figures/*.md", "figures/*.png", "figures/*.csv", "figures/badges/*.svg",
     "flashtrace_lib/viewer/schemas/*.json",
 )  # fmt: skip
 
