@@ -43,11 +43,10 @@ def needed_gib(model: torch.nn.Module, sample: Sample) -> float:
     of one layer comes on top.
     """
     config, n, (start, stop) = model.config.get_text_config(), len(sample), sample.segments.generated
-    width, heads = config.hidden_size, getattr(config, "num_attention_heads", None) or 1
-    head = getattr(config, "head_dim", None) or width // heads
-    kept = 2 * head * (getattr(config, "num_key_value_heads", None) or heads)
-    inner = getattr(config, "intermediate_size", None) or 4 * width
-    inner = inner if isinstance(inner, int) else max(inner)  # Gemma-3n: one a layer
+    plain = {name: value for name, value in config.to_dict().items() if type(value) is int}  # some differ by layer
+    width, heads = getattr(config, "hidden_size", 0), plain.get("num_attention_heads") or 1
+    kept = 2 * (plain.get("head_dim") or width // heads) * (plain.get("num_key_value_heads") or heads)
+    inner = plain.get("intermediate_size") or 4 * width
     layers = len(decoder_layers(model))
     floats = layers * (n * kept + 3 * (stop - start) * width) + n * (6 * width + 3 * inner)
     return 4 * floats / 2**30  # attribution computes in float32

@@ -8,13 +8,15 @@ import torch
 
 from flashtrace_lib import METHODS, trace
 from flashtrace_lib.__main__ import main
-from flashtrace_lib.bench.measure import bench_sample, peak_gib
+from flashtrace_lib.bench.measure import bench_sample
 from flashtrace_lib.estimate import estimate, needed_gib, warn_if_short
+from flashtrace_lib.kernel.capture import capture
 from flashtrace_lib.methods import DEFAULT, causal_hop
 from flashtrace_lib.names import did_you_mean
 from flashtrace_lib.viewer.cautions import doubts, evenness
 from flashtrace_lib.viewer.message_shares import without_end
 from tests.oracles.tiny import tiny_model
+from tests.oracles.tiny_families import tiny_random_model
 
 TEXT = "The red fox ran off. The blue cow sat down. The old man had tea. It was late by then.\n\nWho sat down?"
 REPLY = "<think>\nA cow is blue. It sat.\n</think>\n\nThe cow."
@@ -68,16 +70,15 @@ def test_shares_of_several_methods_side_by_side(model, tok):
     table = traced.compare("ifr", METHODS["position"]())
     assert list(table) == ["text", "flashtrace_causal", "ifr", "position"] and len(table) == 5
     assert table.iloc[:, 1:].sum().tolist() == pytest.approx([1, 1, 1])
-    alone = trace(model, tok, TEXT, REPLY, method="ifr").top(1, by="sentence")["share"][0]
-    assert table["ifr"].max() == pytest.approx(alone)
 
 
 def test_an_estimate_is_near_what_is_measured_and_a_lack_is_told(capsys, tok, model, monkeypatch):
     large, sample = tiny_model(), bench_sample(150, 50, 64)
-    method = METHODS["flashtrace"]()
-    measured = peak_gib(large, lambda: method.attribute(large, sample))
-    assert needed_gib(large, sample) < 4 * max(measured, 1e-3)
-    assert "GiB over the model" in estimate(large, sample, method)
+    layers = capture(large, sample.input_ids, sample.segments.generated).layers
+    kept = sum(x.nbytes for layer in layers for x in (layer.q, layer.k, layer.v, layer.x_in)) / 2**30
+    assert kept < needed_gib(large, sample) < 5 * kept
+    assert needed_gib(tiny_random_model("gemma4_text"), sample) > 0  # whose layers differ
+    assert "GiB over the model" in estimate(large, sample, METHODS["ifr"]())
     trace(model, tok, TEXT, REPLY, estimated=True)
     assert capsys.readouterr().err.startswith("estimate for flashtrace_causal: ")
     monkeypatch.setattr("flashtrace_lib.estimate.free_gib", lambda _: 0.0)

@@ -40,8 +40,7 @@ def test_what_repeats_four_tokens_of_the_hint_mentions_it(tokenizer):
 
 
 def test_the_questions_say_which_sentence_answers_them():
-    examples = question_examples()
-    assert len(examples) == 10
+    assert len(examples := question_examples()) == 10
     for example in examples:
         start, stop = example.evidence[0]
         assert example.answers[0] in example.prompt[start:stop] and example.prompt[start:stop].endswith(".")
