@@ -66,6 +66,9 @@ def method_rows(records: pd.DataFrame, masks: pd.DataFrame, samples: Iterable[Sa
     wanted = {sample_fingerprint(sample): sample for sample in samples}
     rows, drawn = [], {}
     by_key = {} if masks.empty else {mask["key"]: mask for mask in masks.to_dict("records")}
+    if "evaluated" in records:  # a ranking is kept once, with the curve of most steps
+        steps = records["evaluated"].map(len, na_action="ignore").fillna(0).sort_values(kind="stable")
+        records = records.loc[steps.index].drop_duplicates(["method", "sample_key"], keep="last").sort_index()
     for record in records[records["sample_key"].isin(wanted)].to_dict("records"):
         label = DRAWN.fullmatch(record["method"])
         if label:

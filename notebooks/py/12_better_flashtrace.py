@@ -395,6 +395,21 @@ run.table(level.assign(label=level["method"].map(label_of)).pivot(index="label",
 # left in *quote*. One small model, taught for this; another may note facts otherwise.
 
 # %% [markdown]
+# ## More samples where numbers are thin: the plan
+#
+# Several tables of the book rest on deletion curves of few samples. **Written before the runs**, which change no rule: claims are
+# judged as before, on what there is then.
+#
+# * Table 1: curves of the first 6 samples of a cell for FlashTrace, IFR on $\mathbf O$ and on $\mathbf T \cup \mathbf O$, AttnLRP.
+# * HotpotQA: curves of all 8 samples at 1,024 and at 2,048 tokens for FlashTrace, IFR, AttnLRP and the string match.
+# * Table 3 (MoreHopQA): rollout beside FlashTrace, curves of the first 12 samples.
+# * Table 5 (code): a second group, asked to reason before it writes; 12 finished answers with $\mathbf T$ not empty, curves for
+#   FlashTrace, IFR, string match, random.
+#
+# Curves that are new are evaluated by bisection, to 0.01 of RISE (`11_metrics`). The grid's LDS goes from 4 samples of a cell to the
+# 8 that were planned, and GIM and suppression are measured on these; Perturbation on the first two.
+
+# %% [markdown]
 # ## Reasons that are not said: the plan
 #
 # A hint in the input can decide an answer whose reasoning never mentions it. A hop passes on what lies on $\mathbf T$: does it

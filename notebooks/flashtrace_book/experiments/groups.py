@@ -57,6 +57,8 @@ class Plan:
         Samples of a cell, the first ones, for rankings, for LDS, and for deletion curves.
     n_masks, draws : int
         Masks of a sample for LDS, and draws of random rankings for it.
+    tolerance : float
+        Of deletion curves, see `evaluate`.
     """
 
     methods: tuple[str, ...]
@@ -65,6 +67,7 @@ class Plan:
     curves: int = 0
     n_masks: int = 64
     draws: int = 20
+    tolerance: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -184,7 +187,8 @@ def measure(
     labelled = {label: method_named(profile, label, tokenizer) for label in named}
     random = [label for label in plan.methods if label.startswith("random")]
     one, drawn = (random_draws(random, n) for n in (1, plan.draws))
-    how = {"store": store, "steps": profile.steps, "masks": plan.n_masks, "scorer": Scorer(model, precision="auto")}
+    how = {"store": store, "steps": profile.steps, "masks": plan.n_masks, "tolerance": plan.tolerance}
+    how["scorer"] = Scorer(model, precision="auto")
     for methods, part, metrics in (
         (labelled | one, first_of_cells(samples, plan.samples), ("recovery",)),
         (labelled | drawn, first_of_cells(samples, plan.masks), ("lds",)),
