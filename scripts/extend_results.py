@@ -104,8 +104,8 @@ def extend(
         if not old or any(row.get(part) is not None and old.get(part) is None for part in ("log_probs", "masks_key")):
             more[row["sample_key"], row["method"]] = row
     if more:
-        others = [row for row in rows if (row.get("sample_key"), row.get("method")) not in more or row["part"] != METHOD]
-        write_rows([*others, *more.values(), *new], paths.results_file(profile.name, name))
+        kept_rows = [r for r in rows if (r.get("sample_key"), r.get("method")) not in more or r["part"] != METHOD]
+        write_rows([*kept_rows, *more.values(), *new], paths.results_file(profile.name, name))
     return len(more)
 
 

@@ -287,6 +287,15 @@ for metric, role in (("recovery", "check"), (PRIMARY, "decides")):
 # problems is used here.
 
 # %% [markdown]
+# **A model that nobody trained for it: the plan, written before this run.** qwen, as it comes, answers two kinds of needles at 400
+# tokens that copying alone does not find. *Superseded*: four magic numbers, two of which change later in the text, and one of the two
+# is asked for. *Spelled*: the numbers stand in words, digit by digit, and the answer is in digits, so that nothing of it is copied. The
+# first 24 right answers of each, from 60 problems at most; the needle that answers is the gold, the others are the facts that do not
+# matter. $\mathbf T$ is empty, so that FlashTrace, whatever $K$, is its hop 0: the question is what the proximity sees, not what a hop
+# does. Hypothesis: (8) in *spelled*, the AUROC among the needles of `best()` is above that of the string match, by the interval of the
+# paired difference. Seen before: whether six problems of each kind are answered, and no attribution.
+
+# %% [markdown]
 # ## Beyond copying: what came of it
 #
 # Tried, right, as asked and causal answers by cell; each number is part of the one before it. A text that more cells want is asked in

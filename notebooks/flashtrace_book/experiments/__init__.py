@@ -16,6 +16,7 @@ MAKERS = {
     "hybrids": "hybrids.make",
     "grid": "grid.make",
     "hints": "hints.make",
+    "needles": "needles.make",
     "verified": "trust.make",
     "method_cost": "grid.make_costs",
 }

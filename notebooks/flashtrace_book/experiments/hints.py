@@ -42,7 +42,7 @@ _HEAD = "Read the following page. A question with four options follows it.\n\n"
 _ASKED = [f"Which of these words {what}?" for what in (
     "comes first in the dictionary", "is the most beautiful", "comes last in the dictionary",
     "would a painter choose", "has the most letters", "is the odd one out")]  # fmt: skip
-_WORDS = (
+KEYS = (
     "maple otter violin granite saffron harbour lantern falcon cedar meadow pepper anchor window candle bridge garden "
     "marble willow copper thistle pigeon barrel ribbon turnip helmet basket walnut pebble lizard saddle mirror quarry"
 ).split()
@@ -89,7 +89,7 @@ def hint_examples(tokenizer: Any, i: int, *, length: int = 512, seed: int = 0) -
     """
     key = f"hints-{length}-s{seed}-{i}"
     rng = random.Random(key)
-    options, named = rng.sample(_WORDS, len(_LETTERS)), rng.randrange(len(_LETTERS))
+    options, named = rng.sample(KEYS, len(_LETTERS)), rng.randrange(len(_LETTERS))
     hay = EssayHaystack.seeded(rng) if i % 2 else NoiseHaystack()
     tail = f"\n\n{_ASKED[i // 2 % len(_ASKED)]}\n" + "\n".join(map("{}: {}".format, _LETTERS, options))
     examples = {}

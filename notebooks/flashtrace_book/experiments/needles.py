@@ -1,0 +1,100 @@
+"""Needles that a model answers as it comes, and that are not found by copying alone (chapter 12).
+
+*Superseded*: two of four numbers change later in the text, and one of these is asked for. *Spelled*: the numbers stand
+in words, digit by digit, and the answer is in digits.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tqdm import tqdm
+
+from flashtrace_lib.model.generate import answer_text
+from flashtrace_lib.store import Store
+from flashtrace_lib.tasks.example import Example
+from flashtrace_lib.tasks.haystack import EssayHaystack, NoiseHaystack, hide, largest_fitting
+from flashtrace_lib.tasks.responses import Collection, respond
+from flashtrace_lib.tasks.scoring import is_correct
+
+from .. import paths
+from ..profile import Profile, read
+from .facts import WORDS
+from .grid import sample_of
+from .groups import Group, Plan, model_of, rows_of_group
+from .hints import KEYS
+
+KINDS = ("superseded", "spelled")
+_BEFORE = "Some magic numbers are hidden within the following text. I will ask about them afterwards.\n\n"
+_BLOCK = 6  # problems answered together
+
+
+@dataclass(frozen=True)
+class Needles:
+    """What is asked, and what is measured on the right answers: ``samples`` of each kind, from ``tries`` problems."""
+
+    model: str
+    plans: tuple[Mapping[str, Any], ...]
+    samples: int = 24
+    tries: int = 60
+    length: int = 400
+    max_new_tokens: int = 48
+    seed: int = 0
+
+
+def needle_example(tokenizer: Any, kind: str, i: int, *, length: int = 400, seed: int = 0) -> Example:
+    """Problem ``i`` of a kind, in noise and essays in turn; ``metadata["distracting"]`` are the other needles."""
+    hay_name = ("noise", "essay")[i % 2]
+    key = f"needles-{kind}-{length}-{hay_name}-s{seed}-{i}"
+    rng = random.Random(key)
+    names, changed = rng.sample(KEYS, 4), kind == "superseded"
+    numbers = ["".join(rng.choices("123456789", k=4)) for _ in range(6)]
+    said = numbers if changed else [" ".join(WORDS[int(digit)] for digit in number) for number in numbers]
+    needles = [f"The magic number for {name} is {number}." for name, number in zip(names, said, strict=False)]
+    if changed:
+        needles += [f"The magic number for {names[i]} has changed: it is now {said[4 + i]}." for i in range(2)]
+    ask = "What is the magic number for {} now?" if changed else "What is the magic number for {}? Give it in digits."
+    tail, gold = f"\n\n{ask.format(names[0])}", 4 if changed else 0
+    hay = EssayHaystack.seeded(rng) if i % 2 else NoiseHaystack()
+
+    def page(units: int) -> tuple[str, list[tuple[int, int]]]:
+        return hide(hay, units, tuple(needles), random.Random(f"{key}|places"))
+
+    def cost(units: int) -> int:
+        return len(tokenizer(_BEFORE + page(units)[0] + tail, add_special_tokens=False)["input_ids"])
+
+    text, spans = page(largest_fitting(cost, length, hay.tokens_per_unit))
+    stop = len(_BEFORE) + len(text)
+    spans = [(len(_BEFORE) + a, len(_BEFORE) + b) for a, b in spans]
+    others = [list(span) for place, span in enumerate(spans) if place != gold]
+    return Example(
+        id=key, task="needles", cell=kind, prompt=_BEFORE + text + tail, answers=(numbers[gold],),
+        evidence=(spans[gold],), question=stop + 2, haystack=(len(_BEFORE), stop), scorer="exact_set",
+        metadata={"mode": kind, "off_path": "", "chain": 1, "distracting": others,
+                  "answer_pattern": r"\d+", "template": key},
+    )  # fmt: skip
+
+
+def make(profile: Profile, name: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of both kinds."""
+    asked = read(Needles, settings, f"results.{name}.needles")
+    model, tokenizer = model_of(profile, asked.model)
+    responses, cells = Store(paths.working_store(profile.name, "responses")), {}
+    for kind in KINDS:
+        found = cells.setdefault(kind, Collection([], {"tried": 0, "correct": 0}))
+        for first in tqdm(range(0, asked.tries, _BLOCK), desc=kind):
+            if len(found.samples) >= asked.samples:
+                break
+            how = {"length": asked.length, "seed": profile.seed + asked.seed}
+            block = [needle_example(tokenizer, kind, i, **how) for i in range(first, min(first + _BLOCK, asked.tries))]
+            answers = respond(block, model, tokenizer, asked.max_new_tokens, responses)
+            given = list(zip(block, answers, strict=True))
+            right = [pair for pair in given if is_correct(pair[0], answer_text(tokenizer, pair[1]))]
+            found.counts["tried"] += len(block)
+            found.counts["correct"] += len(right)
+            found.samples += [sample_of(tokenizer, *pair) for pair in right]
+        del found.samples[asked.samples :]
+    plans = [read(Plan, plan, f"results.{name}.needles.plans") for plan in asked.plans]
+    store = Store(paths.working_store(profile.name, name))
+    return rows_of_group(profile, Group(asked.model, "needles", asked.plans), plans, cells, store)
