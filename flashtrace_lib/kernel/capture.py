@@ -5,7 +5,7 @@ grouped-query attention that is about the key/value cache a server holds anyway;
 kept unless ``attention="cached"`` asks for it.
 """
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 
 import torch
@@ -20,6 +20,10 @@ from .activations import Activations, LayerActivations
 from .attention import attention_in_blocks, attention_rows
 from .interception import answering, in_this_thread
 from .mixer_calls import Calls, listening, read_calls
+
+
+class _Captured(Exception):
+    """Everything is kept: what the pass would still compute, nobody reads."""
 
 
 class _BufferPool:
@@ -110,12 +114,26 @@ def capture(
         for layer in layers:
             for handle in _keep_states(layer, pool, slice(*rows), keep_mid):
                 stack.callback(handle.remove)
-        out = model(input_ids[None].to(input_device(model)), use_cache=False, logits_to_keep=wanted)
+        if not (keep_mid or keep_logits):
+            stack.callback(_stop_behind(layers).remove)
+        with suppress(_Captured):
+            out = model(input_ids[None].to(input_device(model)), use_cache=False, logits_to_keep=wanted)
     for layer in layers:
         _check_pass(layer, n, rows, family(model))
         for other in layer.beside:
             _check_mixed(other, n, rows, family(model))
     return Activations(layers, rows, n, out.logits[0] if keep_logits else None)
+
+
+def _stop_behind(layers: list[LayerActivations]) -> RemovableHandle:
+    """End the pass where the last layer has attended: its MLP and the logits take a few hundredths of the time."""
+    last = layers[-1].parts
+
+    def stop(*_) -> None:
+        if last.mid is not last.layer and all(one.v is not None for layer in layers for one in layer.mixers):
+            raise _Captured
+
+    return last.mid.register_forward_pre_hook(in_this_thread(stop))
 
 
 def _keep_call(

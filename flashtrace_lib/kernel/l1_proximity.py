@@ -27,8 +27,8 @@ BLOCK_BYTES = 16 * 2**20  # of contributions at once, or of what a chunk of pair
 DEVICE_BLOCK_BYTES = 256 * 2**20  # on an accelerator, where small pieces would be all start and no work
 _GATHERED = 40  # elements of a matrix product that take the time of one element's own dot product
 
-# (span index, source index, element index), int64 [P] each -> elements z_bjd, [P]
-Elements = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+# (head, span, source and element index), int64 [P] each -> elements z_bhjd, [P]
+Elements = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def proximity(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -37,44 +37,53 @@ def proximity(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def per_head(scale: torch.Tensor, v: torch.Tensor, w_o: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Proximity of one head's contributions z_bj = scale_bj · v_j W.
+    """Proximity of the contributions z_bhj = scale_bhj · v_hj W^h of all heads.
 
     Parameters
     ----------
-    scale : torch.FloatTensor, shape [B, N]
-        Pre-aggregated attention of the head.
-    v : torch.FloatTensor, shape [N, c]
+    scale : torch.FloatTensor, shape [B, H, N]
+        Pre-aggregated attention.
+    v : torch.FloatTensor, shape [H_kv, N, c]
         Values.
-    w_o : torch.FloatTensor, shape [c, d]
-        The head's output projection.
+    w_o : torch.FloatTensor, shape [H, c, d]
+        Output projections of the heads.
     y : torch.FloatTensor, shape [B, d]
         Targets.
 
     Returns
     -------
-    torch.FloatTensor, shape [B, N]
-        max(0, ‖Y_b‖₁ − ‖Y_b − z_bj‖₁).
+    torch.FloatTensor, shape [B, H, N]
+        max(0, ‖Y_b‖₁ − ‖Y_b − z_bhj‖₁).
     """
-    targets = _Targets(w_o, y)
-    total = scale * ((targets.sign @ w_o.T) @ v.T)  # [B, N]
-    for start, stop in source_blocks(len(v), y.shape[-1], v.device):
-        total[:, start:stop] -= _block_overshoot(targets, scale[:, start:stop], v[start:stop], w_o)
-    return total.clamp_min_(0)
+    targets, scale = _Targets(w_o, y), scale.transpose(0, 1)  # [H, B, N]
+    lines = (targets.sign @ w_o.mT).view(len(v), -1, v.shape[-1])  # [H_kv, group * B, c]
+    total = scale * torch.bmm(lines, v.mT).view(scale.shape)  # [H, B, N]
+    width = max(y.shape[-1], 8 * len(w_o) * len(y))  # floats a source: of its contribution, or of its pairs
+    for start, stop in source_blocks(v.shape[1], width, v.device):
+        total[..., start:stop] -= _block_overshoot(targets, scale[..., start:stop], v[:, start:stop], w_o)
+    return total.clamp_min_(0).transpose(0, 1)
 
 
 def _block_overshoot(targets: _Targets, scale: torch.Tensor, v: torch.Tensor, w_o: torch.Tensor) -> torch.Tensor:
-    """Overshoot of one head's contributions from a block of sources, shape [B, n]."""
-    fused = fused_kernel(v.device)
+    """Overshoot of the contributions from a block of sources, shape [H, B, n]."""
+    group, fused = len(w_o) // len(v), fused_kernel(v.device)
     if fused is not None:
-        return fused(scale, v @ w_o, targets.sign, targets.magnitude)
-    pairs = targets.pairs(scale.abs() * torch.linalg.vector_norm(v, dim=-1))
-    formed = v @ w_o if _GATHERED * pairs.total() > len(v) * w_o.shape[1] else None  # [n, d]
-    columns = w_o.T  # [d, c]
+        heads = [fused(one, v[h // group] @ w_o[h], targets.sign, targets.magnitude) for h, one in enumerate(scale)]
+        return torch.stack(heads)
+    pairs = targets.pairs(scale.abs() * torch.linalg.vector_norm(v, dim=-1).repeat_interleave(group, 0)[:, None])
+    columns, at_once = w_o.mT, BLOCK_BYTES // (4 * 3 * w_o.shape[1])  # [H, d, c]
 
-    def elements(b: torch.Tensor, j: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
-        return scale[b, j] * (torch.linalg.vecdot(v[j], columns[d]) if formed is None else formed[j, d])
+    def gathered(h: torch.Tensor, b: torch.Tensor, j: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
+        return scale[h, b, j] * torch.linalg.vecdot(v[h // group, j], columns[h, d])
 
-    return targets.overshoot(pairs, elements, BLOCK_BYTES // (4 * 3 * w_o.shape[0]))
+    out = torch.zeros(scale.shape, device=v.device)
+    many = _GATHERED * pairs.per_head() > v.shape[1] * w_o.shape[-1]  # [H]
+    targets.overshoot(pairs.of(~many), gathered, at_once, out)
+    for head in many.nonzero()[:, 0].tolist():
+        formed = v[head // group] @ w_o[head]  # [n, d]
+        elements = lambda h, b, j, d, formed=formed: scale[h, b, j] * formed[j, d]  # noqa: E731
+        targets.overshoot(pairs.of(torch.arange(len(w_o), device=v.device) == head), elements, at_once, out)
+    return out
 
 
 def source_blocks(n: int, width: int, device: torch.device) -> Iterator[Span]:
@@ -86,59 +95,67 @@ def source_blocks(n: int, width: int, device: torch.device) -> Iterator[Span]:
 
 @dataclass
 class _Pairs:
-    """Contributions with elements that may exceed Y: ``b``, ``j`` and their number ``counts``, int64 [A] each."""
+    """Contributions with elements that may exceed Y: ``h``, ``b``, ``j`` and how many elements, int64 [A] each."""
 
+    h: torch.Tensor
     b: torch.Tensor
     j: torch.Tensor
     counts: torch.Tensor
-    shape: torch.Size  # [B, n], of all contributions
+    n_heads: int
 
-    def total(self) -> int:
-        """Number of elements."""
-        return int(self.counts.sum())
+    def per_head(self) -> torch.Tensor:
+        """Number of elements of every head, [H]."""
+        return torch.zeros(self.n_heads, dtype=torch.long, device=self.h.device).index_add_(0, self.h, self.counts)
 
-    def chunks(self, at_once: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """Span, source, and rank of the element among those of its contribution, about ``at_once`` elements a time."""
+    def of(self, heads: torch.Tensor) -> _Pairs:
+        """Those of some heads, a mask [H]."""
+        if heads.all():
+            return self
+        mine = heads[self.h]
+        return _Pairs(self.h[mine], self.b[mine], self.j[mine], self.counts[mine], self.n_heads)
+
+    def chunks(self, at_once: int) -> Iterator[tuple[torch.Tensor, ...]]:
+        """Head, span, source, and rank of the element among its contribution's, about ``at_once`` elements a time."""
         ends, at_once = self.counts.cumsum(0), max(1, at_once)
-        bounds = torch.arange(at_once, self.total() + at_once, at_once, device=ends.device)
+        total = int(ends[-1]) if len(ends) else 0
+        bounds = torch.arange(at_once, total + at_once, at_once, device=ends.device)
         cuts = [0, *torch.searchsorted(ends, bounds).add_(1).clamp_max_(len(ends)).unique().tolist()]
         for start, stop in zip(cuts, cuts[1:], strict=False):
             counts = self.counts[start:stop]
             which = torch.repeat_interleave(counts)  # [P]
             first = ends[start:stop] - counts
             rank = torch.arange(len(which), device=ends.device) - (first - first[:1])[which]
-            yield self.b[start:stop][which], self.j[start:stop][which], rank
+            yield self.h[start:stop][which], self.b[start:stop][which], self.j[start:stop][which], rank
 
 
 class _Targets:
-    """Targets Y, and the order in which the elements of contributions u W can exceed theirs as ‖u‖ grows.
+    """Targets Y, and the order in which the elements of contributions u W^h can exceed theirs as ‖u‖ grows.
 
     Parameters
     ----------
-    w : torch.FloatTensor, shape [c, d]
+    w : torch.FloatTensor, shape [H, c, d]
     y : torch.FloatTensor, shape [B, d]
     """
 
     def __init__(self, w: torch.Tensor, y: torch.Tensor) -> None:
         self.sign = torch.where(y < 0, -1.0, 1.0)  # [B, d]; +1 at zero, where |Y| − |Y − z| = −|z|
         self.magnitude = y.abs()  # [B, d]
-        reach = torch.linalg.vector_norm(w, dim=0) * (1 + 1e-4)  # [d]; slack for the rounding of the norms
-        self.limits, self.order = (self.magnitude / reach.clamp_min(1e-30)).sort(-1)  # [B, d]: ‖u‖ that reaches |Y_d|
+        reach = torch.linalg.vector_norm(w, dim=1, keepdim=True) * (1 + 1e-4)  # [H, 1, d]; slack for their rounding
+        # ‖u‖ that reaches |Y_d|
+        self.limits, self.order = (self.magnitude / reach.clamp_min(1e-30)).sort(-1)  # [H, B, d]
 
     def pairs(self, lengths: torch.Tensor) -> _Pairs:
-        """Find the elements that contributions of norms ‖u_bj‖ ``lengths`` [B, n] may exceed."""
-        b, j = (lengths > self.limits[:, :1]).nonzero(as_tuple=True)
-        counts = torch.searchsorted(self.limits, lengths.contiguous())[b, j]
-        return _Pairs(b, j, counts, lengths.shape)
+        """Find the elements that contributions of norms ‖u_bhj‖ ``lengths`` [H, B, n] may exceed."""
+        h, b, j = (lengths > self.limits[..., :1]).nonzero(as_tuple=True)
+        counts = torch.searchsorted(self.limits, lengths.contiguous())[h, b, j]
+        return _Pairs(h, b, j, counts, len(lengths))
 
-    def overshoot(self, pairs: _Pairs, elements: Elements, at_once: int) -> torch.Tensor:
-        """2 Σ_d max(0, sign(Y_bd) z_bjd − |Y_bd|), shape [B, n], with ``elements`` to form z of a chunk of pairs."""
-        out = torch.zeros(pairs.shape, device=self.sign.device)
-        for b, j, rank in pairs.chunks(at_once):
-            d = self.order[b, rank]
-            over = (self.sign[b, d] * elements(b, j, d)).sub_(self.magnitude[b, d]).clamp_min_(0)  # [P]
-            out.view(-1).index_add_(0, b * out.shape[1] + j, over, alpha=2)
-        return out
+    def overshoot(self, pairs: _Pairs, elements: Elements, at_once: int, out: torch.Tensor) -> None:
+        """Add 2 Σ_d max(0, sign(Y_bd) z_bhjd − |Y_bd|) to ``out`` [H, B, n]; ``elements`` forms z of some pairs."""
+        for h, b, j, rank in pairs.chunks(at_once):
+            d = self.order[h, b, rank]
+            over = (self.sign[b, d] * elements(h, b, j, d)).sub_(self.magnitude[b, d]).clamp_min_(0)  # [P]
+            out.view(-1).index_add_(0, (h * out.shape[1] + b) * out.shape[2] + j, over, alpha=2)
 
 
 def _overshoot(scale: torch.Tensor, formed: torch.Tensor, sign: torch.Tensor, magnitude: torch.Tensor) -> torch.Tensor:

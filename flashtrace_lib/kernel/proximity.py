@@ -192,12 +192,12 @@ def column_sums(layer: LayerActivations, weights: torch.Tensor, target: Span, fi
             return fused_column_sums(layer, weights, target, first_row)
         except RuntimeError:  # no kernel of this device takes these shapes
             layer.fused = False
-    out = torch.zeros(len(weights), layer.n_heads, layer.k.shape[1], device=weights.device)  # [B, H, N]
+    out = torch.zeros(layer.n_heads, len(weights), layer.k.shape[1], device=weights.device)  # [H, B, N]
     for start, stop, alpha in _attention_blocks(layer, target, first_row):
-        spans = _with_weight(weights[:, start:stop])
-        sums = torch.matmul(weights[spans, start:stop], alpha)  # [H, B', n]
-        out[spans, :, : alpha.shape[-1]] += sums.transpose(0, 1)
-    return out
+        first, last = _with_weight(weights[:, start:stop])
+        sums, rows = out[:, first:last, : alpha.shape[-1]], weights[first:last, start:stop]
+        torch.baddbmm(sums, rows.expand(len(out), -1, -1), alpha, out=sums)  # adds in place
+    return out.transpose(0, 1)
 
 
 def channel_sums(layer: LayerActivations, weights: torch.Tensor, target: Span, first_row: int) -> torch.Tensor:
@@ -239,10 +239,10 @@ def _attention_blocks(layer: LayerActivations, target: Span, first_row: int) -> 
         )  # fmt: skip
 
 
-def _with_weight(weights: torch.Tensor) -> slice | torch.Tensor:
-    """Which of B spans have any weight on these rows: of many spans, most target other rows."""
-    some = weights.any(-1)  # [B]
-    return slice(None) if len(some) == 1 or some.all() else some.nonzero()[:, 0]
+def _with_weight(weights: torch.Tensor) -> Span:
+    """From which to which of B spans any has weight on these rows: of many spans, the first target other rows."""
+    some = weights.any(-1).nonzero()[:, 0].tolist() if len(weights) > 1 else [0]
+    return (some[0], some[-1] + 1) if some else (0, 0)
 
 
 def _attention_output(layer: LayerActivations, aggregated: torch.Tensor) -> torch.Tensor:
@@ -261,11 +261,7 @@ def head_proximity(layer: LayerActivations, aggregated: torch.Tensor, y: torch.T
     """Proximity of each head's contributions, max(0, ‖Y_b‖₁ − ‖Y_b − z_bhj‖₁), shape [B, H, N]."""
     w_o = layer.parts.projection()
     w_o, v = w_o.view(aggregated.shape[1], -1, w_o.shape[-1]), layer.v.float()  # [H, head_dim, d], [H_kv, N, head_dim]
-    if aggregated.ndim == 4:
-        one = torch.ones(1, v.shape[1], device=v.device)
-        each = [
-            per_head(one, u, w_o[h], y[b : b + 1])[0] for b, heads in enumerate(aggregated) for h, u in enumerate(heads)
-        ]
-        return torch.stack(each).view(aggregated.shape[:3])
-    group = len(w_o) // len(v)
-    return torch.stack([per_head(a, v[h // group], w_o[h], y) for h, a in enumerate(aggregated.unbind(1))], 1)
+    if aggregated.ndim == 3:
+        return per_head(aggregated, v, w_o, y)
+    one = torch.ones(1, w_o.shape[0], v.shape[1], device=v.device)
+    return torch.cat([per_head(one, u, w_o, y[b : b + 1]) for b, u in enumerate(aggregated)])

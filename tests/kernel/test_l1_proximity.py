@@ -29,9 +29,7 @@ def contributions_of(scale, v, w_o):
 def check(scale, v, w_o, y):
     """Rounding may be relative to the contribution, and only to it (and the formula's own, in float64, to Y)."""
     z = contributions_of(scale, v, w_o)
-    group = len(w_o) // len(v)
-    found = [per_head(scale[:, h], v[h // group], w_o[h], y) for h in range(len(w_o))]
-    for exact, mine in zip(z.unbind(1), found, strict=True):
+    for exact, mine in zip(z.unbind(1), per_head(scale, v, w_o, y).unbind(1), strict=True):
         expected = proximity(exact, y.double()[:, None])
         assert ((mine - expected).abs() <= 1e-6 * z.abs().sum((1, 3)) + 1e-15 * float(y.abs().sum())).all()
 
@@ -74,8 +72,8 @@ def test_a_large_target_does_not_swallow_small_contributions():
 
 def test_no_tensor_of_all_contributions_exists():
     n, d = 200_000, 512  # a block is a fifth of what is allowed, so that other noise fits
-    v, w_o, y = torch.randn(n, 8), torch.randn(8, d), 10 * torch.randn(1, d)
-    scale = torch.rand(1, n)
+    v, w_o, y = torch.randn(1, n, 8), torch.randn(1, 8, d), 10 * torch.randn(1, d)
+    scale = torch.rand(1, 1, n)
     per_head(scale, v, w_o, y)
     with peak_memory() as peak:
         per_head(scale, v, w_o, y)
@@ -84,12 +82,12 @@ def test_no_tensor_of_all_contributions_exists():
 
 def test_the_compiled_loop_computes_the_same(monkeypatch):
     scale, v, w_o, y = problem(y_scale=0.1)
-    expected = per_head(scale[:, 0], v[0], w_o[0], y)
+    expected = per_head(scale, v, w_o, y)
     calls = []
     kernel = lambda *args: calls.append(1) or l1_proximity._overshoot(*args)  # noqa: E731
     monkeypatch.setattr(l1_proximity, "fused_kernel", lambda device: kernel)
-    torch.testing.assert_close(per_head(scale[:, 0], v[0], w_o[0], y), expected, atol=1e-5, rtol=1e-5)
-    assert calls
+    torch.testing.assert_close(per_head(scale, v, w_o, y), expected, atol=1e-5, rtol=1e-5)
+    assert len(calls) == len(w_o)
 
 
 def test_a_compiler_that_fails_is_a_warning_and_pairs_are_picked(monkeypatch):
