@@ -82,16 +82,14 @@ def test_equal_values_have_an_interval_without_width():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: mean_interval([1.0, math.nan]), "finite"),
-        (lambda: mean_interval([1.0] * 8 + [math.inf]), "finite"),
-        (lambda: mean_interval([[1.0, 2.0]]), "vector"),
-        (lambda: mean_interval([1.0, 2.0], level=95), "coverage"),
+        (lambda: mean_interval([1.0, math.nan]), "finite"), (lambda: mean_interval([1.0] * 8 + [math.inf]), "finite"),
+        (lambda: mean_interval([[1.0, 2.0]]), "vector"), (lambda: mean_interval([1.0, 2.0], level=95), "coverage"),
         (lambda: mean_interval([1.0, 2.0], clusters=["a"]), "label for each of the 2 values"),
         (lambda: mean_interval([1.0, 2.0], clusters=["a", None]), "none of them missing"),
         (lambda: mean_interval([1.0, 2.0], clusters=[1.0, math.nan]), "none of them missing"),
         (lambda: iv.difference_interval([1.0, math.nan], [1.0]), "finite"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -98,12 +98,10 @@ def test_morehopqa_is_downloaded_as_a_file(monkeypatch):
     ("text", "message"),
     [
         ('{"question": "Why?"}', r"gsm8k/test.jsonl, record 0 \(gsm8k-0\): record gsm8k-0 lacks answer"),
-        ('{"question": "Why?",', r"test.jsonl, line 1 is no JSON"),
-        ("[1]", "must hold a list of records"),
-        ("", "holds no records"),
-        ('{"question": "Why?", "answer": "4"}', "does not end in '#### N'"),
+        ('{"question": "Why?",', r"test.jsonl, line 1 is no JSON"), ("[1]", "must hold a list of records"),
+        ("", "holds no records"), ('{"question": "Why?", "answer": "4"}', "does not end in '#### N'"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_does_not_fit_is_named(text, message, tmp_path):
     (tmp_path / "gsm8k").mkdir()
     (tmp_path / "gsm8k" / "test.jsonl").write_text(text)

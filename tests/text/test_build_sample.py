@@ -149,11 +149,7 @@ def test_step_by_step_without_the_label_takes_the_box_or_the_whole(tok, said, th
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (("", "Yes."), "prompt is empty"),
-        ((PROMPT, ""), "response is empty"),
-        ((PROMPT, []), "response is empty"),
-    ],
+    [(("", "Yes."), "prompt is empty"), ((PROMPT, ""), "response is empty"), ((PROMPT, []), "response is empty")],
 )
 def test_bad_prompts_and_responses(tok, arguments, message):
     with pytest.raises(ValueError, match=message):

@@ -36,15 +36,16 @@ def browser():
 
 @pytest.fixture
 def browser_page(browser):
-    """A new page, with ``page.problems``: console errors, exceptions, failed requests, requests that leave files."""
+    """A new page, which ends without console errors, exceptions, failed requests and requests that leave files."""
     with browser.new_context(viewport={"width": 1400, "height": 900}) as context:
         page = context.new_page()
-        page.problems = []
-        page.on("console", lambda message: message.type == "error" and page.problems.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: page.problems.append(f"exception: {error}"))
-        page.on("requestfailed", lambda request: page.problems.append(f"failed: {request.url[:200]}"))
-        page.on("request", lambda request: _is_local(request.url) or page.problems.append(f"remote: {request.url}"))
+        problems = []
+        page.on("console", lambda message: message.type == "error" and problems.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: problems.append(f"exception: {error}"))
+        page.on("requestfailed", lambda request: problems.append(f"failed: {request.url[:200]}"))
+        page.on("request", lambda request: _is_local(request.url) or problems.append(f"remote: {request.url}"))
         yield page
+        assert problems == []
 
 
 def _is_local(url: str) -> bool:

@@ -45,7 +45,6 @@ def test_it_opens_on_sentences_ranked_as_in_python(browser_page, folder, traced)
     most = min(3, max(1, len(expected) // 3))
     assert top == sorted(i for row in expected[:most].itertuples() for i in range(row.start, row.stop))
     assert page.locator("#lines path").count() == most  # a line to each
-    assert page.problems == []
 
 
 @pytest.mark.parametrize("name", ["t", "direct", "hostile", "plain", "passage", "token"])
@@ -57,7 +56,6 @@ def test_every_page_has_both_units_or_the_only_one(browser_page, folder, name):
         assert page.locator("#top button").count() >= before > 0
     else:
         assert page.locator("#units").is_hidden() and unit(page, "Words").is_checked()
-    assert page.problems == []
 
 
 def test_sentences_of_hops_and_differences_leave_out_the_passage_itself(browser_page, folder, traced):
@@ -79,7 +77,6 @@ def test_sentences_of_hops_and_differences_leave_out_the_passage_itself(browser_
     others = [s for s in traced.sample.sentences if s[1] <= own[0] or s[0] >= own[1]]
     largest = max((float(change[a:b].sum()) for a, b in others), key=abs)
     assert chips(page)[0][1] == pytest.approx(100 * largest, abs=0.06)
-    assert page.problems == []
 
 
 def test_copies_of_a_sentence_s_score_are_not_added_up(browser_page, model, tok, tmp_path):
@@ -118,7 +115,7 @@ def test_the_address_notes_what_is_chosen_and_brings_it_back(browser_page, folde
     assert page.inner_text("#chosen") == "Sentence 3 · Difference" and page.locator("#top").inner_text() == shown
     page.evaluate("location.hash = 'passage=1&show=0&by=sentences'")  # a link within the page
     page.wait_for_function("document.getElementById('chosen').textContent === 'Sentence 1 · Hop 0'")
-    assert unit(page, "Sentences").is_checked() and page.problems == []
+    assert unit(page, "Sentences").is_checked()
 
 
 @pytest.mark.parametrize(
@@ -129,7 +126,7 @@ def test_an_address_of_nothing_is_ignored(browser_page, folder, address):
     page = browser_page
     page.goto((folder / "t.html").as_uri() + address)
     assert page.locator("#top button").count() > 0 and page.locator("[name=view]:checked").is_enabled()
-    assert page.inner_text("#chosen").split(" · ")[0] in ("The answer O", "Sentence 1") and page.problems == []
+    assert page.inner_text("#chosen").split(" · ")[0] in ("The answer O", "Sentence 1")
 
 
 def saved(page):
@@ -161,4 +158,3 @@ def test_all_scores_as_a_file(browser_page, folder, traced):
     _, rows = saved(opened(browser_page, folder, "hostile", by="sentences"))
     assert all(set(row) == {"rank", "sentence", "position", "score", "part"} for row in rows)
     assert any('src=x onerror="document.title=1">' in row["sentence"] for row in rows)
-    assert page.problems == []
