@@ -1,7 +1,7 @@
 """Measure what seconds `make figure` takes in each chapter: ``python -m scripts.chapter_seconds [CHAPTER …]``.
 
 Each chapter is run from stored results in a process of its own, start included, as `make figure` does; its figures go
-to a copy. The seconds, rounded to 5, are written beside ``claims.yaml`` with the machine; the page of claims prints them.
+to a copy. The seconds, rounded to 5, are written beside ``claims.yaml`` with the machine; the claims page has them.
 """
 
 import json

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from ..attribution import Attribution, holds_copies
+from ..methods import described
 from ..sample import Sample, Span
 from .cautions import cautions
 from .colours import SEGMENT_NAMES
@@ -25,7 +26,8 @@ from .message_shares import parts
 from .tokens import visible
 
 # One after the other, as one script.
-SCRIPTS = tuple(f"trace_{part}.js" for part in ("scores", "units", "lines", "page", "export", "picture", "events"))
+_PARTS = "scores units lines page methods export picture events"
+SCRIPTS = tuple(f"trace_{part}.js" for part in _PARTS.split())
 STEPS, DECADES = 2**17 - 1, 6  # of the quantised scores
 _ALPHABET = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"))
 
@@ -130,7 +132,9 @@ def quantised(scores: torch.Tensor, first: int = 0) -> dict[str, Any]:
 
 def _payload(sample: Sample, targets: Sequence[tuple[Span, Attribution]]) -> dict[str, Any]:
     """Data of the script; trace_scores.js describes its fields."""
+    first = sample.segments.prompt[0]
     return {
+        "method": visible(described(targets[0][1])),
         "tokens": [visible(token) if token else "" for token in sample.tokens],
         "parts": [
             {"name": visible(SEGMENT_NAMES.get(part.name, part.name)), "kind": part.kind, "span": list(part.span)}
@@ -143,9 +147,13 @@ def _payload(sample: Sample, targets: Sequence[tuple[Span, Attribution]]) -> dic
                 "span": list(span),
                 "notes": cautions(sample.with_output(span), attribution),
                 "copies": holds_copies(attribution.metadata),
-                "scores": quantised(attribution.scores, sample.segments.prompt[0]),
+                "scores": quantised(attribution.scores, first),
                 # Attention is causal: nothing behind the passage has a score.
                 "hops": [quantised(hop.scores[: span[1]]) for hop in attribution.hops],
+                "others": [
+                    {**other, "name": visible(name), "scores": quantised(torch.tensor(other["scores"]), first)}
+                    for name, other in attribution.metadata.get("compared", {}).items()
+                ],
             }
             for span, attribution in targets
         ],

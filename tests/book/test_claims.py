@@ -1,7 +1,6 @@
 """Claims: what a chapter notes, how it is judged, and what is written."""
 
 import json
-import re
 
 import numpy as np
 import pandas as pd
@@ -94,7 +93,7 @@ def test_the_committed_page_follows_from_the_committed_numbers(tmp_path):
     assert (ROOT / "figures" / "claims.json").read_text(encoding="utf-8") == claims.to_json(judged)
     assert (ROOT / "figures" / "claims.md").read_text(encoding="utf-8") == claims_page.page(judged)
     assert claims_page.headline_table(judged) in (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(re.findall(r"`, about \d+ s \|$", claims_page.page(judged), flags=re.M)) == len(judged)  # in every row
+    assert sum(line.endswith(" s |") for line in claims_page.page(judged).splitlines()) == len(judged)  # seconds
 
 
 def test_claims_json_has_what_a_reader_asks_for():

@@ -8,11 +8,6 @@ from flashtrace_lib.text.offsets import decode_with_offsets, tokenise
 from tests.oracles.tiny_chat import EVIDENCE, PROMPT, RESPONSE, TEMPLATE, make_tokenizer, spelled
 
 
-@pytest.fixture(scope="module")
-def tok():
-    return make_tokenizer()
-
-
 def evidence(prompt=PROMPT):
     start = prompt.index(EVIDENCE)
     return [(start, start + len(EVIDENCE))]

@@ -37,11 +37,6 @@ def tok():
     return make_tokenizer(WITH_TOOLS)
 
 
-@pytest.fixture(scope="module")
-def model(tok):
-    return make_chat_model(tok)
-
-
 def words(rendered):
     return [(turn.role, rendered.text[slice(*turn.span)]) for turn in rendered.turns]
 

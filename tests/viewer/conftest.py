@@ -23,9 +23,7 @@ def browser():
     """Chromium, started once a module: Playwright's event loop must not run while nbval's kernels do."""
     path = chromium_path()
     if path is None:
-        pytest.skip(
-            "no Chromium: install one, name one in FLASHTRACE_CHROMIUM, or run `python -m scripts.get_chromium`"
-        )
+        pytest.skip("no Chromium: install one, name it in FLASHTRACE_CHROMIUM, or run `python -m scripts.get_chromium`")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -65,6 +63,10 @@ def folder(traced, model, tok, tmp_path_factory):
     trace(model, tok, TALK, f"Yes. {HOSTILE}").to_html(folder / "hostile.html")
     trace(model, tok, PROMPT, RESPONSE, method=Position()).to_html(folder / "plain.html")
     trace(model, tok, PROMPT, RESPONSE, output="7261").to_html(folder / "passage.html")
+    compared = trace(model, tok, PROMPT, RESPONSE)
+    compared.compare("flashtrace", "ifr")
+    compared.to_html(folder / "compared.html")
+    compared.to_json(folder / "compared.json")
     tokens = list(traced.sample.tokens)
     tokens[traced.sample.segments.prompt[0]] = HOSTILE  # a single token: some vocabularies hold whole tags
     Trace(replace(traced.sample, tokens=tokens), traced.attribution).to_html(folder / "token.html")

@@ -23,7 +23,7 @@ def axe():
 def test_readable_and_axe_finds_nothing(browser_page, folder, axe, width, scheme):
     browser_page.emulate_media(color_scheme=scheme)
     browser_page.set_viewport_size({"width": width, "height": 900})
-    for name in ("plain", "hostile", "t"):
+    for name in ("plain", "hostile", "compared"):
         page = opened(browser_page, folder, name, by="sentences")
         assert page.evaluate("document.documentElement.scrollWidth") <= width  # nothing to scroll sideways for
         assert page.locator("main *").evaluate_all(SMALL) == 0
