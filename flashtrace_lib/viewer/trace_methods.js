@@ -12,6 +12,7 @@ function drawMethods(target) {
   }
   const most = (i) => Math.max(...columns.map((column) => Math.abs(column.shares[i])));
   const rows = [...kindOf.keys()].filter((i) => kindOf[i] === "input" && ranks(i)).sort((a, b) => most(b) - most(a) || a - b);
+  byId("methods").classList.toggle("many", columns.length > 3);
   const [head] = byId("methods").querySelector("thead").rows;
   head.replaceChildren(methodHead(bySentence() ? "sentence" : "word"), ...columns.map((column) => methodHead(column.name, column.view)));
   byId("methods").querySelector("tbody").replaceChildren(...rows.slice(0, listed()).map((i) => {
@@ -43,7 +44,7 @@ function methodHead(text, view) {
 
 /** A share, coloured as the text is: the highest of its column fully. */
 function shareCell(share, most) {
-  const cell = element("td", `token scored ${share < 0 ? "loss" : ""}`, `${(100 * share).toFixed(1).replace("-", "−")} %`);
+  const cell = element("td", `token scored ${share < 0 ? "loss" : ""}`, (100 * share).toFixed(1).replace("-", "−"));
   cell.style.setProperty("--s", Math.min(1, Math.abs(share) / most));
   return cell;
 }

@@ -110,7 +110,7 @@ def test_methods_stand_side_by_side_and_each_colours_the_text(browser_page, fold
         expected = list(100 * Trace(result.sample, replace(of, scores=scores)).top(99, by="sentence")["share"])
         assert [share for _, share in chips(page)] == pytest.approx(expected, abs=0.06)
         column = page.locator(f"#methods tbody td:nth-child({2 + heads.all_inner_texts().index(name)})")
-        found = [float(text.removesuffix(" %")) for text in column.all_inner_texts()]
+        found = list(map(float, column.all_inner_texts()))
         assert sorted(found, reverse=True) == pytest.approx(expected, abs=0.06)
     assert opened(page, folder).locator("#methods").is_hidden()
 
