@@ -18,7 +18,6 @@ import numpy as np
 import torch
 
 from ..attribution import Attribution, holds_copies
-from ..methods import described
 from ..sample import Sample, Span
 from .cautions import cautions
 from .colours import SEGMENT_NAMES
@@ -77,7 +76,7 @@ def trace_page(sample: Sample, targets: Sequence[tuple[Span, Attribution]], titl
         Passages that a reader may choose: tokens of the response and the attribution of ``sample.with_output(span)``.
         The whole answer first, then the sentences of the response.
     title, verified : str
-        The method and the model; what a verification found, above the text.
+        The method and, after " · ", the model; what a verification found, above the text.
 
     Raises
     ------
@@ -86,11 +85,12 @@ def trace_page(sample: Sample, targets: Sequence[tuple[Span, Attribution]], titl
     """
     if sample.tokens is None:
         raise ValueError(f"sample {sample.id} has no display tokens: build it with text.build_sample, or set tokens")
+    method = visible(title.split(" · ")[0])
     title = escape(visible(title))
     form = sample.metadata.get("format")
     told = f" · reasoning and answer told apart by: {escape(visible(form))}" if form else ""
     script = "".join(_read(name) for name in SCRIPTS)
-    data = json.dumps(_payload(sample, targets), ensure_ascii=False, separators=(",", ":"))
+    data = json.dumps(_payload(sample, targets, method), ensure_ascii=False, separators=(",", ":"))
     return Template(_read("page_head.html") + _read("trace_page.html")).substitute(
         title=title,
         about=f"{title} · {len(sample)} tokens{told}",
@@ -130,11 +130,11 @@ def quantised(scores: torch.Tensor, first: int = 0) -> dict[str, Any]:
     return {"from": first, "max": largest, "codes": "".join(letters.ravel())}
 
 
-def _payload(sample: Sample, targets: Sequence[tuple[Span, Attribution]]) -> dict[str, Any]:
+def _payload(sample: Sample, targets: Sequence[tuple[Span, Attribution]], method: str) -> dict[str, Any]:
     """Data of the script; trace_scores.js describes its fields."""
     first = sample.segments.prompt[0]
     return {
-        "method": visible(described(targets[0][1])),
+        "method": method,
         "tokens": [visible(token) if token else "" for token in sample.tokens],
         "parts": [
             {"name": visible(SEGMENT_NAMES.get(part.name, part.name)), "kind": part.kind, "span": list(part.span)}
