@@ -33,7 +33,7 @@ book: $(STAMP)  ## every figure and table, from stored results (PROFILE=book, FO
 	FLASHTRACE_FORMATS=$(FORMATS) $(PY) -m flashtrace_lib book --profile $(PROFILE)
 
 # The chapter whose code names the figure or table is run; it writes its other ones as well.
-figure: $(STAMP)  ## one figure or table again, with its chapter (NAME=table1_ruler), in 5 to 60 seconds
+figure: $(STAMP)  ## one figure or table again, with its chapter (NAME=table1_ruler), in the seconds that figures/claims.md says
 	@chapter=$$(grep -lE '"$(NAME)"' notebooks/py/*.py | head -n 1); \
 	test -n "$(NAME)" -a -n "$$chapter" || { echo "no chapter makes '$(NAME)': figures/ lists the names"; exit 2; }; \
 	$(PY) -m flashtrace_lib book "$$(basename "$$chapter" .py)" --profile $(PROFILE)

@@ -40,9 +40,7 @@ def _trace(arguments: argparse.Namespace) -> int:
     from .text.chat_template import STEP_BY_STEP, checked_messages, conversation_and_response
     from .trace import trace
 
-    options = _options(arguments)
-    if arguments.step_by_step:
-        options = {**STEP_BY_STEP, **options}
+    options = {**(STEP_BY_STEP if arguments.step_by_step else {}), **_options(arguments)}
     prompt = read_prompt(arguments.prompt)
     response = None if arguments.response is None else read_text(arguments.response, "response")
     checked_messages(conversation_and_response(prompt, response)[0], whole=True)
@@ -54,11 +52,11 @@ def _trace(arguments: argparse.Namespace) -> int:
     if arguments.verify:
         result.verify()
     print(report(result, arguments.top))
+    if others:
+        print(f"\n{result.compare(*others).round(3).to_string(index=False)}")
     for kind, path, write in (("JSON", arguments.json, result.to_json), ("page", arguments.html, result.to_html)):
         if path is not None:
             print(f"{kind}: {write(path)}")
-    if others:
-        print(f"\n{result.compare(*others).round(3).to_string(index=False)}")
     return 0
 
 
@@ -72,10 +70,9 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
         if not isinstance(places.get("output"), (str, re.Pattern)):
             raise ValueError("--occurrence counts the places of the words or the pattern of --output: give these too")
         places["output"] = (places["output"], arguments.occurrence)
+    method = arguments.method or ("flashtrace" if arguments.contrast else None)
     return {
-        "method": make_method(
-            arguments.method or ("flashtrace" if arguments.contrast else None), arguments.hops, arguments.best
-        ),
+        "method": make_method(method, arguments.hops, arguments.best),
         **{name: getattr(arguments, name) for name in ("max_new_tokens", "system", "template")},
         **places,
     }
@@ -162,11 +159,8 @@ def _parser() -> argparse.ArgumentParser:
     about = "Explain which words of a prompt a model's answer is attributed to."
     parser = _Parser(prog="flashtrace trace", description=about)
     add = parser.add_argument
-    add(
-        "--model",
-        default="embedded",
-        help="embedded, embedded-base, qwen, a hub id, a folder or a .gguf file (default: embedded)",
-    )
+    text = "embedded, embedded-base, qwen, a hub id, a folder or a .gguf file (default: embedded)"
+    add("--model", default="embedded", help=text)
     text = "a text, or a .json file with a list of messages (role, content); - for standard input"
     add("--prompt", metavar="FILE", required=True, help=text)
     add("--response", metavar="FILE", help="the answer to explain (default: a transcript's last message, else written)")
@@ -181,7 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--method", metavar="NAME", help=text)
     add("--best", action="store_true", help="FlashTrace in the setting that found most evidence (`FlashTrace.best`)")
     add("--contrast", metavar="WORDS", help="another answer in the output's place: explain why this one and not that")
-    add("--compare", action="append", metavar="NAME", help="the sentences' shares by another method; repeatable")
+    add("--compare", action="append", metavar="NAME", help="another method's shares, on the page too; repeatable")
     add("--verify", action="store_true", help="remove the sentences that matter most, and see if the answer falls")
     add("--estimate", action="store_true", help="say first what seconds and memory the attribution will take")
     add("--top", type=count, metavar="N", default=15, help="tokens in the table (default: 15)")

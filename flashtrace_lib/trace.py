@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from .attribution import Attribution, Method
+from .attribution import Attribution, Method, holds_copies
 from .contrast import contrasted
 from .estimate import estimate, warn_if_short
 from .files import write_text
@@ -118,7 +118,8 @@ class Trace:
         Parameters
         ----------
         *methods : Method or str
-            Which else; each attributes the same answer once.
+            Which else; each attributes the same answer once, and its sentences where one pass gives them all. The page
+            and the file have their scores from then on.
         by : {"sentence", "token"}
 
         Returns
@@ -130,8 +131,12 @@ class Trace:
         frame = self.to_frame(by).dropna(subset="score")
         table = frame[["text"]].assign(**{described(self.attribution): _shares(frame["score"])})
         for method in map(chosen_method, methods):
-            other = replace(self, attribution=method.attribute(self._own_model(), self.sample))
-            table[described(other.attribution)] = _shares(other.to_frame(by).dropna(subset="score")["score"])
+            found = _explained(method, self._own_model(), self.sample, [span for span, _ in self.targets])
+            name, other = described(found[0]), replace(self, attribution=found[0])
+            table[name] = _shares(other.to_frame(by).dropna(subset="score")["score"])
+            for own, theirs in zip([self.attribution, *(own for _, own in self.targets)], found, strict=False):
+                compared = {"scores": theirs.scores.tolist(), "copies": holds_copies(theirs.metadata)}
+                own.metadata.setdefault("compared", {})[name] = compared
         return table.reset_index(drop=True)
 
     def shares(self, by: str = "message") -> pd.DataFrame:
@@ -364,11 +369,11 @@ def trace(
     warn_if_short(model, sample)
     if estimated:
         print(estimate(model, sample, method), file=sys.stderr)
-    if contrast is None:
-        attribution, targets = _explained(method, model, sample, tokenizer)
-    else:
-        attribution, targets = contrasted(method, model, tokenizer, sample, contrast), []
-    return Trace(sample, attribution, _name_of(model), targets, model)
+    if contrast is not None:
+        return Trace(sample, contrasted(method, model, tokenizer, sample, contrast), _name_of(model), model=model)
+    sentences = response_sentences(sample, tokenizer.all_special_tokens)
+    attribution, *others = _explained(method, model, sample, sentences)
+    return Trace(sample, attribution, _name_of(model), list(map(Target, sentences, others)), model)
 
 
 def _cautions(model: Any, tokenizer: Any, sample: Sample, response: str | list[int], limit: int | None) -> list[str]:
@@ -384,15 +389,11 @@ def _cautions(model: Any, tokenizer: Any, sample: Sample, response: str | list[i
     return told
 
 
-def _explained(
-    method: Method, model: torch.nn.Module, sample: Sample, tokenizer: Any
-) -> tuple[Attribution, list[Target]]:
+def _explained(method: Method, model: torch.nn.Module, sample: Sample, sentences: list[Span]) -> list[Attribution]:
     """The attribution of the output, and those of the response's sentences where one pass gives them all."""
     if not hasattr(method, "attribute_many"):
-        return method.attribute(model, sample), []
-    sentences = response_sentences(sample, tokenizer.all_special_tokens)
-    first, *others = method.attribute_many(model, sample, [sample.segments.output, *sentences])
-    return first, [Target(span, found) for span, found in zip(sentences, others, strict=True)]
+        return [method.attribute(model, sample)]
+    return method.attribute_many(model, sample, [sample.segments.output, *sentences])
 
 
 def _shares(scores: pd.Series) -> pd.Series:

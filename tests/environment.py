@@ -9,9 +9,8 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ["HF_HUB_OFFLINE"] = "1"  # nothing may depend on a network
 os.environ["TQDM_DISABLE"] = "1"  # a bar's last state holds a time, which no stored output can match
 # Kernels import this checkout, installed or not.
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    filter(None, [str(ROOT), str(ROOT / "notebooks"), os.environ.get("PYTHONPATH")])
-)
+_PATHS = [str(ROOT), str(ROOT / "notebooks"), os.environ.get("PYTHONPATH")]
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATHS))
 # The tests leave the committed figures alone. Each process has a copy of its own: chapters note claims in one file.
 _FIGURES = ROOT / "build" / "test" / os.environ.get("PYTEST_XDIST_WORKER", "alone") / "figures"
 if os.environ.get("FLASHTRACE_FIGURES_DIR") != str(_FIGURES):  # else this is a process that a test started

@@ -35,9 +35,8 @@ def test_a_problem_says_what_its_answer_needs(embedded_tokenizer, mode, off_path
         return embedded_tokenizer(text, add_special_tokens=False)["input_ids"]
 
     for length, seed in ((400, 0), (1024, 1)):
-        for example in facts.fact_examples(
-            embedded_tokenizer, 12, mode, off_path, chain=chain, length=length, seed=seed
-        ):
+        how = {"chain": chain, "length": length, "seed": seed}
+        for example in facts.fact_examples(embedded_tokenizer, 12, mode, off_path, **how):
             meta, (answer,), prompt = example.metadata, example.answers, example.prompt
             gold, others = ([prompt[a:b] for a, b in spans] for spans in (example.evidence, meta["distracting"]))
             assert length - 40 < len(ids(prompt)) <= length and not re.search(r"\d", prompt + example.request)

@@ -40,16 +40,14 @@ def carried_out(folder, file, source, registry, after, line, check):
     assert text.count(after) == 1
     table.write_text(text.replace(after, after + line), encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
-    return subprocess.run(
-        [sys.executable, "-c", check], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
-    )
+    how = {"cwd": folder, "env": environment, "timeout": 300}
+    return subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, **how)
 
 
 @pytest.mark.parametrize("line", ['    "saliency": "saliency.Saliency",\n', ""], ids=["with", "without"])
 def test_a_method_is_one_file_and_one_line(tmp_path, line):
-    done = carried_out(
-        tmp_path, "methods/saliency.py", RECIPES["saliency"], "methods/__init__.py", "_PLACES = {\n", line, METHOD
-    )
+    place = ("methods/__init__.py", "_PLACES = {\n", line)
+    done = carried_out(tmp_path, "methods/saliency.py", RECIPES["saliency"], *place, METHOD)
     assert (done.returncode == 0) == bool(line), done.stderr
 
 

@@ -22,9 +22,7 @@ def test_bad_segments(prompt, reasoning, output, message):
         Segments(prompt, reasoning, output)
 
 
-@pytest.mark.parametrize(
-    "ids", [torch.zeros(1, 10, dtype=torch.long), torch.zeros(10), [1] * 10, torch.zeros(10, dtype=torch.int32)]
-)
+@pytest.mark.parametrize("ids", [torch.zeros(1, 10).long(), torch.zeros(10), [1] * 10, torch.zeros(10).int()])
 def test_ids_must_be_a_flat_long_tensor(ids):
     with pytest.raises(ValueError, match="1-D LongTensor"):
         Sample(ids, GOOD)
@@ -59,10 +57,9 @@ def test_empty_reasoning_may_stand_anywhere():
 
 
 def test_tokens_and_sentences_must_fit():
-    with pytest.raises(ValueError, match="one display string a token"):
-        Sample(torch.arange(10), GOOD, tokens=["a"])
-    with pytest.raises(ValueError, match="sentence span"):
-        Sample(torch.arange(10), GOOD, sentences=[(4, 11)])
+    for options, message in (({"tokens": ["a"]}, "one display string"), ({"sentences": [(4, 11)]}, "sentence span")):
+        with pytest.raises(ValueError, match=message):
+            Sample(torch.arange(10), GOOD, **options)
     with pytest.raises(ValueError, match="no gold evidence"):
         _ = Sample(torch.arange(10), GOOD).gold_in_prompt
 

@@ -111,9 +111,8 @@ def test_trace_reports_the_words_that_begin_the_turn_with_the_template(model, to
 
 def test_trace_takes_a_method_by_its_name(model, tok):
     named = trace(model, tok, PROMPT, RESPONSE, method="ifr").attribution
-    assert named.method == "ifr" and torch.equal(
-        named.scores, trace(model, tok, PROMPT, RESPONSE, method=IFR()).attribution.scores
-    )
+    given = trace(model, tok, PROMPT, RESPONSE, method=IFR()).attribution
+    assert named.method == "ifr" and torch.equal(named.scores, given.scores)
     with pytest.raises(ValueError, match="Did you mean 'flashtrace'"):
         trace(model, tok, PROMPT, method="flash_trace")  # said before anything is generated
 
@@ -140,9 +139,8 @@ def test_the_model_has_the_name_it_was_loaded_by(tok, tmp_path):
 
 def test_reasoning_that_is_cut_is_kept_and_the_limit_named(model):
     tok = make_tokenizer(TEMPLATE + "{% if add_generation_prompt %}<think>\n{% endif %}")
-    with pytest.raises(
-        NotExplained, match=r"never closes it.*wrote 6 tokens, max_new_tokens \(--max-new-tokens\) is 6"
-    ) as e:
+    said = r"never closes it.*wrote 6 tokens, max_new_tokens \(--max-new-tokens\) is 6"
+    with pytest.raises(NotExplained, match=said) as e:
         trace(model, tok, PROMPT, max_new_tokens=6, method=Uniform())
     kept = e.value
     assert str(kept.path) in str(kept) and len(str(kept)) <= 600 and kept.text == tok.decode(kept.response_ids)

@@ -62,9 +62,8 @@ def run(site, tmp_path):
     environment = {**own, "PYTHONPATH": str(site)}
 
     def call(*arguments):
-        return subprocess.run(
-            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900
-        )
+        how = {"cwd": tmp_path, "env": environment, "timeout": 900}
+        return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, **how)
 
     return call
 
@@ -81,9 +80,8 @@ def test_the_wheel_carries_what_the_library_reads(wheel):
             continue
         inside = path.relative_to(ROOT).as_posix()
         assert inside in names, f"{inside} is in no wheel: name it in pyproject.toml's package-data"
-    assert {name for name in names if name.startswith("flashtrace_lib/data/")} == {
-        f"flashtrace_lib/data/{name}" for name in CARRIED
-    }
+    data = "flashtrace_lib/data/"
+    assert {name for name in names if name.startswith(data)} == {data + name for name in CARRIED}
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"flashtrace_lib"}  # and no book
 
 

@@ -25,7 +25,8 @@ from .message_shares import parts
 from .tokens import visible
 
 # One after the other, as one script.
-SCRIPTS = tuple(f"trace_{part}.js" for part in ("scores", "units", "lines", "page", "export", "picture", "events"))
+_PARTS = "scores units lines page methods export picture events"
+SCRIPTS = tuple(f"trace_{part}.js" for part in _PARTS.split())
 STEPS, DECADES = 2**17 - 1, 6  # of the quantised scores
 _ALPHABET = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"))
 
@@ -75,7 +76,7 @@ def trace_page(sample: Sample, targets: Sequence[tuple[Span, Attribution]], titl
         Passages that a reader may choose: tokens of the response and the attribution of ``sample.with_output(span)``.
         The whole answer first, then the sentences of the response.
     title, verified : str
-        The method and the model; what a verification found, above the text.
+        The method and, after " · ", the model; what a verification found, above the text.
 
     Raises
     ------
@@ -84,11 +85,12 @@ def trace_page(sample: Sample, targets: Sequence[tuple[Span, Attribution]], titl
     """
     if sample.tokens is None:
         raise ValueError(f"sample {sample.id} has no display tokens: build it with text.build_sample, or set tokens")
+    method = visible(title.split(" · ")[0])
     title = escape(visible(title))
     form = sample.metadata.get("format")
     told = f" · reasoning and answer told apart by: {escape(visible(form))}" if form else ""
     script = "".join(_read(name) for name in SCRIPTS)
-    data = json.dumps(_payload(sample, targets), ensure_ascii=False, separators=(",", ":"))
+    data = json.dumps(_payload(sample, targets, method), ensure_ascii=False, separators=(",", ":"))
     return Template(_read("page_head.html") + _read("trace_page.html")).substitute(
         title=title,
         about=f"{title} · {len(sample)} tokens{told}",
@@ -128,9 +130,11 @@ def quantised(scores: torch.Tensor, first: int = 0) -> dict[str, Any]:
     return {"from": first, "max": largest, "codes": "".join(letters.ravel())}
 
 
-def _payload(sample: Sample, targets: Sequence[tuple[Span, Attribution]]) -> dict[str, Any]:
+def _payload(sample: Sample, targets: Sequence[tuple[Span, Attribution]], method: str) -> dict[str, Any]:
     """Data of the script; trace_scores.js describes its fields."""
+    first = sample.segments.prompt[0]
     return {
+        "method": method,
         "tokens": [visible(token) if token else "" for token in sample.tokens],
         "parts": [
             {"name": visible(SEGMENT_NAMES.get(part.name, part.name)), "kind": part.kind, "span": list(part.span)}
@@ -143,9 +147,13 @@ def _payload(sample: Sample, targets: Sequence[tuple[Span, Attribution]]) -> dic
                 "span": list(span),
                 "notes": cautions(sample.with_output(span), attribution),
                 "copies": holds_copies(attribution.metadata),
-                "scores": quantised(attribution.scores, sample.segments.prompt[0]),
+                "scores": quantised(attribution.scores, first),
                 # Attention is causal: nothing behind the passage has a score.
                 "hops": [quantised(hop.scores[: span[1]]) for hop in attribution.hops],
+                "others": [
+                    {**other, "name": visible(name), "scores": quantised(torch.tensor(other["scores"]), first)}
+                    for name, other in attribution.metadata.get("compared", {}).items()
+                ],
             }
             for span, attribution in targets
         ],

@@ -92,7 +92,7 @@ function listen() {
   byId("views").addEventListener("change", colour);
   byId("units").addEventListener("change", colour);
   byId("compare").addEventListener("change", colour);
-  byId("count").addEventListener("input", drawTop);
+  byId("count").addEventListener("input", () => (drawTop(), drawMethods(data.targets[state.target])));
   byId("query").addEventListener("input", find);
   byId("query").addEventListener("keydown", (event) => {
     if (event.key === "Enter") go(event.shiftKey ? -1 : 1);
@@ -163,9 +163,11 @@ function drawControls() {
       byId(id).append(Object.assign(element("option", "", `Hop ${k}`), { value: String(k) }));
     }
   }
-  if (most < 2) return;
-  radio("difference", "Difference");
-  byId("later").value = "1";
+  if (most > 1) {
+    radio("difference", "Difference");
+    byId("later").value = "1";
+  }
+  data.targets[0].others.forEach((other, k) => radio(`${VERSUS}${k}`, other.name));
 }
 
 drawControls();

@@ -112,11 +112,13 @@ def _attribution(data: dict[str, Any], sample: Sample, trace: dict[str, Any]) ->
     for k, hop in enumerate(hops):
         lengths[f"scores of hop {k}"] = (len(hop.scores), len(sample))
         lengths[f"weights of hop {k}"] = (len(hop.weights), hop.target[1] - hop.target[0])
+    compared = {name: torch.tensor(o["scores"]) for name, o in data["metadata"].get("compared", {}).items()}
+    lengths |= {f"scores of {name}": (len(other), len(sample.prompt_ids)) for name, other in compared.items()}
     for name, (length, expected) in lengths.items():
         if length != expected:
             raise ValueError(f"the trace is damaged: {length} {name} where {expected} belong")
     scores, flow = torch.tensor(data["scores"]), torch.tensor(data["flow"])
-    numbers = [scores, flow, *(hop.scores for hop in hops), *(hop.weights for hop in hops)]
+    numbers = [scores, flow, *(hop.scores for hop in hops), *(hop.weights for hop in hops), *compared.values()]
     if not all(values.isfinite().all() for values in numbers):
         raise ValueError("the trace is damaged: some scores are not finite")
     metadata = {"options": trace["options"], **data["metadata"]}

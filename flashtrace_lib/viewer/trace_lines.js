@@ -1,4 +1,5 @@
-/* Lines from the chosen passage of the response to the sentences of the input that matter most. */
+/* Lines from the chosen passage of the response to the sentences that matter most to it: to the input's, and in a hop,
+ * which rests on the response as well, to earlier sentences of the response. */
 
 const lines = byId("lines");
 
@@ -13,15 +14,22 @@ function seenAt(i, side) {
 function drawLines() {
   const wide = matchMedia("(min-width: 60rem)").matches;
   const chosen = spans[data.targets[state.target].span[0]];
-  const ends = bySentence() && wide && chosen ? state.marked.filter((i) => i < data.response[0]) : [];
+  const ends = bySentence() && wide && chosen ? state.marked : [];
   lines.replaceChildren(...ends.map((i) => {
-    const from = seenAt(data.targets[state.target].span[0], "right"), to = seenAt(i, "left");
+    const within = i >= data.response[0];
+    const from = seenAt(data.targets[state.target].span[0], "right"), to = seenAt(i, within ? "right" : "left");
     const path = document.createElementNS(lines.namespaceURI, "path");
-    const bend = (from.x + to.x) / 2;
+    const bend = within ? from.x + 30 : (from.x + to.x) / 2; // an arc beside the response
+    if (within) path.setAttribute("class", "within");
     path.setAttribute("d", `M ${from.x} ${from.y} C ${bend} ${from.y}, ${bend} ${to.y}, ${to.x} ${to.y}`);
     path.setAttribute("stroke-width", String(1 + 4 * Math.min(1, Math.abs(shareOf(state.shown[i])))));
     return path;
   }));
+}
+
+/** The height of the bar of controls, below which the panes stay. */
+function measureBar() {
+  document.documentElement.style.setProperty("--bar", `${byId("fold").offsetHeight}px`);
 }
 
 function watchLines() {
@@ -29,10 +37,11 @@ function watchLines() {
   const soon = () => {
     if (waiting) return;
     waiting = true;
-    requestAnimationFrame(() => ((waiting = false), drawLines()));
+    requestAnimationFrame(() => ((waiting = false), measureBar(), drawLines()));
   };
   document.addEventListener("scroll", soon, { capture: true, passive: true });
   window.addEventListener("resize", soon);
   byId("fold").open = matchMedia("(min-width: 40rem)").matches; // on a phone the text comes first
   byId("fold").addEventListener("toggle", soon);
+  measureBar();
 }

@@ -64,7 +64,8 @@ function choose(k) {
   state.target = k;
   const count = data.targets[k].hops.length;
   for (const radio of document.querySelectorAll("[name=view]")) {
-    radio.disabled = radio.value === "difference" ? count < 2 : radio.value !== "all" && Number(radio.value) >= count;
+    const needs = { all: 0, difference: 2 }[radio.value] ?? Number(radio.value) + 1; // hops
+    radio.disabled = radio.value.startsWith(VERSUS) ? !otherOf(data.targets[k], radio.value) : needs > count;
   }
   for (const option of document.querySelectorAll("#compare option")) option.disabled = Number(option.value) >= count;
   const tooFar = Math.max(Number(byId("later").value), Number(byId("earlier").value)) >= count;
@@ -84,15 +85,15 @@ function colour() {
   state.view = document.querySelector("[name=view]:checked").value;
   state.unit = document.querySelector("[name=unit]:checked").value;
   byId("compare").hidden = state.view !== "difference";
+  measureBar();
   const values = (state.values = scoresOf(target, state.view));
-  const shown = (state.shown = shownOf(target, values));
+  const shown = (state.shown = shownOf(otherOf(target, state.view) ?? target, values));
   const signed = state.view === "difference" || shown.some((value) => value < 0);
   const limit = limitOf(target, state.view, shown) || 1;
   const ranked = [...shown.keys()].filter((i) => shown[i] && ranks(i)); // NaN and 0 are no scores
   state.order = ranked.sort((a, b) => Math.abs(shown[b]) - Math.abs(shown[a]) || a - b);
-  const sum = (all) => all.reduce((total, value) => total + (Math.abs(value) || 0), 0) || 1;
-  state.total = sum(values);
-  state.whole = bySentence() ? sum(shown.filter((_, i) => leaderOf(i) === i)) : state.total;
+  state.total = sizeOf(values);
+  state.whole = wholeOf(shown);
   // of few sentences not all: a third, at least one
   const most = bySentence() ? Math.min(MARKED.sentences, Math.max(1, Math.floor(ranked.length / 3))) : MARKED.words;
   state.marked = state.order.slice(0, most);
@@ -110,6 +111,7 @@ function colour() {
   drawLegend(limit, signed);
   drawTop();
   drawShares(values);
+  drawMethods(target);
   hideTip();
   drawLines();
   noteState();
@@ -127,8 +129,9 @@ function drawLegend(limit, signed) {
     return swatch;
   });
   const words = signed ? " · underlined: largest changes (solid gains, dotted loses)" : " · underlined: highest scores";
-  const own = state.view === "all" ? "" : "; the passage's own words are not ranked";
-  const what = state.view === "difference" ? "change of the share" : state.view === "all" ? "share of the input's score" : "share of the hop's mass";
+  const own = isImportance(state.view) ? "" : "; the passage's own words are not ranked";
+  const part = isImportance(state.view) ? "share of the input's score" : "share of the hop's mass";
+  const what = state.view === "difference" ? "change of the share" : part;
   byId("legend").replaceChildren(`${what}: `, ...swatches, words, own);
 }
 
@@ -136,23 +139,30 @@ function drawTop() {
   const name = state.target ? `Sentence ${state.target}` : "The answer O";
   const label = document.querySelector("[name=view]:checked").parentElement.textContent.trim();
   byId("chosen").textContent = `${name} · ${label}${state.order.length ? "" : ": no score above zero"}`;
-  byId("notes").replaceChildren(...data.targets[state.target].notes.map((note) => element("li", "", note)));
+  const target = data.targets[state.target], notes = otherOf(target, state.view) ? [] : target.notes; // of its own scores
+  byId("notes").replaceChildren(...notes.map((note) => element("li", "", note)));
   byId("top").replaceChildren(...topTokens().map((i) => {
-    const button = element("button");
-    button.type = "button";
-    button.dataset.of = i;
-    const [before, after] = bySentence() ? ["", ""] : beside(i);
-    const word = element("bdi"); // or a right-to-left word would pull the number behind it apart
-    word.append(element("i", "", before), element("b", "", wordsOf(i)), element("i", "", after));
-    button.append(word, ` ${inWords(shareOf(state.shown[i]))}`);
-    button.addEventListener("click", () => visit(i));
     const item = element("li");
-    item.append(button);
+    item.append(visitButton(i, ` ${inWords(shareOf(state.shown[i]))}`));
     return item;
   }));
 }
 
-const topTokens = () => state.order.slice(0, Math.max(1, Math.min(500, Number(byId("count").value) || 10)));
+/** A button that leads to a word or sentence, with what stands behind it. */
+function visitButton(i, behind = "") {
+  const button = element("button");
+  button.type = "button";
+  button.dataset.of = i;
+  const [before, after] = bySentence() ? ["", ""] : beside(i);
+  const word = element("bdi"); // or a right-to-left word would pull the number behind it apart
+  word.append(element("i", "", before), element("b", "", wordsOf(i)), element("i", "", after));
+  button.append(word, behind);
+  button.addEventListener("click", () => visit(i));
+  return button;
+}
+
+const listed = () => Math.max(1, Math.min(500, Number(byId("count").value) || 10)); // how many a list holds
+const topTokens = () => state.order.slice(0, listed());
 
 /** Share of each part: of the magnitudes, or in a difference its change in points. */
 function drawShares(values) {

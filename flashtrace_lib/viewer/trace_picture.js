@@ -77,7 +77,8 @@ function savePicture() {
 function asCode() {
   const chosen = state.target ? `t.targets[${state.target - 1}].attribution` : "t.attribution";
   const hop = (k) => `chosen.hops[${k}].scores`;
-  const shown = {
+  const other = otherOf(data.targets[state.target], state.view);
+  const shown = other ? [`chosen.metadata["compared"][${JSON.stringify(other.name)}]["scores"]`, "of each token of the input"] : {
     all: bySentence() ? ["chosen.by_sentence()", "of each sentence of the input"] : ["chosen.scores", "of each token of the input"],
     difference: [`${hop(byId("later").value)} - ${hop(byId("earlier").value)}`, "of each token of the context"],
   }[state.view] || [hop(state.view), "of each token of the context"];

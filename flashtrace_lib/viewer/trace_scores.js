@@ -3,7 +3,9 @@
  *   tokens   display text of each of the N tokens
  *   parts    [{name, kind, span}] that tile them; kind is input, reasoning, output or context
  *   sentences  [[start, stop], …] of input, reasoning and answer
- *   targets  [{span, notes, copies, scores: row, hops: [row, …]}]; the first is the whole answer, the others sentences
+ *   method   name of the method
+ *   targets  [{span, notes, copies, scores: row, hops: [row, …], others}]; the first is the whole answer, the rest are
+ *            sentences; others: [{name, copies, scores: row}] by the methods that were compared
  *   row      {from, max, codes}: scores of tokens from, from + 1, …; see decode()
  * Text goes into the page as text nodes only, so whatever a prompt holds is shown and never run. */
 
@@ -37,9 +39,17 @@ function decode(row) {
   return out;
 }
 
-/** What a view shows of the chosen target: all hops together, one hop, or the difference of two. */
+const VERSUS = "versus-"; // before the number of another method, in the name of its view
+const otherOf = (target, view) => (view.startsWith(VERSUS) ? target.others[Number(view.slice(VERSUS.length))] : undefined);
+
+/** Whether a view shows importance, which lies on the input alone, and no hop. */
+const isImportance = (view) => view === "all" || view.startsWith(VERSUS);
+
+const ofInput = (row) => decode(row).map((value, i) => (kindOf[i] === "context" ? NaN : value));
+
+/** What a view shows of the chosen target: all hops together, one hop, the difference of two, or another method. */
 function scoresOf(target, view) {
-  if (view === "all") return decode(target.scores).map((value, i) => (kindOf[i] === "context" ? NaN : value));
+  if (isImportance(view)) return ofInput((otherOf(target, view) ?? target).scores);
   if (view !== "difference") return decode(target.hops[Number(view)]);
   const later = decode(target.hops[Number(byId("later").value)]);
   const earlier = decode(target.hops[Number(byId("earlier").value)]);
@@ -56,12 +66,18 @@ function saturation(values) {
 
 /** Hops share one scale, so that switching between them compares them. */
 function limitOf(target, view, values) {
-  const rows = view === "all" || view === "difference" ? [values] : target.hops.map((row) => shownOf(target, decode(row)));
+  const alone = isImportance(view) || view === "difference";
+  const rows = alone ? [values] : target.hops.map((row) => shownOf(target, decode(row)));
   return Math.max(...rows.map(saturation));
 }
 
 /** A score as a part of the whole: of the input's importance, or of a hop's mass, which sums to 1 with the template. */
-const shareOf = (score) => (state.view === "all" ? score / state.whole : score);
+const shareOf = (score) => (isImportance(state.view) ? score / state.whole : score);
+
+const sizeOf = (values) => values.reduce((total, value) => total + (Math.abs(value) || 0), 0) || 1;
+
+/** All of the importance that a method's shares are parts of. */
+const wholeOf = (shown) => sizeOf(bySentence() ? shown.filter((_, i) => leaderOf(i) === i) : shown);
 
 /** A share in words: per cent, or in a difference the points that it changed by. */
 function inWords(share, digits = 1) {

@@ -1,5 +1,6 @@
 """The judged claims as ``claims.json``, as one page, in README, and as a badge."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,11 @@ def write(folder: Path) -> tuple[pd.DataFrame, list[Path]]:
     return claims.counts(judged), written
 
 
+def chapter_seconds() -> dict[str, Any]:
+    """About what seconds `make figure` takes in each chapter, and on which machine (``scripts/chapter_seconds.py``)."""
+    return json.loads(Path(__file__).with_name("chapter_seconds.json").read_text(encoding="utf-8"))
+
+
 def page(judged: list[dict[str, Any]]) -> str:
     """``claims.md``: one table of the paper's claims, one of the questions beyond it, and how they were judged."""
     p = claims.tests(judged)
@@ -47,8 +53,8 @@ def page(judged: list[dict[str, Any]]) -> str:
         "by deletion. Teacher-forced answers are printed apart and never pooled with them. A number stands with its "
         "95 % interval, n, and, where samples share a record, the effective n. The paper's model has 8 billion "
         f"parameters; ours are {readable('reasoner')} (`reasoner`) and {readable('qwen')} (`qwen`): *not reproduced* "
-        "speaks of these, and of the paper where the numbers are its own. `make figure NAME=…`, with a name of the "
-        "last column, draws it again.",
+        "speaks of these, and of the paper where the numbers are its own. The command of the last column draws it "
+        f"again from stored results, in about the seconds beside it ({chapter_seconds()['machine']}, busy as well).",
         "",
         *_table(counted.rename(columns=str)),
         "",
@@ -78,7 +84,6 @@ def page(judged: list[dict[str, Any]]) -> str:
 def _claim_table(judged: list[dict[str, Any]]) -> list[str]:
     rows = []
     for claim in judged:
-        chapter = f"[{claim['chapter'][:2]}](../notebooks/{claim['chapter']}.ipynb)"
         checks = "<br>".join(f"{number_text(check)} *{check['state']}*" for check in claim["checks"])
         row = {
             "claim": claim["text"],
@@ -90,10 +95,17 @@ def _claim_table(judged: list[dict[str, Any]]) -> list[str]:
             "models": claim["models"],
             "verdict": f"**{claim['verdict']}**" + (f": {claim['why']}" if claim["why"] else ""),
             "rule": f"`{claim['rule']}` {claim['bound']:g}" + (f"; {claim['note']}" if claim["note"] else ""),
-            "where": f"{chapter} `{claim['figure']}`" if claim["figure"] else chapter,
+            "where": _again(claim, "../notebooks"),
         }
         rows.append({name: text or "–" for name, text in row.items()})
     return _table(pd.DataFrame(rows))
+
+
+def _again(claim: dict[str, Any], folder: str) -> str:
+    """The chapter of a claim, the command that draws its figure again, and about what seconds that takes."""
+    name = claim["chapter"]
+    command = f"make figure NAME={claim['figure']}" if claim["figure"] else f"flashtrace book {name[:2]}"
+    return f"[{name[:2]}]({folder}/{name}.ipynb) `{command}`, about {chapter_seconds()['seconds'][name]} s"
 
 
 def number_text(number: dict[str, Any]) -> str:
@@ -124,7 +136,7 @@ def headline_table(judged: list[dict[str, Any]]) -> str:
             "paper": claim["paper"],
             "here": number_text(claim["numbers"][0]) if claim["numbers"] else "–",
             "verdict": f"**{claim['verdict']}**",
-            "chapter": f"[{claim['chapter'][:2]}](notebooks/{claim['chapter']}.ipynb)",
+            "chapter, and its figure again": _again(claim, "notebooks"),
         }
         rows.append(row)
     return "\n".join(_table(pd.DataFrame(rows))) + "\n"

@@ -78,10 +78,10 @@ def test_corrections_by_hand():
 
 
 def test_the_list_of_claims():
-    listed = claims.claim_list()
+    listed, chapters = claims.claim_list(), {path.stem for path in (ROOT / "notebooks" / "py").glob("*.py")}
     assert len([claim for claim in listed if not claim.get("beyond")]) <= 40
+    assert set(claims_page.chapter_seconds()["seconds"]) == chapters >= {claim["chapter"] for claim in listed}
     for claim in listed:
-        assert (ROOT / "notebooks" / "py" / f"{claim['chapter']}.py").is_file(), claim["id"]
         if claim["rule"] == "stated":
             assert claim["verdict"] in claims.VERDICTS and claim["reason"]
     assert set(claims_page.HEADLINES) <= {claim["id"] for claim in listed if not claim.get("beyond")}
@@ -93,6 +93,7 @@ def test_the_committed_page_follows_from_the_committed_numbers(tmp_path):
     assert (ROOT / "figures" / "claims.json").read_text(encoding="utf-8") == claims.to_json(judged)
     assert (ROOT / "figures" / "claims.md").read_text(encoding="utf-8") == claims_page.page(judged)
     assert claims_page.headline_table(judged) in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert sum(line.endswith(" s |") for line in claims_page.page(judged).splitlines()) == len(judged)  # seconds
 
 
 def test_claims_json_has_what_a_reader_asks_for():
@@ -101,6 +102,8 @@ def test_claims_json_has_what_a_reader_asks_for():
         assert isinstance(claim["verdict"], str) and {
             "paper", "value", "low", "high", "n", "n_effective", "models", "answers", "p_holm", "figure",
         } <= claim.keys()  # fmt: skip
+        source = (ROOT / "notebooks" / "py" / f"{claim['chapter']}.py").read_text(encoding="utf-8")
+        assert not claim["figure"] or f'"{claim["figure"]}"' in source, f"make figure draws no {claim['figure']}"
         if claim["rule"] != "stated" and claim["verdict"] != "not testable here":
             assert claim["numbers"], claim["id"]
         if claim["verdict"] == "reproduced" and not claim["beyond"]:

@@ -35,9 +35,8 @@ CHAPTERS = ("05_ruler", "06_math", "10_ablations")
 def test_figures_do_not_depend_on_the_processor(name, tmp_path):
     folder = tmp_path / "figures"
     environment = os.environ | SETTINGS[name] | {"FLASHTRACE_FIGURES_DIR": str(folder)}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", DRAW, *CHAPTERS], env=environment, capture_output=True, text=True
-    )
+    command = [sys.executable, "-W", "ignore", "-c", DRAW, *CHAPTERS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     drawn = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".png", ".csv")}
     claims = drawn.pop("claims.csv").decode().splitlines()

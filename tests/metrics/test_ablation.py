@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -112,9 +113,8 @@ def test_odds_keep_their_precision_where_p_rounds_to_one():
     expected = [40 - math.log(1 + math.e), -60 - math.log(1 + math.exp(3))]
     assert found.tolist() == pytest.approx(expected, rel=1e-6)  # 1 − p is 0 in float32
     for p in (0.3, 1e-30, 1 - 1e-9):
-        assert ablations.logit(torch.tensor(math.log(p))).item() == pytest.approx(
-            math.log(p) - math.log1p(-p), rel=1e-6
-        )
+        found = ablations.logit(torch.tensor(math.log(p))).item()
+        assert found == pytest.approx(math.log(p) - math.log1p(-p), rel=1e-6)
 
 
 # --- LDS
@@ -174,22 +174,16 @@ def test_a_scorer_counts_the_masks_it_scores(model):
 
 
 def test_bad_input_is_named(model):
-    sample = haystack_sample()
-    with pytest.raises(ValueError, match="at least one source"):
-        draw_masks(0)
-    with pytest.raises(ValueError, match=r"in \[0.1, 0.9\], got 1.0"):
-        draw_masks(3, keep=1.0)
-    with pytest.raises(ValueError, match=r"BoolTensor \[n, 5\]"):
-        sentence_effects(model, sample, torch.ones(2, 4, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"BoolTensor \[n, 5\]"):
-        sentence_effects(model, sample, torch.ones(2, 5))
-    with pytest.raises(ValueError, match="hold no token"):
-        sentence_effects(model, sample, torch.ones(2, 5, dtype=torch.bool), spans=[(60, 60)])
-    with pytest.raises(ValueError, match="one row for each effect"):
-        lds([1.0, 2.0], torch.ones(3, 3), [1.0, 2.0, 3.0])
-    sample.mask_token_id = None
-    with pytest.raises(ValueError, match="no mask_token_id"):
-        sentence_effects(model, sample, torch.ones(2, 5, dtype=torch.bool))
-    sample.sentences = None
-    with pytest.raises(ValueError, match="no sentences in its haystack"):
-        sentence_effects(model, sample, torch.ones(2, 5, dtype=torch.bool))
+    sample, ones = haystack_sample(), torch.ones(2, 5, dtype=torch.bool)
+    unmasked = replace(sample, mask_token_id=None)
+    for message, call in (
+        ("at least one source", lambda: draw_masks(0)), (r"in \[0.1, 0.9\], got 1.0", lambda: draw_masks(3, keep=1.0)),
+        (r"BoolTensor \[n, 5\]", lambda: sentence_effects(model, sample, ones[:, :4])),
+        (r"BoolTensor \[n, 5\]", lambda: sentence_effects(model, sample, ones.float())),
+        ("hold no token", lambda: sentence_effects(model, sample, ones, spans=[(60, 60)])),
+        ("one row for each effect", lambda: lds([1.0, 2.0], torch.ones(3, 3), [1.0, 2.0, 3.0])),
+        ("no mask_token_id", lambda: sentence_effects(model, unmasked, ones)),
+        ("no sentences in its", lambda: sentence_effects(model, replace(unmasked, sentences=None), ones)),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            call()

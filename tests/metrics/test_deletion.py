@@ -1,5 +1,7 @@
 """The deletion curve against a plain loop of full forward passes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -54,9 +56,8 @@ def test_response_that_ends_before_the_context(model):
     sample = tiny_sample(n=30, prompt=(1, 12), reasoning=(13, 18), output=(18, 22))
     sample.response = (13, 23)
     scores = random_scores(sample)
-    assert torch.allclose(
-        deletion_curve(model, sample, scores, 5).log_probs, naive_curve(model, sample, scores, 5), atol=1e-4
-    )
+    found = deletion_curve(model, sample, scores, 5).log_probs
+    assert torch.allclose(found, naive_curve(model, sample, scores, 5), atol=1e-4)
 
 
 def test_fewer_tokens_than_steps(model):
@@ -147,19 +148,17 @@ def test_reduced_copy_keeps_tied_weights_and_buffers():
 
 def test_bad_input_is_named(model):
     sample = tiny_sample()
-    with pytest.raises(ValueError, match="one score for each token of the prompt"):
-        deletion_curve(model, sample, torch.ones(16))
-    with pytest.raises(ValueError, match="NaN or infinite"):
-        deletion_curve(model, sample, torch.full((7,), float("nan")))
-    with pytest.raises(ValueError, match="at least one step"):
-        deletion_curve(model, sample, torch.ones(7), steps=0)
-    sample.mask_token_id = None
-    with pytest.raises(ValueError, match="pad token id"):
-        deletion_curve(model, sample, torch.ones(7))
-    with pytest.raises(ValueError, match="precision"):
-        Scorer(model, precision="bfloat16")
-    with pytest.raises(ValueError, match="dtype is .bfloat16. or that of the model"):
-        Scorer(model, dtype="float16")
+    unmasked = replace(sample, mask_token_id=None)
+    for message, call in (
+        ("one score for each token of the prompt", lambda: deletion_curve(model, sample, torch.ones(16))),
+        ("NaN or infinite", lambda: deletion_curve(model, sample, torch.full((7,), float("nan")))),
+        ("at least one step", lambda: deletion_curve(model, sample, torch.ones(7), steps=0)),
+        ("pad token id", lambda: deletion_curve(model, unmasked, torch.ones(7))),
+        ("precision", lambda: Scorer(model, precision="bfloat16")),
+        ("dtype is .bfloat16. or that of the model", lambda: Scorer(model, dtype="float16")),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 @pytest.mark.parametrize("scores", [torch.zeros(54), torch.full((54,), 0.3), torch.arange(54) // 20])

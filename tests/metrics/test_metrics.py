@@ -195,13 +195,11 @@ def test_masked_counts_spread_the_tokens_evenly(n, steps):
         (lambda: m.ranking(torch.ones(2, 2)), "non-empty vector"),
         (lambda: m.masked_counts(10, 0), "at least one step"),
         (lambda: m.normalise_response([0.0, -1.0], "log"), "definition is one of"),
-        (lambda: m.normalise_response([0.0]), "one point"),
-        (lambda: m.rise([0.0, -3.0]), "leaves"),
+        (lambda: m.normalise_response([0.0]), "one point"), (lambda: m.rise([0.0, -3.0]), "leaves"),
         (lambda: m.mas([1.0, 0.0], [0.0, 0.5, 1.0]), "same steps"),
-        (lambda: m.mas([1.0, 0.5, 0.0], [1.0, 0.5, 0.0]), "pass 1 - d"),
-        (lambda: m.sharpen([1.0], 0.0), "positive"),
+        (lambda: m.mas([1.0, 0.5, 0.0], [1.0, 0.5, 0.0]), "pass 1 - d"), (lambda: m.sharpen([1.0], 0.0), "positive"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -59,10 +59,8 @@ def test_generation_is_greedy_whatever_the_config_asks_for(embedded):
     model, tokenizer = embedded
     texts = ["The code of the box is 4127. The code of the box is"]
     plain = generate(model, tokenizer, texts, 8)
-    kept = model.generation_config
-    model.generation_config = GenerationConfig(
-        eos_token_id=kept.eos_token_id, repetition_penalty=5.0, no_repeat_ngram_size=1, num_beams=3, min_new_tokens=8
-    )
+    kept, other = model.generation_config, {"no_repeat_ngram_size": 1, "num_beams": 3, "min_new_tokens": 8}
+    model.generation_config = GenerationConfig(eos_token_id=kept.eos_token_id, repetition_penalty=5.0, **other)
     try:
         asked = model.generation_config
         assert generate(model, tokenizer, texts, 8) == plain

@@ -221,9 +221,7 @@ def real():
     return qwen.is_cached() and (qwen.cached_folder() / "model.safetensors").stat().st_size > 2e9
 
 
-needs_qwen = pytest.mark.skipif(
-    not real(), reason="the model is not in the cache: python -m flashtrace_lib fetch qwen (491 MB)"
-)
+needs_qwen = pytest.mark.skipif(not real(), reason="the model is not in the cache: python -m flashtrace_lib fetch qwen")
 
 
 @needs_qwen

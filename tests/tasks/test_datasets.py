@@ -98,12 +98,10 @@ def test_morehopqa_is_downloaded_as_a_file(monkeypatch):
     ("text", "message"),
     [
         ('{"question": "Why?"}', r"gsm8k/test.jsonl, record 0 \(gsm8k-0\): record gsm8k-0 lacks answer"),
-        ('{"question": "Why?",', r"test.jsonl, line 1 is no JSON"),
-        ("[1]", "must hold a list of records"),
-        ("", "holds no records"),
-        ('{"question": "Why?", "answer": "4"}', "does not end in '#### N'"),
+        ('{"question": "Why?",', r"test.jsonl, line 1 is no JSON"), ("[1]", "must hold a list of records"),
+        ("", "holds no records"), ('{"question": "Why?", "answer": "4"}', "does not end in '#### N'"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_does_not_fit_is_named(text, message, tmp_path):
     (tmp_path / "gsm8k").mkdir()
     (tmp_path / "gsm8k" / "test.jsonl").write_text(text)
@@ -112,16 +110,14 @@ def test_a_file_that_does_not_fit_is_named(text, message, tmp_path):
 
 
 def test_bad_requests_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="unknown task 'squad'"):
-        task_examples("squad", 1)
-    with pytest.raises(ValueError, match="source must be one of folder, hub, got 'web'"):
-        task_examples("gsm8k", 1, source="web")
-    with pytest.raises(ValueError, match="set FLASHTRACE_DATA_DIR"):
-        task_examples("gsm8k", 1)
-    with pytest.raises(ValueError, match="holds no gsm8k: looked for gsm8k/test.jsonl"):
-        task_examples("gsm8k", 1, folder=tmp_path)
-    with pytest.raises(ValueError, match="clone https://github.com/exercism/python"):
-        task_examples("exercism", 1, source="hub")
+    for name, options, message in (
+        ("squad", {}, "unknown task 'squad'"), ("gsm8k", {}, "set FLASHTRACE_DATA_DIR"),
+        ("gsm8k", {"source": "web"}, "source must be one of folder, hub, got 'web'"),
+        ("gsm8k", {"folder": tmp_path}, "holds no gsm8k: looked for gsm8k/test.jsonl"),
+        ("exercism", {"source": "hub"}, "clone https://github.com/exercism/python"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            task_examples(name, 1, **options)
 
 
 def test_a_faulty_record_of_hotpotqa_is_named(tmp_path):

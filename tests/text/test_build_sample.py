@@ -8,11 +8,6 @@ from flashtrace_lib.text.offsets import decode_with_offsets, tokenise
 from tests.oracles.tiny_chat import EVIDENCE, PROMPT, RESPONSE, TEMPLATE, make_tokenizer, spelled
 
 
-@pytest.fixture(scope="module")
-def tok():
-    return make_tokenizer()
-
-
 def evidence(prompt=PROMPT):
     start = prompt.index(EVIDENCE)
     return [(start, start + len(EVIDENCE))]
@@ -149,11 +144,7 @@ def test_step_by_step_without_the_label_takes_the_box_or_the_whole(tok, said, th
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (("", "Yes."), "prompt is empty"),
-        ((PROMPT, ""), "response is empty"),
-        ((PROMPT, []), "response is empty"),
-    ],
+    [(("", "Yes."), "prompt is empty"), ((PROMPT, ""), "response is empty"), ((PROMPT, []), "response is empty")],
 )
 def test_bad_prompts_and_responses(tok, arguments, message):
     with pytest.raises(ValueError, match=message):

@@ -37,11 +37,6 @@ def tok():
     return make_tokenizer(WITH_TOOLS)
 
 
-@pytest.fixture(scope="module")
-def model(tok):
-    return make_chat_model(tok)
-
-
 def words(rendered):
     return [(turn.role, rendered.text[slice(*turn.span)]) for turn in rendered.turns]
 
@@ -68,13 +63,11 @@ TAGGED = {"role": "assistant", "content": "<think>\nHm, x.\n</think>\n\nTwo."}
 @pytest.mark.parametrize(
     ("shape", "message", "read", "left_out"),
     [
-        ("cuts", TAGGED, "Two.", "<think>\\nHm, x.\\n</think>"),
-        ("cuts", THINKS, "Two.", "Hm, x."),
-        ("field", THINKS, TAGGED["content"], None),
-        ("parts", THINKS, "[THINK]Hm, x.[/THINK]Two.", None),
+        ("cuts", TAGGED, "Two.", "<think>\\nHm, x.\\n</think>"), ("cuts", THINKS, "Two.", "Hm, x."),
+        ("field", THINKS, TAGGED["content"], None), ("parts", THINKS, "[THINK]Hm, x.[/THINK]Two.", None),
         ("first part", {**THINKS, "reasoning": "y" * 99}, "Two.", "y" * 60 + "… (99 characters)"),
     ],
-)
+)  # fmt: skip
 def test_what_a_template_cuts_out_of_a_message_is_told(shape, message, read, left_out):
     tok = shaped(shape)
     talk = [{"role": "user", "content": "One?"}, message, {"role": "user", "content": "Three?"}]
@@ -153,15 +146,13 @@ def test_one_message_is_the_prompt_as_before(model, tok):
         ([{"role": "assistant", "content": "", "tool_calls": [CALL]}], None, "holds no words"),
         ([{"role": "user", "content": [{"type": "image"}]}], "x", "no text but image: only text"),
         ([AGENT[1], {"role": "assistant", "content": "x", "reasoning": "y", "thinking": "z"}], None, "two reasonings"),
-        ([{"content": "x"}], "x", "role and content"),
-        (["Hi."], None, "role and content"),
-        ([{"role": "system", "content": "x"}], "x", "ends with the user's"),
-        ([], "x", "ends with the user's"),
+        ([{"content": "x"}], "x", "role and content"), (["Hi."], None, "role and content"),
+        ([{"role": "system", "content": "x"}], "x", "ends with the user's"), ([], "x", "ends with the user's"),
         ([AGENT[1], {"role": "user"}], "x", r"message 2 \(user\), the one to answer, is empty"),
         ([AGENT[1], {"role": "user", "content": None}], "x", "message 2 .*is empty"),
         ([AGENT[1], {"role": "user", "content": " \n"}], "x", "message 2 .*is empty"),
     ],
-)
+)  # fmt: skip
 def test_bad_conversations(model, tok, prompt, response, message):
     with pytest.raises(ValueError, match=message):
         trace(model, tok, prompt, response)

@@ -23,9 +23,7 @@ def browser():
     """Chromium, started once a module: Playwright's event loop must not run while nbval's kernels do."""
     path = chromium_path()
     if path is None:
-        pytest.skip(
-            "no Chromium: install one, name one in FLASHTRACE_CHROMIUM, or run `python -m scripts.get_chromium`"
-        )
+        pytest.skip("no Chromium: install one, name it in FLASHTRACE_CHROMIUM, or run `python -m scripts.get_chromium`")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -36,15 +34,16 @@ def browser():
 
 @pytest.fixture
 def browser_page(browser):
-    """A new page, with ``page.problems``: console errors, exceptions, failed requests, requests that leave files."""
+    """A new page, which ends without console errors, exceptions, failed requests and requests that leave files."""
     with browser.new_context(viewport={"width": 1400, "height": 900}) as context:
         page = context.new_page()
-        page.problems = []
-        page.on("console", lambda message: message.type == "error" and page.problems.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: page.problems.append(f"exception: {error}"))
-        page.on("requestfailed", lambda request: page.problems.append(f"failed: {request.url[:200]}"))
-        page.on("request", lambda request: _is_local(request.url) or page.problems.append(f"remote: {request.url}"))
+        problems = []
+        page.on("console", lambda message: message.type == "error" and problems.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: problems.append(f"exception: {error}"))
+        page.on("requestfailed", lambda request: problems.append(f"failed: {request.url[:200]}"))
+        page.on("request", lambda request: _is_local(request.url) or problems.append(f"remote: {request.url}"))
         yield page
+        assert problems == []
 
 
 def _is_local(url: str) -> bool:
@@ -64,6 +63,10 @@ def folder(traced, model, tok, tmp_path_factory):
     trace(model, tok, TALK, f"Yes. {HOSTILE}").to_html(folder / "hostile.html")
     trace(model, tok, PROMPT, RESPONSE, method=Position()).to_html(folder / "plain.html")
     trace(model, tok, PROMPT, RESPONSE, output="7261").to_html(folder / "passage.html")
+    compared = trace(model, tok, PROMPT, RESPONSE)
+    compared.compare("flashtrace", "ifr")
+    compared.to_html(folder / "compared.html")
+    compared.to_json(folder / "compared.json")
     tokens = list(traced.sample.tokens)
     tokens[traced.sample.segments.prompt[0]] = HOSTILE  # a single token: some vocabularies hold whole tags
     Trace(replace(traced.sample, tokens=tokens), traced.attribution).to_html(folder / "token.html")

@@ -11,16 +11,7 @@ from flashtrace_lib.metrics import HIGHER_IS_BETTER
 from flashtrace_lib.viewer.colours import SEGMENT_COLOURS, SEGMENT_NAMES, SEGMENTS, WIDTH
 
 from ..statistics import power_law
-from .axes import (
-    INTERVAL,
-    dense_ticks,
-    legend_below,
-    legend_beside,
-    n_range,
-    name_groups,
-    new_axes,
-    note,
-)
+from .axes import INTERVAL, dense_ticks, legend_below, legend_beside, n_range, name_groups, new_axes, note
 from .checks import require, rows_of
 from .marks import grouped_bars, means_of, whiskers
 from .palette import DARK, DASHED, SEGMENT_HATCHES
