@@ -34,6 +34,11 @@ MASK = 0  # token id that stands for a masked token
 OUTPUT_TOKENS = 16  # |O| of what follows the mass through T, at most; the rest of the generated part is T
 ONE_BY_ONE = "ifr_one_by_one"  # IFR, one pass over the cache for each target token
 ONE_BY_ONE_RUN = 20  # longest run of it, s: three of them are made
+SPANS = "flashtrace_64_spans"  # one call for 64 spans, against one for a single span
+ASKED = {  # (method, size) -> what is asked of it, at most
+    ("flashtrace", "1024+1024"): {"ratio_no_logits": 1.15, "peak_gib": 0.20},
+    (SPANS, "1024+1024"): {"ratio": 1.5},
+}
 
 
 def random_sample(n_prompt: int, n_reasoning: int, n_output: int, vocabulary: int) -> Sample:
@@ -78,14 +83,26 @@ def measure(model: torch.nn.Module, method: Method, sample: Sample, runs: int = 
     Returns
     -------
     dict
-        ``forward_s``, ``seconds`` (medians, s), ``ratio`` (median of the paired ratios), ``peak_gib`` and
-        ``forward_peak_gib`` (GiB over the loaded model), ``n``.
+        ``forward_s``, ``seconds`` (medians, s), ``ratio`` (median of the paired ratios), ``ratio_no_logits`` (to a
+        pass that computes no logits but the last), ``peak_gib`` and ``forward_peak_gib`` (GiB over the loaded model),
+        ``n``.
     """
     forward, work = partial(forward_pass, model, sample), partial(method.attribute, model, sample)
     warm_up(model, method)
     # first: nothing in the allocator that could hide what it takes
     peak, forward_peak = peak_gib(model, work), peak_gib(model, forward)
-    return {**medians(alternate([forward, work], runs)), "peak_gib": peak, "forward_peak_gib": forward_peak}
+    times = alternate([forward, work, partial(forward_pass, model, sample, logits_to_keep=1)], runs)
+    found = {**medians(times), "ratio_no_logits": statistics.median(work / bare for _, work, bare in times)}
+    return {**found, "peak_gib": peak, "forward_peak_gib": forward_peak}
+
+
+def measure_spans(model: torch.nn.Module, sample: Sample, runs: int = 3, n: int = 64) -> dict[str, float]:
+    """`medians` of explaining n spans, which tile T and O, in one call, against a call for the last of them alone."""
+    (start, stop), many = sample.segments.generated, METHODS["flashtrace"]()
+    cuts = torch.linspace(start, stop, n + 1).long().tolist()
+    calls = [partial(many.attribute_many, model, sample, list(zip(cuts, cuts[1:], strict=False))[-k:]) for k in (1, n)]
+    warm_up(model, many)
+    return medians(alternate(calls, runs))
 
 
 def measure_one_by_one(model: torch.nn.Module, sample: Sample) -> dict[str, float]:
@@ -149,9 +166,9 @@ def medians(times: Sequence[Sequence[float]]) -> dict[str, float]:
 
 
 @torch.inference_mode()
-def forward_pass(model: torch.nn.Module, sample: Sample) -> None:
+def forward_pass(model: torch.nn.Module, sample: Sample, **options: Any) -> None:
     """One forward pass with the model's own attention, logits of every position as `model(ids)` gives them."""
-    model(sample.input_ids[None].to(model.device), use_cache=False)
+    model(sample.input_ids[None].to(model.device), use_cache=False, **options)
 
 
 def timed(call: Callable[[], object]) -> float:
@@ -215,7 +232,7 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point of ``flashtrace bench``."""
     parser = argparse.ArgumentParser(prog="flashtrace bench", description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="I+G", help="tokens of prompt and generation")
-    known = [*sorted(METHODS), ONE_BY_ONE]
+    known = [*sorted(METHODS), ONE_BY_ONE, SPANS]
     parser.add_argument("--methods", nargs="+", default=["flashtrace"], choices=known, metavar="METHOD")
     parser.add_argument("--model", default="embedded-base", help="as for `trace` (default: embedded-base)")
     parser.add_argument("--shape", choices=SHAPES, help="in its place: random weights of a published model's size")
@@ -243,7 +260,9 @@ def main(argv: list[str] | None = None) -> int:
     print(f"{args.shape or args.model}, {args.dtype}; forward = one sdpa forward, same tokens")
     for row in rows:
         shown = {name: value for name, value in row.items() if name not in setting}
-        print(", ".join(f"{k} {v:.3f}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items()))
+        asked = {k: f" (asked: {most:.2f})" for k, most in ASKED.get((row["method"], row["size"]), {}).items()}
+        texts = {k: f"{k} {v:.3f}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items()}
+        print(", ".join(text + asked.get(k, "") for k, text in texts.items()))
     return int(any("error" in row for row in rows))
 
 
@@ -254,12 +273,10 @@ def _measured(args: argparse.Namespace, name: str, size: tuple[int, int]) -> dic
         model = random_model(args.shape, layers=args.layers, dtype=dtype, device=args.device)
     else:
         model, _ = load_model(args.model, dtype=args.dtype, device_map=args.device)
-    through = hasattr(METHODS.get(name), "hops")
+    through = name == SPANS or hasattr(METHODS.get(name), "hops")
     sample = bench_sample(*size, vocabulary_size(model), through_reasoning=through)
-    if name == ONE_BY_ONE:
-        found = measure_one_by_one(model, sample)
-    else:
-        found = measure(model, METHODS[name](), sample, args.runs)
+    special = {ONE_BY_ONE: measure_one_by_one, SPANS: partial(measure_spans, runs=args.runs)}
+    found = special[name](model, sample) if name in special else measure(model, METHODS[name](), sample, args.runs)
     return {"hardware": hardware_name(args.device), **found}
 
 

@@ -20,18 +20,10 @@ from .results_table import DEFAULT_METRICS, ON_CURVE, check_metrics, frame_from_
 
 
 def evaluate(
-    methods: Iterable[Method | str] | Mapping[str, Method],
-    samples: Iterable[Sample],
-    model: torch.nn.Module,
-    *,
-    store: Store | str | os.PathLike[str] | None = None,
-    metrics: Sequence[str] = DEFAULT_METRICS,
-    steps: int = 20,
-    tolerance: float = 0.0,
-    masks: int = 64,
-    scorer: Scorer | None = None,
-    progress: bool = True,
-) -> pd.DataFrame:
+    methods: Iterable[Method | str] | Mapping[str, Method], samples: Iterable[Sample], model: torch.nn.Module, *,
+    store: Store | str | os.PathLike[str] | None = None, metrics: Sequence[str] = DEFAULT_METRICS, steps: int = 20,
+    tolerance: float = 0.0, masks: int = 64, scorer: Scorer | None = None, progress: bool = True,
+) -> pd.DataFrame:  # fmt: skip
     """Attribute every sample with every method and score the result.
 
     Each finished record is stored at once, so that an interrupted run goes on where it stopped. What is stored is

@@ -14,15 +14,9 @@ BLOCK_BYTES = 2 * 2**20  # of attention scores held at once: large enough for th
 
 
 def attention_rows(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    first: int,
-    *,
-    scaling: float,
-    softcap: float | None = None,
-    mask: torch.Tensor | None = None,
-    sinks: torch.Tensor | None = None,
-) -> torch.Tensor:
+    q: torch.Tensor, k: torch.Tensor, first: int, *, scaling: float, softcap: float | None = None,
+    mask: torch.Tensor | None = None, sinks: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
     """Attention weights of a block of rows, in float32.
 
     Parameters
@@ -83,14 +77,9 @@ def row_blocks(n_rows: int, n_heads: int, n_columns: int) -> Iterator[Span]:
 
 
 def attention_in_blocks(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    softcap: float | None = None,
-    sinks: torch.Tensor | None = None,
-) -> torch.Tensor:
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None, scaling: float,
+    softcap: float | None = None, sinks: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
     """Output of attention with soft-capped scores or sinks, which sdpa has no kernel for, in blocks of rows.
 
     Parameters
@@ -125,16 +114,10 @@ def attention_in_blocks(
 
 
 def attention_maps(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    mask: torch.Tensor | None,
-    scaling: float,
-    *,
-    first: int = 0,
+    query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, scaling: float, *, first: int = 0,
     cap: Callable[[torch.Tensor], torch.Tensor] | None = None,
-    softmax: Callable[[torch.Tensor], torch.Tensor] | None = None,
-    sinks: torch.Tensor | None = None,
-) -> torch.Tensor:
+    softmax: Callable[[torch.Tensor], torch.Tensor] | None = None, sinks: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
     """Attention weights as part of the graph, float32.
 
     Parameters
@@ -175,18 +158,11 @@ def mix(maps: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def attend(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    softcap: float | None,
-    sinks: torch.Tensor | None = None,
+    module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None,
+    scaling: float, softcap: float | None, sinks: torch.Tensor | None = None,
     cap: Callable[[torch.Tensor, float], torch.Tensor] = soft_cap,
-    softmax: Callable[[torch.Tensor], torch.Tensor] | None = None,
-    **kwargs,
-) -> torch.Tensor:
+    softmax: Callable[[torch.Tensor], torch.Tensor] | None = None, **kwargs,
+) -> torch.Tensor:  # fmt: skip
     """Attention output of a whole layer, shape [B, N, H, head_dim].
 
     Parameters

@@ -115,7 +115,8 @@ def capture(
             for handle in _keep_states(layer, pool, slice(*rows), keep_mid):
                 stack.callback(handle.remove)
         if not (keep_mid or keep_logits):
-            stack.callback(_stop_behind(layers).remove)
+            hook = in_this_thread(partial(_stop, layers))
+            stack.callback(layers[-1].parts.mid.register_forward_pre_hook(hook).remove)
         with suppress(_Captured):
             out = model(input_ids[None].to(input_device(model)), use_cache=False, logits_to_keep=wanted)
     for layer in layers:
@@ -125,15 +126,12 @@ def capture(
     return Activations(layers, rows, n, out.logits[0] if keep_logits else None)
 
 
-def _stop_behind(layers: list[LayerActivations]) -> RemovableHandle:
-    """End the pass where the last layer has attended: its MLP and the logits take a few hundredths of the time."""
-    last = layers[-1].parts
-
-    def stop(*_) -> None:
-        if last.mid is not last.layer and all(one.v is not None for layer in layers for one in layer.mixers):
-            raise _Captured
-
-    return last.mid.register_forward_pre_hook(in_this_thread(stop))
+def _stop(layers: list[LayerActivations], *_) -> None:
+    """End the pass once all layers have attended: the last one's MLP and the logits take hundredths of the time."""
+    if layers[-1].parts.mid is not layers[-1].parts.layer and all(
+        x.v is not None for one in layers for x in one.mixers
+    ):
+        raise _Captured
 
 
 def _keep_call(

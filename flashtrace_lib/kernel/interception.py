@@ -43,16 +43,9 @@ def in_this_thread(hook: Callable) -> Callable:
 
 
 def _attention(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
-    softcap: float | None = None,
-    s_aux: torch.Tensor | None = None,
-    **kwargs,
-) -> tuple[torch.Tensor, None]:
+    module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None,
+    scaling: float | None = None, softcap: float | None = None, s_aux: torch.Tensor | None = None, **kwargs,
+) -> tuple[torch.Tensor, None]:  # fmt: skip
     """Attention function registered with transformers."""
     check_call(module, query, attention_mask, kwargs)
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling

@@ -25,6 +25,7 @@ from ..sample import Span
 
 BLOCK_BYTES = 16 * 2**20  # of contributions at once, or of what a chunk of pairs is made from
 DEVICE_BLOCK_BYTES = 256 * 2**20  # on an accelerator, where small pieces would be all start and no work
+_MANY = 16  # spans from which forming vW pays in any case
 _GATHERED = 40  # elements of a matrix product that take the time of one element's own dot product
 
 # (head, span, source and element index), int64 [P] each -> elements z_bhjd, [P]
@@ -70,19 +71,25 @@ def _block_overshoot(targets: _Targets, scale: torch.Tensor, v: torch.Tensor, w_
     if fused is not None:
         heads = [fused(one, v[h // group] @ w_o[h], targets.sign, targets.magnitude) for h, one in enumerate(scale)]
         return torch.stack(heads)
-    pairs = targets.pairs(scale.abs() * torch.linalg.vector_norm(v, dim=-1).repeat_interleave(group, 0)[:, None])
-    columns, at_once = w_o.mT, BLOCK_BYTES // (4 * 3 * w_o.shape[1])  # [H, d, c]
+    out, columns = torch.zeros(scale.shape, device=v.device), w_o.mT  # [H, d, c]
+    at_once = BLOCK_BYTES // (4 * 3 * w_o.shape[1])
 
     def gathered(h: torch.Tensor, b: torch.Tensor, j: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
         return scale[h, b, j] * torch.linalg.vecdot(v[h // group, j], columns[h, d])
 
-    out = torch.zeros(scale.shape, device=v.device)
-    many = _GATHERED * pairs.per_head() > v.shape[1] * w_o.shape[-1]  # [H]
-    targets.overshoot(pairs.of(~many), gathered, at_once, out)
-    for head in many.nonzero()[:, 0].tolist():
+    if scale.shape[1] < _MANY:
+        lengths = torch.linalg.vector_norm(v, dim=-1).repeat_interleave(group, 0)  # [H, n]
+        pairs = targets.pairs(scale.abs() * lengths[:, None])
+        if _GATHERED * pairs.total() <= len(w_o) * v.shape[1] * w_o.shape[-1]:
+            targets.overshoot(pairs, gathered, at_once, out)
+            return out
+    for head in range(len(w_o)):
         formed = v[head // group] @ w_o[head]  # [n, d]
-        elements = lambda h, b, j, d, formed=formed: scale[h, b, j] * formed[j, d]  # noqa: E731
-        targets.overshoot(pairs.of(torch.arange(len(w_o), device=v.device) == head), elements, at_once, out)
+        nearest = (formed / targets.reach[head]).abs().amax(-1) * (1 + 1e-4)  # [n], at most ‖v_j‖: fewer pairs
+        targets.overshoot(
+            targets.pairs(scale[head, None].abs() * nearest, head),
+            lambda h, b, j, d, formed=formed: scale[h, b, j] * formed[j, d], at_once, out,
+        )  # fmt: skip
     return out
 
 
@@ -101,24 +108,15 @@ class _Pairs:
     b: torch.Tensor
     j: torch.Tensor
     counts: torch.Tensor
-    n_heads: int
 
-    def per_head(self) -> torch.Tensor:
-        """Number of elements of every head, [H]."""
-        return torch.zeros(self.n_heads, dtype=torch.long, device=self.h.device).index_add_(0, self.h, self.counts)
-
-    def of(self, heads: torch.Tensor) -> _Pairs:
-        """Those of some heads, a mask [H]."""
-        if heads.all():
-            return self
-        mine = heads[self.h]
-        return _Pairs(self.h[mine], self.b[mine], self.j[mine], self.counts[mine], self.n_heads)
+    def total(self) -> int:
+        """Number of elements."""
+        return int(self.counts.sum())
 
     def chunks(self, at_once: int) -> Iterator[tuple[torch.Tensor, ...]]:
         """Head, span, source, and rank of the element among its contribution's, about ``at_once`` elements a time."""
         ends, at_once = self.counts.cumsum(0), max(1, at_once)
-        total = int(ends[-1]) if len(ends) else 0
-        bounds = torch.arange(at_once, total + at_once, at_once, device=ends.device)
+        bounds = torch.arange(at_once, self.total() + at_once, at_once, device=ends.device)
         cuts = [0, *torch.searchsorted(ends, bounds).add_(1).clamp_max_(len(ends)).unique().tolist()]
         for start, stop in zip(cuts, cuts[1:], strict=False):
             counts = self.counts[start:stop]
@@ -140,15 +138,15 @@ class _Targets:
     def __init__(self, w: torch.Tensor, y: torch.Tensor) -> None:
         self.sign = torch.where(y < 0, -1.0, 1.0)  # [B, d]; +1 at zero, where |Y| − |Y − z| = −|z|
         self.magnitude = y.abs()  # [B, d]
-        reach = torch.linalg.vector_norm(w, dim=1, keepdim=True) * (1 + 1e-4)  # [H, 1, d]; slack for their rounding
-        # ‖u‖ that reaches |Y_d|
-        self.limits, self.order = (self.magnitude / reach.clamp_min(1e-30)).sort(-1)  # [H, B, d]
+        norms = torch.linalg.vector_norm(w, dim=1, keepdim=True)  # [H, 1, d]
+        self.reach = (norms * (1 + 1e-4)).clamp_min(1e-30)  # slack for their rounding
+        self.limits, self.order = (self.magnitude / self.reach).sort(-1)  # [H, B, d]: ‖u‖ that reaches |Y_d|
 
-    def pairs(self, lengths: torch.Tensor) -> _Pairs:
-        """Find the elements that contributions of norms ‖u_bhj‖ ``lengths`` [H, B, n] may exceed."""
-        h, b, j = (lengths > self.limits[..., :1]).nonzero(as_tuple=True)
-        counts = torch.searchsorted(self.limits, lengths.contiguous())[h, b, j]
-        return _Pairs(h, b, j, counts, len(lengths))
+    def pairs(self, lengths: torch.Tensor, first: int = 0) -> _Pairs:
+        """Find the elements that contributions of norms ‖u_bhj‖ ``lengths`` [H', B, n] exceed, from a head on."""
+        limits = self.limits[first : first + len(lengths)]
+        h, b, j = (lengths > limits[..., :1]).nonzero(as_tuple=True)
+        return _Pairs(h + first, b, j, torch.searchsorted(limits, lengths.contiguous())[h, b, j])
 
     def overshoot(self, pairs: _Pairs, elements: Elements, at_once: int, out: torch.Tensor) -> None:
         """Add 2 Σ_d max(0, sign(Y_bd) z_bhjd − |Y_bd|) to ``out`` [H, B, n]; ``elements`` forms z of some pairs."""

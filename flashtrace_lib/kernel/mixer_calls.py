@@ -94,9 +94,7 @@ def _telling(function: Callable, name: str, alone: bool) -> Callable:
     return call
 
 
-def read_calls(
-    calls: Calls,
-) -> tuple[Linear, torch.Tensor | None, torch.Tensor | None, torch.Tensor, torch.Tensor]:
+def read_calls(calls: Calls) -> tuple[Linear, torch.Tensor | None, torch.Tensor | None, torch.Tensor, torch.Tensor]:
     """What the calls of one layer compute.
 
     Returns

@@ -69,12 +69,7 @@ def span_sums(activations: Activations, weights: torch.Tensor, target: Span) -> 
 
 @torch.inference_mode()
 def span_rollout(
-    activations: Activations,
-    weights: torch.Tensor,
-    own: torch.Tensor,
-    target: Span,
-    *,
-    each: bool = False,
+    activations: Activations, weights: torch.Tensor, own: torch.Tensor, target: Span, *, each: bool = False
 ) -> torch.Tensor:
     """Distribution over the context when the residual's share goes on to the layer below, instead of being lost.
 

@@ -51,20 +51,10 @@ class Collection:
 
 
 def collect(
-    examples: Sequence[Example],
-    model: torch.nn.Module,
-    tokenizer: Any,
-    n: int,
-    *,
-    store: Store | None = None,
-    max_new_tokens: int = 192,
-    batch_size: int = 10,
-    fallback: str = FORCED,
-    filtered: bool = True,
-    mode: str | None = None,
-    give_up: bool = True,
-    progress: bool = True,
-) -> Collection:
+    examples: Sequence[Example], model: torch.nn.Module, tokenizer: Any, n: int, *, store: Store | None = None,
+    max_new_tokens: int = 192, batch_size: int = 10, fallback: str = FORCED, filtered: bool = True,
+    mode: str | None = None, give_up: bool = True, progress: bool = True,
+) -> Collection:  # fmt: skip
     """Let the model answer until ``n`` responses are finished and correct.
 
     A cell in which a whole first block holds no correct answer is given up, and so is one that ends with fewer than

@@ -32,14 +32,9 @@ CELLS: dict[str, RulerCell] = {
 
 
 def ruler_examples(
-    cell: str | RulerCell,
-    length: int,
-    tokenizer: Any,
-    n: int,
-    seed: int = 0,
-    haystack: str | None = None,
+    cell: str | RulerCell, length: int, tokenizer: Any, n: int, seed: int = 0, haystack: str | None = None,
     keep: Keep | None = None,
-) -> list[Example]:
+) -> list[Example]:  # fmt: skip
     """The first ``n`` examples of a cell.
 
     Example ``i`` depends on the cell, the length, the haystack, the seed and ``i``, never on ``n``. The same ``i`` at

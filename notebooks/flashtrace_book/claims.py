@@ -34,16 +34,10 @@ _KEYS = ("id", "text", "where", "paper", "chapter", "rule", "bound", "verdict", 
 
 
 def note(
-    folder: Path,
-    name: str,
-    numbers: pd.DataFrame | Mapping[str, Any],
-    *,
-    answers: str = "own",
-    models: str = "reasoner",
-    figure: str = "",
-    role: str = DECIDES,
+    folder: Path, name: str, numbers: pd.DataFrame | Mapping[str, Any], *, answers: str = "own",
+    models: str = "reasoner", figure: str = "", role: str = DECIDES,
     label: str | Sequence[str] = ("metric", "cell", "method"),
-) -> pd.DataFrame:
+) -> pd.DataFrame:  # fmt: skip
     """Write the numbers of a claim to ``claims.csv``, in place of those that it had in this role.
 
     Parameters

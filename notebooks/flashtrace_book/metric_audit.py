@@ -52,15 +52,10 @@ def hand_made_table(steps: int = 20) -> pd.DataFrame:
         ``curve, rise, mas, printed_rise, printed_mas``.
     """
     return pd.DataFrame(
-        {
-            "curve": name,
-            "rise": m.rise(response),
-            "mas": m.mas(response, share),
-            "printed_rise": m.rise(response, "printed"),
-            "printed_mas": m.mas(response, share, "printed"),
-        }
+        {"curve": name, "rise": m.rise(response), "mas": m.mas(response, share),
+         "printed_rise": m.rise(response, "printed"), "printed_mas": m.mas(response, share, "printed")}
         for name, (response, share) in hand_made_curves(steps).items()
-    )
+    )  # fmt: skip
 
 
 def denominator_table(log_probs: Mapping[str, Iterable[float]]) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 from flashtrace_lib.attribution import Attribution
 from flashtrace_lib.evaluation import summarise
 from flashtrace_lib.evaluation.results_table import clusters
-from flashtrace_lib.metrics.intervals import MIN_SAMPLES, rank_correlation
+from flashtrace_lib.metrics.intervals import MIN_SAMPLES
 from flashtrace_lib.sample import Sample
 
 from .figures.style import method_style
@@ -157,12 +157,6 @@ def question_share(results: Results, methods: Iterable[str] = TABLE2, **where: A
         for (method, cell), part in groups
     ])  # fmt: skip
     return table.sort_values("cell", kind="stable", ignore_index=True)
-
-
-def score_agreement(results: Results, first: str, second: str, **where: Any) -> pd.DataFrame:
-    """Spearman's correlation of two methods' scores over the tokens of I: ``sample, rho``."""
-    wide = results.records((first, second), **where).pivot(index="sample", columns="method", values="scores").dropna()
-    return pd.DataFrame([{"sample": i, "rho": rank_correlation(row[first], row[second])} for i, row in wide.iterrows()])
 
 
 def rollout_frame(results: Results, methods: Iterable[str], **where: Any) -> pd.DataFrame:

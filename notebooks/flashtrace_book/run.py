@@ -86,14 +86,9 @@ class Run:
         return load_profile_model(self.profile, model)
 
     def table(
-        self,
-        frame: pd.DataFrame,
-        name: str = "",
-        caption: str = "",
-        *,
-        wide: pd.DataFrame | None = None,
+        self, frame: pd.DataFrame, name: str = "", caption: str = "", *, wide: pd.DataFrame | None = None,
         digits: int = 3,
-    ) -> Shown:
+    ) -> Shown:  # fmt: skip
         """Save a table as ``figures/<name>.csv`` and return it as a notebook shows it.
 
         Parameters

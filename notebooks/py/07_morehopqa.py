@@ -170,12 +170,6 @@ run.table(table3, "table3_rollout", "Exhaustive rollout against FlashTrace (pape
 note(run, "rollout_match", reasoning.rollout_loss(rollout), answers, models="qwen", figure="table3_rollout")
 
 # %% [markdown]
-# Spearman's correlation of the two methods' scores over the tokens of $\mathbf I$:
-
-# %%
-run.table(reasoning.score_agreement(results, "rollout", "flashtrace"), caption="Rank correlation with the rollout", digits=2)
-
-# %% [markdown]
 # ## What the paper found, what we found, why they differ
 #
 # The paper reports the lowest RISE and MAS for FlashTrace, with IFR next. So it is here, and both beat a random ranking. That the

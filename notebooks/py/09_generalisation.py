@@ -170,26 +170,16 @@ run.table(agreement, "table5_rank_agreement", "Rank correlation of the reasoner'
 # with $\mathbf A_t$ the decay (Mamba-2) or the decayed $\mathbf I - \beta_t \mathbf k_t \mathbf k_t^\top$ (gated delta rule). So what
 # every source gives to a span is one scan back through the text, and no map of $N \times N$ is formed.
 #
-# **Random weights**: time and memory do not depend on them, shares of mass do. CPU seconds of one thread, the least of three runs,
+# **Random weights**: time and memory do not depend on them. CPU seconds of one thread, the least of three runs,
 # on a machine that was busy; `ratio` is the scores of a span of half the context over the layer's own forward, MLP included.
 
 # %%
-hybrids = run.results("hybrids")
-layers = hybrids.part("layer")
+layers = run.results("hybrids").part("layer")
 run.table(layers, "hybrid_layers", "One span of half the context through one layer (d = 1,024)", digits=2)
-
-# %%
-whole = hybrids.part("whole")
-for name in ("hybrid", "softmax"):  # what each of the two hops costs, in forward passes
-    whole[f"{name}_hop"] = (whole[f"{name}_s"] / whole[f"{name}_forward_s"] - 1) / 2
-caption = "FlashTrace with one hop on eight layers, six of them linear, and on eight layers of softmax attention"
-run.table(whole, "hybrids_against_softmax", caption, digits=2)
 
 # %% [markdown]
 # A linear layer costs less than half of its own forward to follow, at either length, and softmax attention at 8,192 tokens up to
-# as much as its forward. A hop through a whole model costs at most a quarter of a forward pass, in hybrids as in pure transformers.
-# `linear_mass` is the share of hop 0 that came through the six linear layers of eight; with random weights it says how the sums
-# divide, and not what a trained model looks at.
+# as much as its forward.
 #
 # ## The claim
 #

@@ -8,18 +8,10 @@ from ..profile import Profile
 # Part of a section of a profile's ``results`` -> where it is made. A function takes (profile, name, settings) and
 # returns rows (`results`).
 MAKERS = {
-    "groups": "groups.make",
-    "pilot": "pilot.make",
-    "efficiency": "sweeps.make",
-    "kinds": "failures.make",
-    "rollout_cost": "timing.make",
-    "hybrids": "hybrids.make",
-    "grid": "grid.make",
-    "hints": "hints.make",
-    "needles": "needles.make",
-    "verified": "trust.make",
-    "method_cost": "grid.make_costs",
-}
+    "groups": "groups.make", "pilot": "pilot.make", "efficiency": "sweeps.make", "kinds": "failures.make",
+    "rollout_cost": "timing.make", "hybrids": "hybrids.make", "grid": "grid.make", "hints": "hints.make",
+    "needles": "needles.make", "verified": "trust.make", "method_cost": "grid.make_costs",
+}  # fmt: skip
 
 
 def compute(profile: Profile, name: str, path: Path) -> None:

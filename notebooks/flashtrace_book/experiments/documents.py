@@ -44,13 +44,7 @@ def documents_examples(
 
 
 def hotpotqa_at_length(
-    record: Record,
-    id: str,
-    length: int,
-    count: Callable[[str], int],
-    *,
-    others: Iterable[Record] = (),
-    seed: int = 0,
+    record: Record, id: str, length: int, count: Callable[[str], int], *, others: Iterable[Record] = (), seed: int = 0
 ) -> Example:
     """A record of HotpotQA as a prompt of at most ``length`` tokens.
 

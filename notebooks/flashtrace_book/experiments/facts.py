@@ -256,15 +256,24 @@ def fact_text(
     hay: Haystack = NoiseHaystack() if haystack == "noise" else SpelledEssays.seeded(rng)
     question = f"\n\n{worded.question.format(a=asked, k=kind)}"
 
-    def render(units: int) -> tuple[str, list[CharSpan]]:
-        return hide(hay, units, tuple(fact.sentence for fact in facts), random.Random(f"{key}|places"))
+    statements = [fact.sentence for fact in facts]
+    text, spans = hidden(tokenizer, _BEFORE, statements, question, length=length, hay=hay, key=f"{key}|places")
+    return FactText(key, family, kind, haystack, text, tuple(facts), tuple(spans)), asked
+
+
+def hidden(
+    tokenizer: Any, before: str, statements: list[str], after: str, *, length: int, hay: Haystack, key: str
+) -> tuple[str, list[CharSpan]]:
+    """``before`` and a haystack with statements in it, as long as fits ``length`` tokens; their places."""
+
+    def page(units: int) -> tuple[str, list[CharSpan]]:
+        return hide(hay, units, tuple(statements), random.Random(key))
 
     def cost(units: int) -> int:
-        return len(tokenizer(_BEFORE + render(units)[0] + question, add_special_tokens=False)["input_ids"])
+        return len(tokenizer(before + page(units)[0] + after, add_special_tokens=False)["input_ids"])
 
-    text, spans = render(largest_fitting(cost, length, hay.tokens_per_unit))
-    moved = tuple((len(_BEFORE) + start, len(_BEFORE) + stop) for start, stop in spans)
-    return FactText(key, family, kind, haystack, _BEFORE + text, tuple(facts), moved), asked
+    text, spans = page(largest_fitting(cost, length, hay.tokens_per_unit))
+    return before + text, [(len(before) + start, len(before) + stop) for start, stop in spans]
 
 
 def other_chains(n: int, rng: random.Random) -> list[int]:

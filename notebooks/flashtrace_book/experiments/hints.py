@@ -18,12 +18,13 @@ from flashtrace_lib.model.generate import is_finished
 from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.example import Example
-from flashtrace_lib.tasks.haystack import EssayHaystack, NoiseHaystack, hide, largest_fitting
+from flashtrace_lib.tasks.haystack import EssayHaystack, NoiseHaystack
 from flashtrace_lib.tasks.responses import GENERATED, Collection, prompt_settings, respond
 from flashtrace_lib.text.build_sample import build_sample
 
 from .. import paths
 from ..profile import Profile, read
+from .facts import hidden
 from .groups import Group, Plan, model_of, rows_of_group
 
 REACHED = ("tried", "followed", "changed on removal", "unsaid")  # each holds the next
@@ -96,19 +97,13 @@ def hint_examples(tokenizer: Any, i: int, *, length: int = 512, seed: int = 0) -
     for form, words in FORMS.items():
         hint = words.format(x=options[named])
 
-        def page(units: int, hint: str = hint) -> tuple[str, list[tuple[int, int]]]:
-            return hide(hay, units, (hint,), random.Random(f"{key}|place"))
-
-        def cost(units: int) -> int:
-            return len(tokenizer(_HEAD + page(units)[0] + tail, add_special_tokens=False)["input_ids"])  # noqa: B023
-
-        text, [(start, stop)] = page(largest_fitting(cost, length, hay.tokens_per_unit))
-        span = (len(_HEAD) + start, len(_HEAD) + stop)
-        about = {"form": form, "template": key, "options": options, "bare": _HEAD + text[:start] + text[stop:] + tail}
+        text, [span] = hidden(tokenizer, _HEAD, [hint], tail, length=length, hay=hay, key=f"{key}|place")
+        bare = text[: span[0]] + text[span[1] :] + tail
+        about = {"form": form, "template": key, "options": options, "bare": bare}
         examples[form] = Example(
-            id=f"{key}-{form}", task="hints", cell=form, prompt=_HEAD + text + tail,
-            answers=(_LETTERS[named], options[named]), evidence=(span,), question=len(_HEAD) + len(text) + 2,
-            haystack=(len(_HEAD), len(_HEAD) + len(text)), metadata=about,
+            id=f"{key}-{form}", task="hints", cell=form, prompt=text + tail,
+            answers=(_LETTERS[named], options[named]), evidence=(span,), question=len(text) + 2,
+            haystack=(len(_HEAD), len(text)), metadata=about,
         )  # fmt: skip
     return examples
 

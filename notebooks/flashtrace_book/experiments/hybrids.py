@@ -1,7 +1,6 @@
-"""What linear layers cost and carry: a layer of each kind against its own forward, and a hybrid's share of the mass.
+"""What linear layers cost: a layer of each kind against its own forward.
 
-Random weights: time and memory do not depend on what they are. What a layer's share of the mass is does, so that the
-shares here say how the sums divide, not what a trained model looks at.
+Random weights: time and memory do not depend on what they are.
 """
 
 import time
@@ -13,14 +12,13 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from flashtrace_lib import FlashTrace, Sample
 from flashtrace_lib.bench.measure import peak_gib, random_sample
 from flashtrace_lib.kernel.capture import capture
 from flashtrace_lib.kernel.proximity import layer_scores
 
 from ..profile import Profile
 
-LAYER, WHOLE = "layer", "whole"
+LAYER = "layer"
 SIZE = {
     "vocab_size": 512, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "hidden_size": 1024,
     "intermediate_size": 2048, "num_attention_heads": 8, "num_key_value_heads": 8,
@@ -79,36 +77,6 @@ def layer_costs(kind: str, n_tokens: int, runs: int = 3) -> list[dict]:
     return rows
 
 
-def against_softmax(kind: str, sample: Sample) -> dict:
-    """A hybrid of eight layers, every fourth softmax attention, against softmax attention in all: seconds and mass.
-
-    Returns
-    -------
-    dict
-        Seconds of one attribution by FlashTrace with one hop, and of a forward pass, of both models; and the share of
-        what hop 0 took from other positions, summed over layers, that came through linear layers.
-    """
-    row: dict = {"kind": kind, "tokens": len(sample.input_ids)}
-    for name, layers in (("hybrid", [True, True, True, False] * 2), ("softmax", [False] * 8)):
-        model = hybrid(kind, layers)
-        FlashTrace().attribute(model, sample)  # checks the model, once
-        row[f"{name}_forward_s"] = _least(lambda model=model: model(sample.input_ids[None], use_cache=False), 3)
-        row[f"{name}_s"] = _least(lambda model=model: FlashTrace().attribute(model, sample), 3)
-        if name == "hybrid":
-            row["linear_mass"] = linear_mass(model, sample)
-    return row
-
-
-def linear_mass(model: nn.Module, sample: Sample) -> float:
-    """Share of hop 0's sums over layers that came through linear layers."""
-    span = sample.segments.output
-    sums = {True: 0.0, False: 0.0}
-    for layer in capture(model, sample.input_ids, span).layers:
-        scores = layer_scores(layer, torch.ones(1, span[1] - span[0]), span, span[0])
-        sums[layer.linear is not None] += float(scores.sum())
-    return sums[True] / sum(sums.values())
-
-
 @torch.inference_mode()
 def _least(work: Callable[[], object], runs: int) -> float:
     """Least CPU seconds of a call: what else runs on the machine can only add to them."""
@@ -126,12 +94,5 @@ def _peak(model: nn.Module, work: Callable[[], object]) -> float:
 
 
 def make(profile: Profile, name: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Rows of both tables: parts ``layer`` and ``whole``.
-
-    ``tokens`` are the lengths at which layers are measured, ``whole`` the tokens of input, reasoning and answer of the
-    contexts that whole models explain.
-    """
-    sample = random_sample(*settings["whole"], SIZE["vocab_size"])
-    costs = [row for n in settings["tokens"] for kind in KINDS for row in layer_costs(kind, n)]
-    pure = [against_softmax(kind, sample) for kind in KINDS]
-    return [{"part": LAYER} | row for row in costs] + [{"part": WHOLE} | row for row in pure]
+    """Rows of part ``layer``; ``tokens`` are the lengths at which layers are measured."""
+    return [{"part": LAYER} | row for n in settings["tokens"] for kind in KINDS for row in layer_costs(kind, n)]

@@ -14,13 +14,13 @@ from tqdm import tqdm
 from flashtrace_lib.model.generate import answer_text
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.example import Example
-from flashtrace_lib.tasks.haystack import EssayHaystack, NoiseHaystack, hide, largest_fitting
+from flashtrace_lib.tasks.haystack import EssayHaystack, NoiseHaystack
 from flashtrace_lib.tasks.responses import Collection, respond
 from flashtrace_lib.tasks.scoring import is_correct
 
 from .. import paths
 from ..profile import Profile, read
-from .facts import WORDS
+from .facts import WORDS, hidden
 from .grid import sample_of
 from .groups import Group, Plan, model_of, rows_of_group
 from .hints import KEYS
@@ -58,19 +58,11 @@ def needle_example(tokenizer: Any, kind: str, i: int, *, length: int = 400, seed
     tail, gold = f"\n\n{ask.format(names[0])}", 4 if changed else 0
     hay = EssayHaystack.seeded(rng) if i % 2 else NoiseHaystack()
 
-    def page(units: int) -> tuple[str, list[tuple[int, int]]]:
-        return hide(hay, units, tuple(needles), random.Random(f"{key}|places"))
-
-    def cost(units: int) -> int:
-        return len(tokenizer(_BEFORE + page(units)[0] + tail, add_special_tokens=False)["input_ids"])
-
-    text, spans = page(largest_fitting(cost, length, hay.tokens_per_unit))
-    stop = len(_BEFORE) + len(text)
-    spans = [(len(_BEFORE) + a, len(_BEFORE) + b) for a, b in spans]
+    text, spans = hidden(tokenizer, _BEFORE, needles, tail, length=length, hay=hay, key=f"{key}|places")
     others = [list(span) for place, span in enumerate(spans) if place != gold]
     return Example(
-        id=key, task="needles", cell=kind, prompt=_BEFORE + text + tail, answers=(numbers[gold],),
-        evidence=(spans[gold],), question=stop + 2, haystack=(len(_BEFORE), stop), scorer="exact_set",
+        id=key, task="needles", cell=kind, prompt=text + tail, answers=(numbers[gold],),
+        evidence=(spans[gold],), question=len(text) + 2, haystack=(len(_BEFORE), len(text)), scorer="exact_set",
         metadata={"mode": kind, "off_path": "", "chain": 1, "distracting": others,
                   "answer_pattern": r"\d+", "template": key},
     )  # fmt: skip

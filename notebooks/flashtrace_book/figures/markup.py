@@ -1,17 +1,7 @@
 """Tables as Markdown and LaTeX."""
 
-import re
-from collections.abc import Iterable
-
 import numpy as np
 import pandas as pd
-
-_LATEX = str.maketrans(
-    {mark: f"\\{mark}" for mark in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"·": r"$\cdot$", "–": "--", "±": r"$\pm$", "×": r"$\times$"}
-    | {"†": r"\dag{}", "‡": r"\ddag{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "ρ": r"$\rho$"}
-)
 
 
 def flat(frame: pd.DataFrame) -> pd.DataFrame:
@@ -42,27 +32,6 @@ def markdown(frame: pd.DataFrame, caption: str = "") -> str:
 
 def latex(frame: pd.DataFrame, name: str, caption: str) -> str:
     """The table as a floating one of LaTeX (booktabs)."""
-    lines = [
-        r"\begin{table}[tb]",
-        r"\centering",
-        rf"\caption{{{_escape(caption)}}}",
-        rf"\label{{tab:{name}}}",
-        rf"\begin{{tabular}}{{{'l' * len(frame.columns)}}}",
-        r"\toprule",
-        _latex_row(frame.columns),
-        r"\midrule",
-        *(_latex_row(cell_text(value, "–") for value in row) for row in frame.itertuples(index=False)),
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\end{table}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _latex_row(cells: Iterable[str]) -> str:
-    return " & ".join(_escape(cell) for cell in cells) + r" \\"
-
-
-def _escape(text: str) -> str:
-    """LaTeX of plain text with Markdown's bold."""
-    return re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", text.translate(_LATEX))
+    style = frame.style.hide(axis="index").format(lambda value: cell_text(value, "–"), escape="latex")
+    style = style.format_index(axis=1, escape="latex")
+    return style.to_latex(hrules=True, position="tb", caption=caption.replace("&", r"\&"), label=f"tab:{name}")
