@@ -10,26 +10,16 @@ from tests.environment import ROOT
 
 # Each room of the library, and what it may import besides itself and what every room may (files, sample).
 MAY_IMPORT = {
-    "text": set(),
-    "model": {"text"},
-    "kernel": {"model"},
-    "attribution": {"model"},
-    "methods": {"model", "kernel", "attribution"},
-    "load": {"model", "kernel"},
-    "viewer": {"text", "attribution"},
-    "contrast": {"text", "attribution"},
-    "estimate": {"model", "attribution", "bench"},
+    "text": set(), "model": {"text"}, "kernel": {"model"}, "attribution": {"model"},
+    "methods": {"model", "kernel", "attribution"}, "load": {"model", "kernel"}, "viewer": {"text", "attribution"},
+    "contrast": {"text", "attribution"}, "estimate": {"model", "attribution", "bench"},
     "trace": {"text", "model", "attribution", "methods", "viewer", "contrast", "verification", "estimate"},
-    "metrics": {"model", "attribution"},
-    "verification": {"metrics"},
-    "fingerprints": set(),
-    "store": {"fingerprints"},
+    "metrics": {"model", "attribution"}, "verification": {"metrics"}, "fingerprints": set(), "store": {"fingerprints"},
     "tasks": {"text", "model", "fingerprints", "store"},
     "evaluation": {"attribution", "methods", "metrics", "fingerprints", "store", "model", "load", "tasks", "cli"},
     "bench": {"fingerprints", "attribution", "methods", "load", "model", "metrics"},
-    "report": {"methods", "viewer", "trace"},
-    "cli": {"text", "attribution", "methods", "load", "trace", "report"},
-}
+    "report": {"methods", "viewer", "trace"}, "cli": {"text", "attribution", "methods", "load", "trace", "report"},
+}  # fmt: skip
 EVERYWHERE = {"files", "names", "sample", "_version"}
 
 

@@ -93,6 +93,25 @@ def test_one_by_one_goes_as_far_as_its_time(monkeypatch, limit, targets):
 def test_measure_pairs_every_run():
     result = measure.measure(tiny_model(), FlashTrace(), measure.bench_sample(20, 10, 97), runs=2)
     assert result["ratio"] > 0 and result["n"] == 2 and result["peak_gib"] >= 0
+    assert measure.measure_spans(tiny_model(), measure.bench_sample(20, 10, 97), runs=1, n=5)["ratio"] > 0
+
+
+def test_what_is_asked_stands_beside_what_was_measured(capsys, monkeypatch):
+    rows = [{"method": "flashtrace", "size": "1024+1024", "ratio": 1.3, "ratio_no_logits": 1.2, "peak_gib": 0.25}]
+    monkeypatch.setattr(measure, "run_sizes", lambda *_: rows)
+    assert measure.main([]) == 0
+    assert "ratio 1.300, ratio_no_logits 1.200 (asked: 1.15), peak_gib 0.250 (asked: 0.20)" in capsys.readouterr().out
+
+
+def test_a_pass_ends_behind_the_last_attention_and_keeps_the_same():
+    model, ids, through = tiny_model(), torch.randint(97, (12,)), []
+    handle = model.model.layers[-1].mlp.register_forward_hook(lambda *_: through.append(1))
+    short, whole = capture(model, ids, (4, 12)), capture(model, ids, (4, 12), keep_logits=True)
+    handle.remove()
+    assert len(through) == 1 and whole.logits.shape == (12, 97)
+    for one, other in zip(short.layers, whole.layers, strict=True):
+        assert all(torch.equal(getattr(one, name), getattr(other, name)) for name in ("q", "k", "v", "x_in"))
+    assert torch.equal(model(ids[None]).logits[0], whole.logits)  # the next pass goes to its end
 
 
 def test_methods_are_timed_in_turn(monkeypatch):

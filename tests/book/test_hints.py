@@ -2,7 +2,8 @@
 
 import pytest
 
-from flashtrace_book.experiments import hints, trust
+from flashtrace_book.experiments import hints, needles, trust
+from flashtrace_book.experiments.grid import sample_of
 from flashtrace_book.experiments.groups import question_examples, quotes_essays
 from flashtrace_book.profile import load_profile
 from flashtrace_lib import Attribution, load_model
@@ -37,6 +38,19 @@ def test_what_repeats_four_tokens_of_the_hint_mentions_it(tokenizer):
     first = told[0].segments.prompt[0]
     scores = told[0].gold[first : told[0].segments.prompt[1]].float()
     assert trust.first_is_gold(told[0], Attribution(scores, "m"))
+
+
+@pytest.mark.parametrize("kind", needles.KINDS)
+def test_one_of_the_needles_answers_and_the_others_look_like_it(tokenizer, kind):
+    for i in range(4):
+        example = needles.needle_example(tokenizer, kind, i, length=300)
+        told = [example.prompt[a:b] for a, b in (*example.evidence, *example.metadata["distracting"])]
+        asked = example.prompt[example.question :].split()[6].rstrip("?")
+        assert all(text.startswith("The magic number for ") for text in told) and len(set(told)) == len(told)
+        assert told[0].split()[4] == asked and (example.answers[0] in example.prompt) == (kind == "superseded")
+        assert sum(text.split()[4] == asked for text in told) == (2 if kind == "superseded" else 1)
+        sample = sample_of(tokenizer, example, f"It is {example.answers[0]}.")
+        assert sample.metadata["mode"] == kind and quotes_essays(sample) == bool(i % 2)
 
 
 def test_the_questions_say_which_sentence_answers_them():

@@ -18,6 +18,7 @@ from flashtrace_lib import FlashTrace, Sample, Segments
 from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.fingerprints import sample_fingerprint
 from flashtrace_lib.methods import IFR, StringMatch
+from flashtrace_lib.metrics import DeletionCurve, Scorer
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.responses import Collection
 from scripts.extend_results import extend
@@ -120,6 +121,23 @@ def test_a_method_is_added_to_stored_samples_once_and_as_it_was(tmp_path, monkey
     assert set(again) == set(whole)
     for place, row in again.items():
         assert np.allclose(row["scores"], whole[place]["scores"]) and row["masks_key"] == whole[place]["masks_key"]
+
+
+def test_curves_are_added_to_stored_rankings(tmp_path, monkeypatch):
+    path, profile = tmp_path / "ruler.parquet", load_profile(paths.BOOK)
+    rows = pq.read_table(paths.results_file(paths.BOOK, "ruler")).to_pylist()
+    keys = [row["sample_key"] for row in rows if row["part"] == "sample" and row["cell"] == "h2_c3"][-2:]
+    write_rows([r for r in rows if r["sample_key"] in keys and r["method"] in (None, "position", "ifr")], path)
+    monkeypatch.setattr(paths, "results_file", lambda *_: path)
+    monkeypatch.setattr(paths, "working_store", lambda *_: tmp_path / "store")
+    zeros, share = torch.zeros(21), torch.linspace(0, 1, 21)
+    curve = DeletionCurve(zeros, share, zeros, 0, "bfloat16", evaluated=[0])
+    monkeypatch.setattr(Scorer, "curve", lambda *_: curve)
+    monkeypatch.setattr(IFR, "attribute", None)  # nothing is attributed again
+    how = {"samples": 1, "curves": True, "tolerance": 0.01}
+    assert [extend(profile, "ruler", ["position", "ifr"], **how) for _ in range(2)] == [2, 0]
+    rows = [row for row in pq.read_table(path).to_pylist() if row["part"] == "method"]
+    assert sorted(row["evaluated"] or [] for row in rows) == [[], [], [0], [0]] and len({r["key"] for r in rows}) == 4
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -14,22 +14,13 @@ from tests.oracles.naive import naive_flashtrace
 from tests.oracles.tiny import FAMILIES, tiny_model, tiny_sample
 
 OPTIONS = [
-    {"hops": 0},
-    {"hops": 3},
-    {"recursion": "generation", "hops": 2},
-    {"granularity": "sentence"},
-    {"aggregation": "mean"},
-    {"aggregation": "last"},
-    {"recursion": "generation", "aggregation": "mean", "hops": 2},
-    {"residual": "propagated", "hops": 2},
-    {"residual": "propagated", "aggregation": "mean"},
-    {"hop_scale": "raw", "hops": 2},
-    {"hop_scale": "raw", "aggregation": "mean", "granularity": "sentence"},
-    {"first_hop": "generation", "hops": 0},
-    {"first_hop": "generation", "recursion": "generation"},
-    {"flow": "generation", "hops": 2},
-    {"hop_scale": "raw", "residual": "propagated", "first_hop": "generation"},
-]
+    {"hops": 0}, {"hops": 3}, {"recursion": "generation", "hops": 2}, {"granularity": "sentence"},
+    {"aggregation": "mean"}, {"aggregation": "last"}, {"recursion": "generation", "aggregation": "mean", "hops": 2},
+    {"residual": "propagated", "hops": 2}, {"residual": "propagated", "aggregation": "mean"},
+    {"hop_scale": "raw", "hops": 2}, {"hop_scale": "raw", "aggregation": "mean", "granularity": "sentence"},
+    {"first_hop": "generation", "hops": 0}, {"first_hop": "generation", "recursion": "generation"},
+    {"flow": "generation", "hops": 2}, {"hop_scale": "raw", "residual": "propagated", "first_hop": "generation"},
+]  # fmt: skip
 
 
 def with_sentences(sample: Sample) -> Sample:

@@ -11,19 +11,10 @@ from tests.oracles.tiny import FAMILIES, tiny_model, tiny_sample
 
 SPANS = [(9, 11), (11, 12), (12, 15), (10, 14), (9, 10), (13, 15)]  # in T, in O, across, overlapping, out of order
 OPTIONS = [
-    {"hops": 0},
-    {"hops": 3},
-    {"residual": "propagated"},
-    {"hop_scale": "raw", "hops": 2},
-    {"first_hop": "generation"},
-    {"recursion": "generation", "hops": 2},
-    {"flow": "generation", "hops": 2},
-    {"granularity": "sentence"},
-    {"aggregation": "mean"},
-    {"aggregation": "last"},
-    {"attention": "fused", "hops": 2},
-    {"attention": "cached"},
-]
+    {"hops": 0}, {"hops": 3}, {"residual": "propagated"}, {"hop_scale": "raw", "hops": 2}, {"first_hop": "generation"},
+    {"recursion": "generation", "hops": 2}, {"flow": "generation", "hops": 2}, {"granularity": "sentence"},
+    {"aggregation": "mean"}, {"aggregation": "last"}, {"attention": "fused", "hops": 2}, {"attention": "cached"},
+]  # fmt: skip
 
 
 def sample_with_sentences():
