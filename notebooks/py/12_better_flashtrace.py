@@ -339,7 +339,10 @@ run.figure(fig, "beyond_off_path", "Gain in AUROC among the facts over IFR on T 
 # %%
 everything = means(reasoned)
 by_mode = everything.groupby(["method", "metric", "reasoning"], sort=False)["mean"].mean().unstack(["metric", "reasoning"]).round(3)
-run.table(everything, "beyond_copying", "Means over all k, by mode of reasoning", wide=by_mode.rename(label_of).reset_index())
+needles = run.results("needles")  # a section of their own below
+answered = grid_frame(needles)
+both = pd.concat([everything, means(answered)], ignore_index=True)
+run.table(both, "beyond_copying", "Means over all k, by mode of reasoning", wide=by_mode.rename(label_of).reset_index())
 
 # %% [markdown]
 # Of the plan, LDS has up to 4 samples of a cell and not 8, 35 in all, and GIM, attention suppression and Perturbation are not
@@ -404,6 +407,27 @@ run.table(level.assign(label=level["method"].map(label_of)).pivot(index="label",
 #
 # Kept answers are easier ones: where eight facts are asked for, the model seldom counts them, and no answer with a chain of three is
 # left in *quote*. One small model, taught for this; another may note facts otherwise.
+
+# %% [markdown]
+# ## A model that nobody trained for it
+#
+# The needles of qwen, planned above. $\mathbf T$ is empty: FlashTrace is IFR here, with any number of hops, and the causal hop and
+# IFR on $\mathbf T \cup \mathbf O$ as well.
+
+# %%
+run.table(needles.counts(), caption="Needles that qwen was asked for")
+
+# %%
+found = means(answered).pivot_table(index="method", columns=["metric", "reasoning"], values="mean", sort=False).round(3)
+run.table(found.rename(label_of).reset_index(), caption="AUROC among the needles and in the text, R-precision, first sentence")
+
+# %%
+spelled = answered[(answered["reasoning"] == "spelled") & (answered["metric"] == "auroc_facts")]
+asked_of = {"models": "qwen", "figure": "beyond_copying"}
+note(run, "needles_are_seen", contrast(spelled, "flashtrace_best", "string_match", ("auroc_facts",)), whose(needles), **asked_of)
+
+# %% [markdown]
+# NEEDLES_TEXT
 
 # %% [markdown]
 # ## More samples where numbers are thin: the plan

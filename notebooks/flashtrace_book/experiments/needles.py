@@ -56,15 +56,14 @@ def needle_example(tokenizer: Any, kind: str, i: int, *, length: int = 400, seed
     later = [f"The magic number for {names[i]} has changed: it is now {said[4 + i]}." for i in rng.sample(range(2), 2)]
     needles += later if changed else []
     ask = "What is the magic number for {} now?" if changed else "What is the magic number for {}? Give it in digits."
-    tail = f"\n\n{ask.format(names[0])}"
-    answer = numbers[4 if changed else 0]
-    gold = next(i for i, needle in enumerate(needles) if said[4 if changed else 0] in needle)
+    tail, asked = f"\n\n{ask.format(names[0])}", 4 if changed else 0
+    gold = next(i for i, needle in enumerate(needles) if said[asked] in needle)
     hay = EssayHaystack.seeded(rng) if i % 2 else NoiseHaystack()
 
     text, spans = hidden(tokenizer, _BEFORE, needles, tail, length=length, hay=hay, key=f"{key}|places")
     others = [list(span) for place, span in enumerate(spans) if place != gold]
     return Example(
-        id=key, task="needles", cell=kind, prompt=text + tail, answers=(answer,),
+        id=key, task="needles", cell=kind, prompt=text + tail, answers=(numbers[asked],),
         evidence=(spans[gold],), question=len(text) + 2, haystack=(len(_BEFORE), len(text)), scorer="exact_set",
         metadata={"mode": kind, "off_path": "", "chain": 1, "distracting": others,
                   "answer_pattern": r"\d+", "template": key},
