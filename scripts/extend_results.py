@@ -148,33 +148,34 @@ def _arrays(row: Row) -> Row:
     return row if row.get("scores") is None else row | {"scores": np.asarray(row["scores"], np.float32)}
 
 
-def _examples(profile: Profile, name: str, model: str, tokenizer: Any) -> dict[str, Any]:
-    """Examples by id whose prompts quote essays, which are not stored, each with how it was asked."""
+def _examples(profile: Profile, name: str, model: str, tokenizer: Any) -> dict[tuple[str, str], Any]:
+    """Examples by cell and id whose prompts quote essays, which are not stored, each with how it was asked."""
     found, section = {}, profile.results[name]
     for data in section.get("groups", ()):
         group = read(groups.Group, data, name)
         if group.model == model and group.task == groups.RULER:
-            for examples in groups.group_examples(profile, group, tokenizer).values():
+            for cell, examples in groups.group_examples(profile, group, tokenizer).items():
                 # one needle has no example to show: older ids of its samples do not say that there is none
-                found |= {e.id.replace("-noshot", ""): (e, group.mode) for e in examples}
+                named = group.name.format(cell=cell)
+                found |= {(named, e.id.replace("-noshot", "")): (e, group.mode) for e in examples}
     if "grid" in section:
         asked = read(grid.Grid, section["grid"], name)
         how = {"length": asked.length, "seed": profile.seed + asked.seed}
         for mode, k, chain in product(asked.modes, asked.off_path, asked.chains):
             examples = fact_examples(tokenizer, asked.tries, mode, k, chain=chain, **how)
-            found |= {e.id: (e, None) for e in examples}
+            found |= {(e.cell, e.id): (e, None) for e in examples}
     if "hints" in section:
         asked = read(hints.Hints, section["hints"], name)
         for i in range(asked.tries):
             examples = hints.hint_examples(tokenizer, i, length=asked.length, seed=profile.seed + asked.seed)
-            found |= {e.id: (e, asked.mode) for e in examples.values()}
+            found |= {(e.cell, e.id): (e, asked.mode) for e in examples.values()}
     return found
 
 
-def _sample(row: Row, made: dict[str, Any], tokenizer: Any) -> Sample:
+def _sample(row: Row, made: dict[tuple[str, str], Any], tokenizer: Any) -> Sample:
     """The stored sample, with its ids and tokens."""
     if row.get("input_ids") is None:
-        example, mode = made.get(row["sample"].replace("-noshot", ""), (None, None))
+        example, mode = made.get((row["cell"], row["sample"].replace("-noshot", "")), (None, None))
         if example is None:
             raise ValueError(f"sample {row['sample']} quotes an essay, and no task makes it: make the results anew")
         settings = prompt_settings(tokenizer, example, mode)

@@ -141,4 +141,5 @@ note(run, "code_targets", right.assign(label=right["label"] + ", right answers a
 # The controls are far behind, the string match too, unlike in `06_math` and `07_morehopqa`: code repeats little of its instructions.
 #
 # Differences from the paper: a model of 494 million parameters that passes the tests of one exercise in ten; functions of some
-# ten lines; and no words before the code.
+# ten lines; and no words before the code. Asked to reason first, it finished one of eight answers within 400 tokens: it explains its
+# code at length.

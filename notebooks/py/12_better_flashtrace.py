@@ -438,8 +438,8 @@ note(run, "needles_are_seen", contrast(spelled, "flashtrace_best", "string_match
 # * Table 1: curves of the first 6 samples of a cell for FlashTrace, IFR on $\mathbf O$ and on $\mathbf T \cup \mathbf O$, AttnLRP.
 # * HotpotQA: curves of all 8 samples at 1,024 and at 2,048 tokens for FlashTrace, IFR, AttnLRP and the string match.
 # * Table 3 (MoreHopQA): rollout beside FlashTrace, curves of the first 12 samples.
-# * Table 5 (code): a second group, asked to reason before it writes; 12 finished answers with $\mathbf T$ not empty, curves for
-#   FlashTrace, IFR, string match, random.
+# * Table 5, its reasoning drawn out (`09_generalisation`): curves of the first 3 samples of each of the four cells for FlashTrace, IFR,
+#   AttnLRP and the string match.
 #
 # Curves that are new are evaluated by bisection, to 0.01 of RISE (`11_metrics`). The grid's LDS goes from 4 samples of a cell to the
 # 8 that were planned, and GIM and suppression are measured on these; Perturbation on the first two.
