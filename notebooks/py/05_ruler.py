@@ -16,7 +16,8 @@
 # > this reasoner, which quotes the evidence before it answers, **the needles of Table 1 measure mostly copying**.
 # >
 # > **n.** 160 samples of 1,024 tokens, 16 in each of ten cells, all right answers of the model itself; 10 of them with deletion
-# > curves, 30 with ablations (LDS). No two share a record, so that effective n is n. HotpotQA has samples of another model.
+# > curves of every method, 40 with those of FlashTrace, IFR and AttnLRP, 30 with ablations (LDS). No two share a record, so that
+# > effective n is n. HotpotQA has samples of another model.
 # >
 # > **Figure.** `table1_recovery_pooled`: recovery by group of cells, beside the paper's.
 #
@@ -103,6 +104,8 @@ print(f"{prompt[:240].strip()} …\n\nevidence:", *(passage.strip() for passage 
 
 # %%
 frame = f.shared_samples(ruler.frame(METRICS, f.METHODS, answers=answers))
+WIDER = ("flashtrace", "ifr", "ifr_all", "attnlrp")  # methods with deletion curves of more samples
+curved = f.shared_samples(ruler.frame(CURVE, WIDER, answers=answers))
 run.table(f.caps(frame), caption="Evidence as a share of I, samples where it exceeds a tenth of I, and the highest mean recovery")
 
 # %% [markdown]
@@ -184,7 +187,8 @@ run.figure(fig, "ruler_metrics", "Eight metrics of every method on RULER", stamp
 # %%
 SHOWN = ["recovery", "r_precision_haystack", "lds", *CURVE]
 pooled = f.in_groups(frame)
-paired = f.minus_by_cell(pooled[pooled["method"].isin(["flashtrace", "ifr"])], "ifr")
+two = f.in_groups(pd.concat([frame[~frame["metric"].isin(CURVE)], curved]))
+paired = f.minus_by_cell(two[two["method"].isin(["flashtrace", "ifr"])], "ifr")
 wide = grid(paired[paired["metric"].isin(SHOWN)], index="cell")
 run.table(paired, "ruler_paired", "FlashTrace minus IFR on the same samples", wide=wide)
 
@@ -215,7 +219,8 @@ chance = minus(frame, "random")
 run.table(chance, "ruler_against_random", "Every method minus the random ranking", wide=grid(chance[chance["metric"].isin(SHOWN)]))
 
 # %%
-rivals = minus(frame, "flashtrace")
+every_curve = ruler.frame(CURVE, f.METHODS, answers=answers)  # n differs by method, and the table says it
+rivals = minus(pd.concat([frame[~frame["metric"].isin(CURVE)], every_curve]), "flashtrace")
 run.table(rivals, "ruler_against_flashtrace", "Every method minus FlashTrace", wide=grid(rivals[rivals["metric"].isin(SHOWN)]))
 
 # %% [markdown]
@@ -268,9 +273,11 @@ note(run, "ruler_recovery_all", f.leads(every, f.BASELINES, ["recovery"]), answe
 # %%
 for metric in CURVE:
     beside = [name for name in ("lds", *CURVE) if name != metric]
-    others = [f.leads(everything, ["ifr", "attnlrp"], beside, above=False), f.leads(parts, ["ifr", "attnlrp"], [metric], above=False)]
+    whole = {"RULER": pd.concat([curved, everything["RULER"].query("metric == 'lds'")])}
+    groups = {name: curved[curved["cell"].isin(part["cell"])] for name, part in parts.items()}
+    others = [f.leads(whole, ["ifr", "attnlrp"], beside, above=False), f.leads(groups, ["ifr", "attnlrp"], [metric], above=False)]
     note(run, f"ruler_{metric}", pd.concat(others), answers, "check", **about)
-    note(run, f"ruler_{metric}", f.leads(everything, ["ifr", "attnlrp"], [metric], above=False), answers, **about)
+    note(run, f"ruler_{metric}", f.leads(whole, ["ifr", "attnlrp"], [metric], above=False), answers, **about)
 
 # %%
 about = {"models": "qwen", "figure": "table1_ruler"}
@@ -347,7 +354,7 @@ print(f"means of single cells: more recovered than IFR in {(cells['recovery'] > 
 #   is short and names every fact; the paper's is long and exploratory. That is why a string match does so well.
 # * **Little mass on the reasoning.** Hop 0 leaves a fifth of its mass on $\mathbf T$, where the paper reports four fifths
 #   (`01_pilot_study`), and a hop can add only what reaches the reasoning.
-# * **Few deletion curves**: one a cell. The paper has a hundred samples a cell.
+# * **Few deletion curves**: four a cell, of most methods one. The paper has a hundred samples a cell.
 # * **AttnLRP on Qwen3.** Its authors warn that there it is "skewed toward first token" (README of their library, LXT). The
 #   reasoner is of the Llama family.
 # * **One masking rule for all.** The paper scores FlashTrace with a rule that spares punctuation and the baselines without it.

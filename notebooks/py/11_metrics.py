@@ -173,10 +173,11 @@ heat
 #
 # A deletion curve costs a forward pass a step. By *bisection* both ends are evaluated, and then the middle of the interval on
 # which RISE is least certain, until the bounds of all intervals add up to a tolerance; what lies between is interpolated
-# (`evaluate(…, tolerance=0.01)`). The table does that to stored curves, of which every step is known.
+# (`evaluate(…, tolerance=0.01)`). The table does that to stored curves of which every step is known.
 
 # %%
-cheap = metric_audit.bisection_table(ruler.records(answers=answers))
+known = ruler.records(answers=answers)
+cheap = metric_audit.bisection_table(known[known["evaluated"].isna()])
 named = cheap.assign(method=cheap["method"].map(lambda name: label_of(name) if name in METHODS else name))
 run.table(cheap, caption="Passes by bisection, and what it adds to RISE and MAS (mean and largest)", wide=named, digits=4)
 
