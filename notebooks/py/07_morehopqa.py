@@ -35,6 +35,7 @@ profile = "book"
 # %%
 from flashtrace_book import reasoning
 from flashtrace_book.ablations import grid, label_of, minus, note, whose
+from flashtrace_book.faithfulness import shared_samples
 from flashtrace_book.figures import ablation_plots, style, tables
 from flashtrace_book.results import CURVE
 from flashtrace_book.run import readable, start
@@ -72,7 +73,7 @@ run.figure(fig, "fig3_morehopqa", "Hop 0, hop 1 and their difference on a questi
 # ask what the response depends on, not whether it is true. Lengths are median tokens.
 
 # %%
-curves = results.frame(CURVE, reasoning.TABLE2, answers=answers)
+curves = shared_samples(results.frame(CURVE, reasoning.TABLE2, answers=answers))
 run.table(reasoning.counts(results, curves), caption="MoreHopQA: what was tried, right, and kept")
 
 # %% [markdown]

@@ -17,7 +17,7 @@
 # > input. On six real questions of 2,048 tokens, right or wrong, FlashTrace's RISE is a little below IFR's.
 # >
 # > **n.** RULER: 160 samples of the reasoner, 80 for depth and most targets, 10 for deletion curves. MoreHopQA: 15 answers of
-# > qwen, 10 with curves. HotpotQA: 6 answers of qwen at each length. All are the models' own.
+# > qwen, 10 with curves. HotpotQA: 8 answers of qwen at each length. All are the models' own.
 # >
 # > **Figure.** `appendix_m_ablations`: every change beside FlashTrace with one hop.
 #
@@ -38,6 +38,7 @@ import pandas as pd
 
 from flashtrace_book.ablations import by_hops, contrast, grid, mass_shift, minus, note, shift_signed, whose
 from flashtrace_book.experiments import failures
+from flashtrace_book.faithfulness import shared_samples
 from flashtrace_book.figures import ablation_plots, mass, plots, style, tables
 from flashtrace_book.results import CURVE, RANKING
 from flashtrace_book.run import start
@@ -72,7 +73,7 @@ run.table(gains, "hops_ruler", f"K hops minus none on RULER, n = {gains['n'].max
 
 # %%
 depths = ("flashtrace_k0", "flashtrace", "flashtrace_k2", "flashtrace_k3", *CONTROLS)
-asked = questions.frame(CURVE, depths, answers=whose(questions)).replace({"method": {"flashtrace": "flashtrace_k1"}})
+asked = shared_samples(questions.frame(CURVE, depths, answers=whose(questions))).replace({"method": {"flashtrace": "flashtrace_k1"}})
 table7 = tables.comparison_table(summarise(asked, BY), paper=7)
 wide = tables.wide_table(table7, digits=3)
 run.table(table7, "table7_hops", "Number of hops on MoreHopQA (paper: Table 7)", wide=wide)
@@ -200,7 +201,7 @@ run.table(grid(compared, "cell"), caption="Recovery minus FlashTrace's, right an
 evidence = ("recovery", "r_precision", "auroc_haystack")
 TARGETS = ("last_token", "mean_pooling", "rising", "falling", "sentence", *CONTROLS)
 ranked = ruler.frame((*RANKING, "lds"), ("flashtrace", *TARGETS), answers=answers)
-curves = ruler.frame(CURVE, ("flashtrace", "flashtrace_k0", *TARGETS), answers=answers)
+curves = shared_samples(ruler.frame(CURVE, ("flashtrace", "flashtrace_k0", *TARGETS), answers=answers))
 ways = pd.concat([ranked, curves, deep[deep["method"] != "flashtrace_k1"]], ignore_index=True)
 against = minus(ways, "flashtrace")
 wide = grid(against[against["metric"].isin((*evidence, *CURVE))])

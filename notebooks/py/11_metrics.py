@@ -241,7 +241,7 @@ run.table(shape, "metrics_shape", "In sentences minus scattered, on the same sam
 
 # %%
 methods = [name for name in METHODS if name not in style.CONTROLS]
-agree = metric_audit.metric_agreement(ruler.frame(METRICS, methods, answers=answers))
+agree = metric_audit.metric_agreement(faithfulness.shared_samples(ruler.frame(METRICS, methods, answers=answers)))
 agree = run.table(agree, "metric_agreement", "Agreement of metrics over methods, within samples",
                   wide=tables.interval_grid(agree[agree["second"].isin(CURVE)], "first", "second", "rho", "+.2f"))  # fmt: skip
 agree
