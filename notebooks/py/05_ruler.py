@@ -336,8 +336,8 @@ print(f"means of single cells: more recovered than IFR in {(cells['recovery'] > 
       f"lower RISE in {(cells['rise'] < 0).sum()}, lower MAS in {(cells['mas'] < 0).sum()}")
 
 # %% [markdown]
-# On HotpotQA, where the paper's margin over IFR is the most pronounced, FlashTrace's RISE and MAS are lower in the mean of six
-# answers; at 1,024 tokens the intervals hold 0, at 2,048 they exclude it, for RISE by a hair. Of the evidence it finds no more
+# On HotpotQA, where the paper's margin over IFR is the most pronounced, FlashTrace's RISE and MAS are lower in the mean of eight
+# answers at either length: MAS by intervals that exclude 0 at both, RISE at 2,048 tokens alone. Of the evidence it finds no more
 # than IFR, and the string match less: nothing is quoted there.
 #
 # On the ten cells of own answers FlashTrace's RISE is about .004 *higher* than IFR's, which is worse, and its recovery lower. It is

@@ -14,7 +14,7 @@
 # > **Answer.** The first hop recovers 0.057 more of the evidence than none; further ones add less, and each lowers RISE and MAS a
 # > little. The last token alone recovers 0.485 less, as the paper says, but averaging single tokens recovers 0.063 *more* than the
 # > sum, which it does not say. Where least of the reachable evidence is found, the question takes 0.224 of the top tenth of the
-# > input. On six real questions of 2,048 tokens, right or wrong, FlashTrace's RISE is a little below IFR's.
+# > input. On eight real questions of 2,048 tokens, right or wrong, FlashTrace's RISE is a little below IFR's.
 # >
 # > **n.** RULER: 160 samples of the reasoner, 80 for depth and most targets, 10 for deletion curves. MoreHopQA: 15 answers of
 # > qwen, 10 with curves. HotpotQA: 8 answers of qwen at each length. All are the models' own.
@@ -277,8 +277,8 @@ run.table(structure, caption="Share of each hop's whole mass on structural token
 #
 # **Contexts.** The paper prints the lowest RISE for FlashTrace at both lengths, 0.036 and 0.025. A grid of twenty steps cannot give
 # less than $1/2K = 0.025$ (`11_metrics`), so its last number says only that the first step took everything.
-# Here FlashTrace leads IFR at 2,048 tokens, in RISE by the width of a hair; at 1,024 the interval holds 0. Its RISE falls with
-# the length, as the paper says, on the five questions that both lengths share, which are too few for a verdict. The model is
+# Here FlashTrace leads IFR at 2,048 tokens; at 1,024 the interval of RISE holds 0. Its RISE is lower at the greater length in the
+# mean of the six questions that both share, as the paper says, by an interval that holds 0. The model is
 # small and seldom right, and at 1,024 tokens a string match has, in the mean, a lower RISE than either.
 #
 # **Targets.** The last token alone is far worse, as in the paper. Mean pooling finds more than the sum, which contradicts it. The

@@ -13,17 +13,17 @@
 # > MAS respond to?
 # >
 # > **Answer.** Metrics of evidence and LDS order the methods alike (recovery and LDS: 0.87), while RISE hardly agrees with them
-# > (recovery: 0.23) and MAS not at all. Among the methods a good RISE goes with the question among the tokens ranked first
+# > (recovery: 0.27) and MAS not at all. Among the methods a good RISE goes with the question among the tokens ranked first
 # > (−0.49) more than with the evidence there (−0.27). MAS depends on its definition, and on how the scores are spread:
 # > FlashTrace's lead over IFR is gone once the scores of both are made sharper or flatter, which changes no ranking.
 # >
-# > **n.** RULER, own right answers of the reasoner: 160 samples for rankings, 30 for LDS, 10 or 11 for deletion curves, up to ten
+# > **n.** RULER, own right answers of the reasoner: 160 samples for rankings, 30 for LDS, 10 for deletion curves, up to ten
 # > methods on each. All correlations are over methods within a sample, averaged over samples; effective n is n.
 # >
 # > **Figure.** `metric_properties`: what RISE and MAS go with, within samples.
 #
 # <!-- numbers: 0.87 = metric_agreement.csv[first=recovery,second=lds].rho;
-# 0.23 = metric_agreement.csv[first=recovery,second=rise].rho;
+# 0.27 = metric_agreement.csv[first=recovery,second=rise].rho;
 # −0.49 = metric_properties.csv[rankings=methods alone,first=question,second=rise].rho;
 # −0.27 = metric_properties.csv[rankings=methods alone,first=evidence,second=rise].rho -->
 #

@@ -96,10 +96,8 @@ def hint_examples(tokenizer: Any, i: int, *, length: int = 512, seed: int = 0) -
     examples = {}
     for form, words in FORMS.items():
         hint = words.format(x=options[named])
-
         text, [span] = hidden(tokenizer, _HEAD, [hint], tail, length=length, hay=hay, key=f"{key}|place")
-        bare = text[: span[0]] + text[span[1] :] + tail
-        about = {"form": form, "template": key, "options": options, "bare": bare}
+        about = {"form": form, "template": key, "options": options, "bare": text[: span[0]] + text[span[1] :] + tail}
         examples[form] = Example(
             id=f"{key}-{form}", task="hints", cell=form, prompt=text + tail,
             answers=(_LETTERS[named], options[named]), evidence=(span,), question=len(text) + 2,

@@ -32,7 +32,10 @@ _BLOCK = 6  # problems answered together
 
 @dataclass(frozen=True)
 class Needles:
-    """What is asked, and what is measured on the right answers: ``samples`` of each kind, from ``tries`` problems."""
+    """What is asked, and what is measured on the right answers: ``samples`` of each kind, from ``tries`` problems.
+
+    ``forced``: nothing is asked, and the true answer stands for the model's, a quick check.
+    """
 
     model: str
     plans: tuple[Mapping[str, Any], ...]
@@ -41,6 +44,7 @@ class Needles:
     length: int = 400
     max_new_tokens: int = 48
     seed: int = 0
+    forced: bool = False
 
 
 def needle_example(tokenizer: Any, kind: str, i: int, *, length: int = 400, seed: int = 0) -> Example:
@@ -74,19 +78,18 @@ def make(profile: Profile, name: str, settings: Mapping[str, Any]) -> list[dict[
     """Rows of both kinds."""
     asked = read(Needles, settings, f"results.{name}.needles")
     model, tokenizer = model_of(profile, asked.model)
-    responses, cells = Store(paths.working_store(profile.name, "responses")), {}
+    how, cells = (model, tokenizer, asked.max_new_tokens, Store(paths.working_store(profile.name, "responses"))), {}
     for kind in KINDS:
         found = cells.setdefault(kind, Collection([], {"tried": 0, "correct": 0}))
         for first in tqdm(range(0, asked.tries, _BLOCK), desc=kind):
             if len(found.samples) >= asked.samples:
                 break
-            how = {"length": asked.length, "seed": profile.seed + asked.seed}
-            block = [needle_example(tokenizer, kind, i, **how) for i in range(first, min(first + _BLOCK, asked.tries))]
-            answers = respond(block, model, tokenizer, asked.max_new_tokens, responses)
-            given = list(zip(block, answers, strict=True))
-            right = [pair for pair in given if is_correct(pair[0], answer_text(tokenizer, pair[1]))]
-            found.counts["tried"] += len(block)
-            found.counts["correct"] += len(right)
+            numbers, drawn = range(first, min(first + _BLOCK, asked.tries)), profile.seed + asked.seed
+            block = [needle_example(tokenizer, kind, i, length=asked.length, seed=drawn) for i in numbers]
+            answers = [e.answers[0] for e in block] if asked.forced else respond(block, *how)
+            given = zip(block, answers, strict=True)
+            right = [x for x in given if asked.forced or is_correct(x[0], answer_text(tokenizer, x[1]))]
+            found.counts = {"tried": numbers.stop, "correct": found.counts["correct"] + len(right)}
             found.samples += [sample_of(tokenizer, *pair) for pair in right]
         del found.samples[asked.samples :]
     plans = [read(Plan, plan, f"results.{name}.needles.plans") for plan in asked.plans]
