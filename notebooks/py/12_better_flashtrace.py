@@ -418,7 +418,8 @@ run.table(level.assign(label=level["method"].map(label_of)).pivot(index="label",
 run.table(needles.counts(), caption="Needles that qwen was asked for")
 
 # %%
-found = means(answered).pivot_table(index="method", columns=["metric", "reasoning"], values="mean", sort=False).round(3)
+found = means(answered).pivot_table(index="method", columns=["metric", "reasoning"], values="mean").round(3)
+found = found.reindex([name for name in style.METHOD_STYLES if name in found.index])
 run.table(found.rename(label_of).reset_index(), caption="AUROC among the needles and in the text, R-precision, first sentence")
 
 # %%
