@@ -110,8 +110,9 @@ def _checked(label: str, model: Any, row: dict[str, Any], steps: int) -> Check:
     said, agrees = f"scores differ by {gap:.1e} of the largest", gap <= SCORES
     if isinstance(row.get("log_probs"), np.ndarray):
         curve = Scorer(model).curve(sample, _ranked_as_stored(row), steps).log_probs.numpy()
-        old = np.asarray(row["log_probs"])
-        away = float(np.abs(curve - old).max() / max(abs(old[0] - old[-1]), 1e-12))
+        old, at = np.asarray(row["log_probs"]), row.get("evaluated")
+        at = np.asarray(at, int) if isinstance(at, np.ndarray) else slice(None)  # between them it is interpolated
+        away = float(np.abs(curve - old)[at].max() / max(abs(old[0] - old[-1]), 1e-12))
         said, agrees = f"{said}, the curve by {away:.1e} of its drop", agrees and away <= CURVES
     return Check(label, said, agrees)
 
