@@ -150,7 +150,7 @@ run.table(grid(hops), caption="What the hop adds to the sum alone, reasoning dra
 # means over all cells and has no interval. `within` is the mean over the cells of the correlation within a cell.
 
 # %%
-first = ruler.frame(METRICS, f.METHODS, answers=whose(ruler))
+first = f.shared_samples(ruler.frame(METRICS, f.METHODS, answers=whose(ruler)))
 agreement = f.rank_agreement(first, own)
 run.table(agreement, "table5_rank_agreement", "Rank correlation of the reasoner's and the second model's means, over methods", digits=2)
 

@@ -340,7 +340,7 @@ run.figure(fig, "beyond_off_path", "Gain in AUROC among the facts over IFR on T 
 everything = means(reasoned)
 by_mode = everything.groupby(["method", "metric", "reasoning"], sort=False)["mean"].mean().unstack(["metric", "reasoning"]).round(3)
 needles = run.results("needles")  # a section of their own below
-answered = grid_frame(needles)
+answered = grid_frame(needles).assign(off_path=0)
 both = pd.concat([everything, means(answered)], ignore_index=True)
 run.table(both, "beyond_copying", "Means over all k, by mode of reasoning", wide=by_mode.rename(label_of).reset_index())
 

@@ -71,7 +71,7 @@ def test_what_stands_behind_a_span_changes_nothing():
 def test_one_forward_pass_serves_all_spans_also_in_batches(monkeypatch):
     model, sample = tiny_model(), tiny_sample()
     calls = []
-    handle = model.register_forward_hook(lambda *_: calls.append(1))
+    handle = model.register_forward_pre_hook(lambda *_: calls.append(1))
     monkeypatch.setattr(methods.flashtrace, "spans_at_once", lambda activations: 4)
     FlashTrace().attribute(model, sample)  # checks the decomposition, once
     calls.clear()
