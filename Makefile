@@ -70,6 +70,7 @@ unchanged:  ## fail where a run of the book has changed what is committed
 # Trusted, the book's own notebooks show their pages at once.
 lab: $(STAMP)  ## the notebooks in JupyterLab
 	$(PY) -m jupyter trust notebooks/*.ipynb
+	$(PY) -m jupyter labextension disable --level=sys_prefix @jupyterlab/apputils-extension:announcements
 	$(PY) -m jupyter lab --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(LAB_OPTIONS)
 
 # What an earlier build left would go into the wheel again.

@@ -18,7 +18,7 @@ from flashtrace_lib.bench.memory import KEEP_PAGES
 
 from . import paths
 
-_KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+_KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 _NEW_CELL = {
     "markdown": nbformat.v4.new_markdown_cell,
     "code": nbformat.v4.new_code_cell,
@@ -79,7 +79,10 @@ def read_source(path: Path) -> NotebookNode:
 
 
 def execute(notebook: NotebookNode, folder: Path) -> NotebookNode:
-    """Run a notebook in ``folder`` and keep its outputs, without times, widget states or language version."""
+    """Run a notebook in ``folder`` and keep its outputs, without times or widget states.
+
+    Kernel and language stay as JupyterLab would write them: a tab that is opened is not marked as modified.
+    """
     client = NotebookClient(
         notebook,
         timeout=None,
@@ -90,7 +93,7 @@ def execute(notebook: NotebookNode, folder: Path) -> NotebookNode:
     )
     with kernel_environment(TQDM_DISABLE="1"):  # a progress bar's last state holds a time
         client.execute()
-    notebook.metadata = NotebookNode(kernelspec=dict(_KERNEL))
+    notebook.metadata = NotebookNode(kernelspec=dict(_KERNEL), language_info=notebook.metadata.language_info)
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
     nbformat.validate(notebook)

@@ -44,7 +44,7 @@ def test_both_halves_say_the_same(path):
 @each_notebook
 def test_notebook_is_in_the_shape_of_the_book(path):
     notebook = read(path)
-    assert set(notebook.metadata) == {"kernelspec"}  # in particular no widgets: GitHub would not show the notebook
+    assert set(notebook.metadata) == {"kernelspec", "language_info"}  # no widgets: GitHub would not show it
     assert len([c for c in notebook.cells if "parameters" in c.metadata.get("tags", [])]) == 1
     assert papermill.inspect_notebook(str(path))["profile"]["default"] == '"book"'
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
