@@ -38,7 +38,7 @@ def mass_against_length(frame: pd.DataFrame, share: str, *, title: str, ylabel: 
             style = _style(part["method"].iloc[0], part["hop"].iloc[0], label)
             cells = sorted((rows for _, rows in part.groupby("cell")), key=lambda rows: rows["n_reasoning"].mean())
             lengths = [rows["n_reasoning"].mean() for rows in cells]
-            mean, spread = means_of(cells, share)
+            mean, spread = (np.round(x, 6) for x in means_of(cells, share))  # the last digits are the processor's
             axes.scatter(part["n_reasoning"], part[share], s=5, color=style.colour, alpha=0.3, lw=0)
             axes.errorbar(lengths, mean, yerr=spread, capsize=2, label=style.label, **style.plot_options)
         axes.set(xlim=(0, None), ylim=(0, 1), xlabel="length of T (tokens)")
