@@ -5,7 +5,7 @@ has not. An interrupted run goes on.
 """
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
 
@@ -202,8 +202,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--profile", default=paths.BOOK)
     given = vars(parser.parse_args(argv))
     profile, name, group = load_profile(given.pop("profile")), given.pop("name"), given.pop("group")
-    call: Callable[[], int] = lambda: extend(profile, name, given.pop("methods"), **given)  # noqa: E731
-    print(f"{add_groups(profile, name) if group else call()} rows are new or hold more")
+    n = add_groups(profile, name) if group else extend(profile, name, given.pop("methods"), **given)
+    print(f"{n} rows are new or hold more")
     return 0
 
 

@@ -41,8 +41,8 @@ ASKED = {  # (method, size) -> what is asked of it, at most
 }
 
 
-def random_sample(n_prompt: int, n_reasoning: int, n_output: int, vocabulary: int) -> Sample:
-    """Random tokens: time and memory do not depend on what they are. Sentences have twenty of them.
+def random_sample(n_prompt: int, n_reasoning: int, n_output: int, vocabulary: int, sentence: int = SENTENCE) -> Sample:
+    """Random tokens: time and memory do not depend on what they are. Sentences have ``sentence`` of them.
 
     Parameters
     ----------
@@ -55,26 +55,26 @@ def random_sample(n_prompt: int, n_reasoning: int, n_output: int, vocabulary: in
     n = answer + n_output
     ids = torch.randint(vocabulary, (n,), generator=torch.Generator().manual_seed(0))
     segments = Segments((0, n_prompt), (n_prompt, answer), (answer, n))
-    return Sample(ids, segments, sentences=_sentences(segments), mask_token_id=MASK)
+    return Sample(ids, segments, sentences=_sentences(segments, sentence), mask_token_id=MASK)
 
 
-def _sentences(segments: Segments) -> list[Span]:
-    """Tile every segment by ranges of ``SENTENCE`` tokens; the last of each may be shorter."""
+def _sentences(segments: Segments, size: int) -> list[Span]:
+    """Tile every segment by ranges of ``size`` tokens; the last of each may be shorter."""
     return [
-        (first, min(first + SENTENCE, stop))
-        for _, (start, stop) in segments.named()
-        for first in range(start, stop, SENTENCE)
+        (first, min(first + size, stop)) for _, (start, stop) in segments.named() for first in range(start, stop, size)
     ]
 
 
-def bench_sample(n_prompt: int, n_generated: int, vocabulary: int, *, through_reasoning: bool = True) -> Sample:
+def bench_sample(
+    n_prompt: int, n_generated: int, vocabulary: int, *, through_reasoning: bool = True, sentence: int = SENTENCE
+) -> Sample:
     """Random tokens of which a method has to explain |T| + |O| = ``n_generated``.
 
     A method that follows the mass through the reasoning gets T and a short O. One that does not gets all of it as O, or
     the length of the generation would cost it nothing.
     """
     n_output = min(OUTPUT_TOKENS, max(1, n_generated // 2)) if through_reasoning else n_generated
-    return random_sample(n_prompt, n_generated - n_output, n_output, vocabulary)
+    return random_sample(n_prompt, n_generated - n_output, n_output, vocabulary, sentence)
 
 
 def measure(model: torch.nn.Module, method: Method, sample: Sample, runs: int = 3) -> dict[str, float]:
@@ -239,12 +239,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--layers", type=int, help="of --shape (default: as published)")
     parser.add_argument("--dtype", choices=DTYPES, help="of the weights (default: float32; with --shape bfloat16)")
     parser.add_argument("--device", help="cuda, … (default: the CPU; with --shape a GPU where there is one)")
+    parser.add_argument("--sentence", type=int, default=SENTENCE, help="tokens of a sentence, of a step (default: 20)")
     parser.add_argument("--runs", type=int, default=3, help="of each size; medians are shown (default: 3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the rows; those that it has are not measured")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
-    if args.runs < 1:
-        parser.error("--runs must be at least 1")
+    if args.runs < 1 or args.sentence < 1:
+        parser.error("--runs and --sentence must be at least 1")
     if args.layers is not None and (args.layers < 1 or not args.shape):
         parser.error("--layers must be at least 1, and is of --shape")
     sizes = [parse_size(size) for size in args.sizes]
@@ -256,6 +257,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     of_model = {"shape": args.shape, "layers": args.layers} if args.shape else {"model": args.model}
     setting = {**of_model, "dtype": args.dtype, "device": args.device, "runs": args.runs}
+    setting |= {"sentence": args.sentence} if args.sentence != SENTENCE else {}
     rows = run_sizes(args.sizes, args.methods, setting, args.json)
     print(f"{args.shape or args.model}, {args.dtype}; forward = one sdpa forward, same tokens")
     for row in rows:
@@ -274,7 +276,7 @@ def _measured(args: argparse.Namespace, name: str, size: tuple[int, int]) -> dic
     else:
         model, _ = load_model(args.model, dtype=args.dtype, device_map=args.device)
     through = name == SPANS or hasattr(METHODS.get(name), "hops")
-    sample = bench_sample(*size, vocabulary_size(model), through_reasoning=through)
+    sample = bench_sample(*size, vocabulary_size(model), through_reasoning=through, sentence=args.sentence)
     special = {ONE_BY_ONE: measure_one_by_one, SPANS: partial(measure_spans, runs=args.runs)}
     found = special[name](model, sample) if name in special else measure(model, METHODS[name](), sample, args.runs)
     return {"hardware": hardware_name(args.device), **found}

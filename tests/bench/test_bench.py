@@ -93,6 +93,7 @@ def test_one_by_one_goes_as_far_as_its_time(monkeypatch, limit, targets):
 def test_measure_pairs_every_run():
     result = measure.measure(tiny_model(), FlashTrace(), measure.bench_sample(20, 10, 97), runs=2)
     assert result["ratio"] > 0 and result["n"] == 2 and result["peak_gib"] >= 0
+    assert len(measure.bench_sample(20, 10, 97, sentence=5).sentences) == 6
     assert measure.measure_spans(tiny_model(), measure.bench_sample(20, 10, 97), runs=1, n=5)["ratio"] > 0
 
 
