@@ -244,8 +244,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the rows; those that it has are not measured")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
-    if args.runs < 1 or args.sentence < 1:
-        parser.error("--runs and --sentence must be at least 1")
+    for option in ("runs", "sentence"):
+        if getattr(args, option) < 1:
+            parser.error(f"--{option} must be at least 1")
     if args.layers is not None and (args.layers < 1 or not args.shape):
         parser.error("--layers must be at least 1, and is of --shape")
     sizes = [parse_size(size) for size in args.sizes]
