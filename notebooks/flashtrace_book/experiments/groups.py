@@ -89,6 +89,8 @@ class Group:
     length : int
         Tokens of the prompt (RULER, HotpotQA).
     haystack : str, optional
+    held_out : bool
+        Names and numbers of RULER that no adapter was trained on; always so for a model that is ``held_out``.
     seed : int
         On top of the profile's.
     samples, tries, max_new_tokens : int
@@ -114,6 +116,7 @@ class Group:
     name: str = "{cell}"
     length: int = 1024
     haystack: str | None = None
+    held_out: bool = False
     seed: int = 0
     samples: int = 16
     tries: int = 60
@@ -265,7 +268,7 @@ def group_examples(profile: Profile, group: Group, tokenizer: Any) -> dict[str, 
     """Problems of a group, by cell, in the order in which they are tried."""
     seed = profile.seed + group.seed
     if group.task == RULER:
-        keep = partial(in_split, split="eval") if profile.models[group.model].held_out else None
+        keep = partial(in_split, split="eval") if group.held_out or profile.models[group.model].held_out else None
         return {
             cell: ruler_examples(
                 ruler_cell(cell), group.length, tokenizer, group.tries, seed=seed, keep=keep,
@@ -278,8 +281,7 @@ def group_examples(profile: Profile, group: Group, tokenizer: Any) -> dict[str, 
     where = {"source": group.source, "folder": paths.data_dir(profile.data_dir) if group.source == "folder" else None}
     where["seed"] = seed if group.shuffle else None
     if group.task == "hotpotqa":
-        count = lambda text: len(tokenise(tokenizer, text)[0])  # noqa: E731
-        examples = documents_examples(group.tries, group.length, count, **where)
+        examples = documents_examples(group.tries, group.length, lambda text: len(tokenise(tokenizer, text)[0]), **where)
     else:
         examples = task_examples(group.task, group.tries, **where)
     if group.unit_tests:
