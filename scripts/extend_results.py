@@ -74,7 +74,8 @@ def extend(
             masks_beside(store).cached(row["key"], lambda row=row: row | {"masks_note": ""})
     metrics = (("lds",) if masks else ()) + (CURVE if curves else ()) or ("recovery",)
     scorer = Scorer(network, precision="auto")
-    if dtype := next((row[c] for row in rows for c in ("curve_dtype", "masks_dtype") if row.get(c)), None):
+    dtype = next((row[c] for row in rows for c in ("curve_dtype", "masks_dtype") if row.get(c)), None)
+    if dtype and scorer.is_open:  # a CPU without bfloat16 arithmetic has float32 alone, which each row says
         scorer.use(dtype, f"{dtype}: as the stored ones")
     for sample in tqdm(kept, desc=name):
         todo = dict(methods)
