@@ -21,6 +21,7 @@ from .model.answer import NotExplained, check_fits, generate_answer
 from .model.context import vocabulary_size
 from .model.generate import is_finished
 from .model.wrapped import unwrap
+from .names import check_order
 from .sample import Sample, Span
 from .text.build_sample import build_sample
 from .text.chat_template import Messages, conversation_and_response, render_prompt
@@ -344,6 +345,7 @@ def trace(
         such method.
     """
     method = "flashtrace" if method is None and contrast is not None else method
+    check_order("trace(model, tokenizer, prompt)", model=model, tokenizer=tokenizer)
     method, model = chosen_method(method, hops), unwrap(model)
     if not isinstance(prompt, (str, Sequence)):
         raise ValueError(f"prompt must be a text or a list of messages, got {type(prompt).__name__}")

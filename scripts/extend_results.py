@@ -90,7 +90,7 @@ def extend(
             todo |= groups.random_draws(drawn, 20 if masks else 1)
         if todo:
             how = {"store": store, "steps": profile.steps, "metrics": metrics, "tolerance": tolerance}
-            evaluate(todo, [sample], network, **how, masks=masks or 64, scorer=scorer, progress=False)
+            evaluate(network, todo, [sample], **how, masks=masks or 64, scorer=scorer, progress=False)
     found = method_rows(store.records(), masks_beside(store).records(), kept)
     rows = _rows(paths.results_file(profile.name, name))  # another process may have added to it
     known = {(row["sample_key"], row["method"]): row for row in rows if row["part"] == METHOD}

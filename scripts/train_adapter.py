@@ -79,7 +79,7 @@ def ruler_problem(rng: random.Random, tokenizer: Any, settings: Settings) -> Exa
     """One problem of a random cell and length, of names and numbers that evaluation never shows."""
     length, seed = rng.randint(settings.shortest, settings.longest), rng.randrange(2**31)
     keep = partial(in_split, split="train")
-    return ruler_examples(rng.choice(settings.cells), length, tokenizer, 1, seed=seed, keep=keep)[0]
+    return ruler_examples(tokenizer, rng.choice(settings.cells), length, 1, seed=seed, keep=keep)[0]
 
 
 def tokenised(tokenizer: Any, example: Example) -> tuple[list[int], int]:

@@ -142,7 +142,7 @@ def accuracy(adapter: Path, n: int, seed: int, length: int = 1024) -> list[dict[
     rows = []
     for mode, off_path, chain in product(facts.MODES, facts.OFF_PATH, facts.CHAINS):
         examples = facts.fact_examples(tokenizer, n, mode, off_path, chain=chain, length=length, seed=seed)
-        for example, ids in zip(examples, respond(examples, model, tokenizer, 400), strict=True):
+        for example, ids in zip(examples, respond(model, tokenizer, examples, 400), strict=True):
             text = tokenizer.decode(ids, skip_special_tokens=True)
             thought, _, answer = text.removeprefix("<think>").partition("</think>")
             right = is_correct(example, answer)

@@ -25,11 +25,11 @@ def main(argv: list[str] | None = None) -> int:
         where = {"source": "folder" if asked.data else "hub", "folder": asked.data}
         examples = task_examples(asked.task, asked.tries, **where)
     else:
-        examples = ruler_examples(asked.task, asked.length, tokenizer, asked.tries)
+        examples = ruler_examples(tokenizer, asked.task, asked.length, asked.tries)
     how = {"fallback": NOTHING, "give_up": False, "max_new_tokens": asked.max_new_tokens}
-    found = collect(examples, model, tokenizer, asked.samples, **how)
+    found = collect(model, tokenizer, examples, asked.samples, **how)
     print(f"{asked.task}, {asked.model}: {found.counts}")
-    frame = evaluate(methods, found.samples, model, metrics=metrics, store=asked.store)
+    frame = evaluate(model, methods, found.samples, metrics=metrics, store=asked.store)
     if frame.empty:
         raise ValueError("nothing to show: no answer was right, or the task marks no evidence (--metrics rise,mas)")
     print(summarise(frame).to_string(index=False))

@@ -12,6 +12,7 @@ from tqdm import tqdm
 from ..attribution import Method
 from ..methods import chosen_method
 from ..metrics import Scorer
+from ..names import check_order
 from ..sample import Sample
 from ..store import Store
 from .ablations import MASK_COLUMNS, Memory, Record, masks_beside
@@ -20,7 +21,7 @@ from .results_table import DEFAULT_METRICS, ON_CURVE, check_metrics, frame_from_
 
 
 def evaluate(
-    methods: Iterable[Method | str] | Mapping[str, Method], samples: Iterable[Sample], model: torch.nn.Module, *,
+    model: torch.nn.Module, methods: Iterable[Method | str] | Mapping[str, Method], samples: Iterable[Sample], *,
     store: Store | str | os.PathLike[str] | None = None, metrics: Sequence[str] = DEFAULT_METRICS, steps: int = 20,
     tolerance: float = 0.0, masks: int = 64, scorer: Scorer | None = None, progress: bool = True,
 ) -> pd.DataFrame:  # fmt: skip
@@ -31,11 +32,11 @@ def evaluate(
 
     Parameters
     ----------
+    model : transformers.PreTrainedModel
     methods : list of Method or str, or dict label -> Method
         Labels name the rows; a list takes each method's ``name``. A str is a name of `methods.METHODS`.
     samples : iterable of Sample
         Task, cell and id come from their metadata.
-    model : transformers.PreTrainedModel
     store : Store or path, optional
         Where to resume from and write to.
     metrics : sequence of str
@@ -60,6 +61,7 @@ def evaluate(
     pandas.DataFrame
         See `frame_from_records`.
     """
+    check_order("evaluate(model, methods, samples)", model=model)
     check_metrics(metrics)
     if masks < 2:
         raise ValueError(f"masks is the number of random masks over a sample's sentences, at least 2, got {masks}")

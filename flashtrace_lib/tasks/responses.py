@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from ..fingerprints import fingerprint, model_fingerprint
 from ..model.generate import answer_text, generate, is_finished
+from ..names import check_order
 from ..sample import Sample
 from ..store import Store
 from ..text.build_sample import build_sample
@@ -51,7 +52,7 @@ class Collection:
 
 
 def collect(
-    examples: Sequence[Example], model: torch.nn.Module, tokenizer: Any, n: int, *, store: Store | None = None,
+    model: torch.nn.Module, tokenizer: Any, examples: Sequence[Example], n: int, *, store: Store | None = None,
     max_new_tokens: int = 192, batch_size: int = 10, fallback: str = FORCED, filtered: bool = True,
     mode: str | None = None, give_up: bool = True, progress: bool = True,
 ) -> Collection:  # fmt: skip
@@ -85,6 +86,7 @@ def collect(
     -------
     Collection
     """
+    check_order("collect(model, tokenizer, examples, n)", model=model, tokenizer=tokenizer)
     if fallback not in FALLBACKS:
         raise ValueError(f"fallback must be one of {', '.join(FALLBACKS)}, got {fallback!r}")
     counts: Counter[str] = Counter(tried=0, correct=0, incorrect=0, unfinished=0)
@@ -93,9 +95,9 @@ def collect(
     blocks = range(0, len(examples), batch_size)
     for start in tqdm(blocks, desc=f"generate {examples[0].cell}", leave=False, disable=None if progress else True):
         block = examples[start : start + batch_size]
-        responses = respond(block, model, tokenizer, max_new_tokens, store, mode)
+        responses = respond(model, tokenizer, block, max_new_tokens, store, mode)
         for example, response in zip(block, responses, strict=True):
-            verdict = _verdict(example, response, model, tokenizer, mode)
+            verdict = _verdict(model, tokenizer, example, response, mode)
             counts["tried"] += 1
             counts[verdict] += 1
             correct += [(example, response)] if verdict == "correct" else []
@@ -108,11 +110,11 @@ def collect(
     elif fallback != FORCED or (finished and not filtered):
         kind, chosen = UNFILTERED, finished[:n]
     else:
-        return replace(teacher_forced(examples[:n], tokenizer, mode), counts=dict(counts))
+        return replace(teacher_forced(tokenizer, examples[:n], mode), counts=dict(counts))
     return Collection([_sample(tokenizer, *pair, kind, mode) for pair in chosen], dict(counts), kind)
 
 
-def teacher_forced(examples: Sequence[Example], tokenizer: Any, mode: str | None = None) -> Collection:
+def teacher_forced(tokenizer: Any, examples: Sequence[Example], mode: str | None = None) -> Collection:
     """The reference reasoning and answers of examples, as if the model had written them; none of them was tried."""
     bare = mode == "direct"
     chains = [replace(example, reasoning="") if bare else example for example in examples]
@@ -170,9 +172,9 @@ def prompt_settings(tokenizer: Any, example: Example, mode: str | None = None) -
 
 
 def respond(
-    block: Sequence[Example],
     model: torch.nn.Module,
     tokenizer: Any,
+    block: Sequence[Example],
     max_new_tokens: int,
     store: Store | None = None,
     mode: str | None = None,
@@ -201,7 +203,7 @@ def respond(
     return [ids if known is None else known for ids, known in zip(responses, kept, strict=True)]
 
 
-def _verdict(example: Example, response: list[int], model: torch.nn.Module, tokenizer: Any, mode: str | None) -> str:
+def _verdict(model: torch.nn.Module, tokenizer: Any, example: Example, response: list[int], mode: str | None) -> str:
     """``correct``, ``incorrect`` or ``unfinished``."""
     if not is_finished(model, tokenizer, response):
         return "unfinished"

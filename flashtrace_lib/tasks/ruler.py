@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ..names import did_you_mean
+from ..names import check_order, did_you_mean
 from .example import Example
 from .haystack import EssayHaystack, Haystack, NoiseHaystack, largest_fitting
 from .ruler_problems import Keep, Problem, RulerCell, draw_names, niah_problem, vt_problem
@@ -32,7 +32,7 @@ CELLS: dict[str, RulerCell] = {
 
 
 def ruler_examples(
-    cell: str | RulerCell, length: int, tokenizer: Any, n: int, seed: int = 0, haystack: str | None = None,
+    tokenizer: Any, cell: str | RulerCell, length: int, n: int, seed: int = 0, haystack: str | None = None,
     keep: Keep | None = None,
 ) -> list[Example]:  # fmt: skip
     """The first ``n`` examples of a cell.
@@ -43,13 +43,13 @@ def ruler_examples(
 
     Parameters
     ----------
+    tokenizer : transformers.PreTrainedTokenizerBase
+        Of the model that is to read the prompt.
     cell : str or RulerCell
         A key of ``CELLS``, or a difficulty of your own.
     length : int
         Tokens of ``Example.prompt``, special tokens not counted. Reached to within one unit of haystack: an
         essay word or a noise sentence more would exceed it.
-    tokenizer : transformers.PreTrainedTokenizerBase
-        Of the model that is to read the prompt.
     n : int
         Examples wanted.
     seed : int
@@ -73,6 +73,7 @@ def ruler_examples(
         If the cell or an option is unknown, or the length cannot hold the problem (the message says how long the
         shortest prompt is).
     """
+    check_order("ruler_examples(tokenizer, cell, length, n)", tokenizer=tokenizer)
     cell = _resolve(cell)
     kind = haystack or ("essay" if cell.kind == "niah" else "noise")
     _check_options(length, n, seed, kind)

@@ -196,7 +196,7 @@ methods = {
     "flashtrace": FlashTrace(),
     "random": Random(),
 }
-frame = evaluate(methods, samples, model, metrics=("recovery", "r_precision", "auroc_haystack"))
+frame = evaluate(model, methods, samples, metrics=("recovery", "r_precision", "auroc_haystack"))
 frame.pivot_table(index="method", columns="metric", values="value", sort=False).round(1)
 
 # %% [markdown]

@@ -46,7 +46,7 @@ def made(tmp_path_factory):
     store = Store(folder / "work")
     methods = {"flashtrace": FlashTrace(hops=1), "ifr": IFR(), "string_match": StringMatch()}
     methods |= random_draws(["random"], 3)
-    frame = evaluate(methods, samples, model, store=store, metrics=METRICS, steps=4, masks=6, progress=False)
+    frame = evaluate(model, methods, samples, store=store, metrics=METRICS, steps=4, masks=6, progress=False)
     store.compact()
     masks = Store(folder / "work_masks").records()
     rows = [cell_row("c", Collection(samples, {"tried": 5, "correct": 2}), "m")]

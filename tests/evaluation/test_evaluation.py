@@ -15,7 +15,7 @@ from tests.oracles.tiny import tiny_model, tiny_sample
 
 
 def run(methods, samples, model, **options):
-    return evaluate(methods, samples, model, progress=False, scorer=Scorer(model), **options)
+    return evaluate(model, methods, samples, progress=False, scorer=Scorer(model), **options)
 
 
 # --- the table
@@ -39,7 +39,7 @@ def test_frame_holds_the_metrics_of_the_raw_data(model, samples):
 
 
 def test_a_list_of_methods_takes_their_names_and_a_scorer_is_made(model, samples):
-    frame = evaluate([Embedding()], samples[:1], model, progress=False)
+    frame = evaluate(model, [Embedding()], samples[:1], progress=False)
     assert set(frame["method"]) == {"embedding"}
     assert set(frame["curve_dtype"]) <= {"float32", "bfloat16"} and len(frame) == 3
 
@@ -50,11 +50,11 @@ def test_a_list_of_methods_takes_their_names_and_a_scorer_is_made(model, samples
 def test_second_run_computes_nothing(model, samples, tmp_path):
     store = Store(tmp_path / "x")
     scorer = Scorer(model)
-    first = evaluate(METHODS, samples, model, store=store, scorer=scorer, progress=False)
+    first = evaluate(model, METHODS, samples, store=store, scorer=scorer, progress=False)
     assert len(CALLS) == 6
     done = scorer.n_contexts
     store.compact()
-    again = evaluate(METHODS, samples, model, store=Store(store.path), scorer=scorer, progress=False)
+    again = evaluate(model, METHODS, samples, store=Store(store.path), scorer=scorer, progress=False)
     assert len(CALLS) == 6 and scorer.n_contexts == done
     pd.testing.assert_frame_equal(first, again)
 
@@ -68,7 +68,7 @@ def test_whatever_shapes_a_result_is_part_of_its_key(model, samples, tmp_path, c
     samples[0].mask_token_id = int(change == "sample")
     scorer = Scorer(model, precision="auto" if change == "precision" else "model")
     steps = 10 if change == "steps" else 20
-    evaluate([method], samples[:1], model, store=store, steps=steps, scorer=scorer, progress=False)
+    evaluate(model, [method], samples[:1], store=store, steps=steps, scorer=scorer, progress=False)
     assert len(CALLS) == 2 and len(store) == 2
 
 
@@ -85,10 +85,10 @@ def test_curve_is_added_later_without_attributing_again(model, samples, tmp_path
     store = Store(tmp_path / "x")
     scorer = Scorer(model)
     options = dict(store=store, scorer=scorer, progress=False)
-    frame = evaluate([Embedding()], samples, model, metrics=("recovery", "r_precision"), **options)
+    frame = evaluate(model, [Embedding()], samples, metrics=("recovery", "r_precision"), **options)
     assert scorer.n_contexts == 0 and set(frame["metric"]) == {"recovery", "r_precision"}
     assert store.records()["log_probs"].isna().all()
-    frame = evaluate([Embedding()], samples, model, **options)
+    frame = evaluate(model, [Embedding()], samples, **options)
     assert len(CALLS) == 3 and scorer.n_contexts == 63 and len(frame) == 8
     assert store.records()["log_probs"].notna().all() and len(store) == 3
 
@@ -145,9 +145,9 @@ def bfloat16(monkeypatch):
 def test_one_arithmetic_for_an_evaluation_and_for_what_resumes_it(bfloat16, model, samples, tmp_path, tolerance, dtype):
     store, options = Store(tmp_path / "x"), dict(progress=False)
     scorer = Scorer(model, precision="auto", tolerance=tolerance)
-    evaluate([Embedding()], samples[:1], model, store=store, scorer=scorer, **options)
+    evaluate(model, [Embedding()], samples[:1], store=store, scorer=scorer, **options)
     again = Scorer(model, precision="auto", tolerance=-tolerance)  # would choose otherwise
-    frame = evaluate([Embedding()], samples, model, store=store, scorer=again, **options)
+    frame = evaluate(model, [Embedding()], samples, store=store, scorer=again, **options)
     assert set(frame["curve_dtype"]) == {dtype} and len(CALLS) == 3
     (note,) = set(store.records()["curve_note"])
     assert note.startswith(f"{dtype}: bfloat16 changes RISE by")
@@ -180,7 +180,7 @@ def test_bad_input_is_named(model, samples):
         ("no dataclass", [Plain()], own, ("rise",)), ("another model", [Embedding()], other, ("rise",)),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
-            evaluate(methods, samples, model, scorer=scorer, metrics=wanted)
+            evaluate(model, methods, samples, scorer=scorer, metrics=wanted)
     odd = tiny_sample()
     odd.metadata["bad"] = torch.ones(1)
     with pytest.raises(ValueError, match="metadata of sample tiny-0 is not JSON-ready"):

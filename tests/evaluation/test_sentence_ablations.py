@@ -23,7 +23,7 @@ def samples():
 
 def run(methods, samples, model, scorer=None, metrics=("lds",), masks=20, **options):
     scorer = scorer or Scorer(model)
-    return evaluate(methods, samples, model, scorer=scorer, metrics=metrics, masks=masks, progress=False, **options)
+    return evaluate(model, methods, samples, scorer=scorer, metrics=metrics, masks=masks, progress=False, **options)
 
 
 def values(frame):

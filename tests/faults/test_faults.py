@@ -28,7 +28,7 @@ def an_evaluation(folder):
 
     def work():
         store = Store(folder / "results")
-        frame = evaluate(METHODS, samples, model, store=store, metrics=("recovery",), progress=False)
+        frame = evaluate(model, METHODS, samples, store=store, metrics=("recovery",), progress=False)
         store.compact()
         print(frame[["method", "sample", "metric", "value"]].to_json(orient="records"))
 

@@ -121,7 +121,7 @@ def without_end_token():
 
 
 def evaluated(folder):
-    evaluate([METHOD], [by_hand(0)], MODEL, store=Store(folder / "x"), metrics=(), progress=False)
+    evaluate(MODEL, [METHOD], [by_hand(0)], store=Store(folder / "x"), metrics=(), progress=False)
     return torch.tensor(Store(folder / "x").records()["scores"].iloc[0])
 
 

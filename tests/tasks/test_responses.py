@@ -5,10 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+import flashtrace_lib as ft
+from flashtrace_lib.evaluation import evaluate
 from flashtrace_lib.model.embedded import NO_THINK, use_reasoner_template
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks import responses
 from flashtrace_lib.tasks.responses import FORCED, GENERATED, UNFILTERED, collect, prompt_settings, teacher_forced
+from flashtrace_lib.tasks.ruler import ruler_examples
 from flashtrace_lib.text.chat_template import CODE_ALONE, STEP_BY_STEP
 from tests.oracles.tiny_reasoner import load_tokenizer
 from tests.support.boxes import EXAMPLES
@@ -33,7 +36,7 @@ def test_only_finished_and_correct_answers_are_kept(answering, embedded):
         3: "<think>\nI read 4127.\n</think>\n\nThe code is 4127.<|im_end|>",
         4: "<think>\n4127\n</think>\n\nno<|im_end|>",
     })  # fmt: skip
-    found = collect(EXAMPLES, *embedded, 2, batch_size=6, progress=False)
+    found = collect(*embedded, EXAMPLES, 2, batch_size=6, progress=False)
     assert found.counts == {"tried": 6, "correct": 2, "incorrect": 3, "unfinished": 1} and found.kind == GENERATED
     first, second = found.samples
     assert first.metadata["response"] == GENERATED and first.id == "box-0" and first.metadata["score"] == 1
@@ -45,7 +48,7 @@ def test_only_finished_and_correct_answers_are_kept(answering, embedded):
 
 def test_a_hopeless_cell_is_given_up_and_teacher_forced_as_a_whole(answering, embedded):
     asked = answering({})
-    found = collect(EXAMPLES, *embedded, 2, batch_size=3, progress=False)
+    found = collect(*embedded, EXAMPLES, 2, batch_size=3, progress=False)
     assert asked == [3] and found.counts["tried"] == 3  # the second block is not tried
     assert found.kind == FORCED and [s.metadata["response"] for s in found.samples] == [FORCED, FORCED]
     sample = found.samples[0]
@@ -56,73 +59,71 @@ def test_a_hopeless_cell_is_given_up_and_teacher_forced_as_a_whole(answering, em
 
 def test_what_is_teacher_forced_is_read_as_written_and_tried_by_nobody(answering, embedded):
     asked, (model, tokenizer) = answering({}), embedded
-    found = teacher_forced(EXAMPLES[:2], tokenizer)
+    found = teacher_forced(tokenizer, EXAMPLES[:2])
     assert not asked and found.kind == FORCED
     assert found.counts == {"tried": 0, "correct": 0, "incorrect": 0, "unfinished": 0}
     assert [s.id for s in found.samples] == ["box-0", "box-1"]
     for sample, one in zip(found.samples, EXAMPLES, strict=False):
         read = passages(sample, tokenizer)
         assert read["reasoning"] == one.reasoning and read["output"] == one.output
-    fallen_back = collect(EXAMPLES, model, tokenizer, 2, batch_size=3, progress=False)
+    fallen_back = collect(model, tokenizer, EXAMPLES, 2, batch_size=3, progress=False)
     for a, b in zip(found.samples, fallen_back.samples, strict=True):
         assert torch.equal(a.input_ids, b.input_ids) and a.segments == b.segments and torch.equal(a.gold, b.gold)
     with pytest.raises(ValueError, match="box-0 has no true answer to teacher-force"):
-        teacher_forced([replace(EXAMPLES[0], output="")], tokenizer)
+        teacher_forced(tokenizer, [replace(EXAMPLES[0], output="")])
 
 
 def test_a_cell_that_is_not_given_up_is_tried_to_its_end(answering, embedded):
     asked = answering({5: "4127<|im_end|>"})
-    found = collect(EXAMPLES, *embedded, 2, batch_size=3, progress=False, fallback="none", give_up=False)
+    found = collect(*embedded, EXAMPLES, 2, batch_size=3, progress=False, fallback="none", give_up=False)
     assert asked == [3, 3] and [s.id for s in found.samples] == ["box-5"]
 
 
 def test_too_few_correct_answers_never_mix_with_forced_ones(answering, embedded):
     answering({0: "4127<|im_end|>"})
-    found = collect(EXAMPLES, *embedded, 4, batch_size=3, progress=False)
+    found = collect(*embedded, EXAMPLES, 4, batch_size=3, progress=False)
     assert found.counts["correct"] == 1 and found.counts["tried"] == 6
     assert {s.metadata["response"] for s in found.samples} == {FORCED} and len(found.samples) == 4
-    kept = collect(EXAMPLES, *embedded, 4, batch_size=3, progress=False, fallback="none")
+    kept = collect(*embedded, EXAMPLES, 4, batch_size=3, progress=False, fallback="none")
     assert [s.id for s in kept.samples] == ["box-0"] and kept.kind == GENERATED
 
 
 def test_a_models_own_responses_right_or_wrong(answering, embedded):
     asked = answering({0: "It is 4127", 1: "no<|im_end|>", 2: "4127<|im_end|>", 3: "9<|im_end|>", 4: "8<|im_end|>"})
-    found = collect(EXAMPLES, *embedded, 3, batch_size=2, progress=False, fallback=UNFILTERED)
+    found = collect(*embedded, EXAMPLES, 3, batch_size=2, progress=False, fallback=UNFILTERED)
     assert asked == [2, 2, 2] and found.kind == UNFILTERED  # one of the three wanted is right: all are tried
     assert [(s.id, s.metadata["score"]) for s in found.samples] == [("box-1", 0), ("box-2", 1), ("box-3", 0)]
     assert {s.metadata["response"] for s in found.samples} == {UNFILTERED}
     answering({i: "no<|im_end|>" for i in range(6)})
-    wrong = collect(EXAMPLES, *embedded, 3, batch_size=2, progress=False, fallback=UNFILTERED)
+    wrong = collect(*embedded, EXAMPLES, 3, batch_size=2, progress=False, fallback=UNFILTERED)
     assert wrong.counts["tried"] == 4 and len(wrong.samples) == 3  # hopeless, and enough to look at
     with pytest.raises(ValueError, match="fallback must be one of teacher-forced, unfiltered, none, got 'both'"):
-        collect(EXAMPLES, *embedded, 3, fallback="both")
+        collect(*embedded, EXAMPLES, 3, fallback="both")
 
 
 def test_without_a_filter_the_first_finished_responses_are_kept(answering, embedded):
     answering({0: "It is 1.<|im_end|>", 1: "It is", 2: "It is 4127.<|im_end|>", 3: "It is 4127.<|im_end|>"})
-    found = collect(EXAMPLES, *embedded, 2, filtered=False, batch_size=2)
+    found = collect(*embedded, EXAMPLES, 2, filtered=False, batch_size=2)
     assert [s.id for s in found.samples] == ["box-0", "box-2"] and found.kind == UNFILTERED
     assert found.counts == {"tried": 4, "correct": 2, "incorrect": 1, "unfinished": 1}
 
 
 def test_where_no_response_is_finished_the_fallback_takes_its_place_without_a_filter_too(answering, embedded):
     answering({i: "It is" for i in range(6)})
-    kinds = {}
-    for fallback in ("teacher-forced", "unfiltered", "none"):
-        found = collect(EXAMPLES, *embedded, 2, filtered=False, fallback=fallback, progress=False)
-        kinds[fallback] = (found.kind, len(found.samples))
+    for fallback, kind, n in (("teacher-forced", FORCED, 2), ("unfiltered", UNFILTERED, 0), ("none", UNFILTERED, 0)):
+        found = collect(*embedded, EXAMPLES, 2, filtered=False, fallback=fallback, progress=False)
+        assert (found.kind, len(found.samples)) == (kind, n)
         assert found.counts == {"tried": 6, "correct": 0, "incorrect": 0, "unfinished": 6}
-    assert kinds == {"teacher-forced": (FORCED, 2), "unfiltered": (UNFILTERED, 0), "none": (UNFILTERED, 0)}
 
 
 def test_stored_responses_are_not_generated_again(answering, embedded, tmp_path):
     asked = answering({i: "4127<|im_end|>" for i in range(6)})
     store = Store(tmp_path / "responses")
-    first = collect(EXAMPLES, *embedded, 2, store=store, batch_size=2, progress=False)
-    again = collect(EXAMPLES, *embedded, 4, store=Store(tmp_path / "responses"), batch_size=2, progress=False)
+    first = collect(*embedded, EXAMPLES, 2, store=store, batch_size=2, progress=False)
+    again = collect(*embedded, EXAMPLES, 4, store=Store(tmp_path / "responses"), batch_size=2, progress=False)
     assert asked == [2, 2]  # the first block once, then only the second
     assert torch.equal(first.samples[0].input_ids, again.samples[0].input_ids) and len(again.samples) == 4
-    collect(EXAMPLES, *embedded, 2, store=store, batch_size=2, max_new_tokens=7, progress=False)
+    collect(*embedded, EXAMPLES, 2, store=store, batch_size=2, max_new_tokens=7, progress=False)
     assert asked == [2, 2, 2]  # another limit is another response
 
 
@@ -144,7 +145,7 @@ def test_step_by_step_begins_the_turn_and_judges_the_answer_alone(answering, emb
     answering({0: " The code is 9.\nAnswer: 4127<|im_end|>", 1: wrong, 2: " 4127<|im_end|>"})
     asked = replace(EXAMPLES[0], answer_prefix=" The code is", request=" Be brief.")
     examples = [asked, *EXAMPLES[1:3]]
-    found = collect(examples, *embedded, 3, mode="step_by_step", fallback="none", progress=False)
+    found = collect(*embedded, examples, 3, mode="step_by_step", fallback="none", progress=False)
     assert found.counts == {"tried": 3, "correct": 2, "incorrect": 1, "unfinished": 0}
     first, last = found.samples
     text = embedded[1].decode(first.input_ids)
@@ -153,7 +154,7 @@ def test_step_by_step_begins_the_turn_and_judges_the_answer_alone(answering, emb
     read = passages(first, embedded[1])
     assert read == {"prompt": asked.prompt, "reasoning": "The code is 9.", "output": "Answer: 4127"}
     assert not last.segments.has_reasoning and first.metadata["score"] == last.metadata["score"] == 1
-    forced = collect(EXAMPLES[3:4], *embedded, 1, mode="step_by_step", progress=False)
+    forced = collect(*embedded, EXAMPLES[3:4], 1, mode="step_by_step", progress=False)
     assert forced.kind == FORCED and forced.samples[0].segments.has_reasoning
     with pytest.raises(ValueError, match="'step_by_step': this model thinks by itself"):
         prompt_settings(thinker, asked, "step_by_step")
@@ -162,7 +163,7 @@ def test_step_by_step_begins_the_turn_and_judges_the_answer_alone(answering, emb
 def test_code_alone_asks_for_no_explanation_and_has_no_reasoning(answering, embedded):
     asked = [replace(e, request=" Write it.", answer_prefix="The code is") for e in EXAMPLES[:2]]
     answering({0: "```python\n4127\n```<|im_end|>", 1: "```python\nx = 4127\n```\nThis sets x"})
-    found = collect(asked, *embedded, 2, mode="code_alone", fallback="none", progress=False)
+    found = collect(*embedded, asked, 2, mode="code_alone", fallback="none", progress=False)
     assert found.counts == {"tried": 2, "correct": 1, "incorrect": 0, "unfinished": 1}
     (sample,) = found.samples
     text = embedded[1].decode(sample.input_ids)
@@ -175,7 +176,7 @@ def test_own_steps_adds_no_word_and_takes_the_box_for_the_answer(answering, embe
              for e in EXAMPLES[:3]]  # fmt: skip
     said = (r"It is 41 + 1. So \boxed{42}.<|im_end|>", r"It is 42. So \boxed{41}.<|im_end|>", "42<|im_end|>")
     answering(dict(enumerate(said)))
-    found = collect(boxed, *embedded, 3, mode="own_steps", fallback="none", progress=False)
+    found = collect(*embedded, boxed, 3, mode="own_steps", fallback="none", progress=False)
     assert found.counts == {"tried": 3, "correct": 1, "incorrect": 2, "unfinished": 0}  # no box, no answer
     first = found.samples[0]
     text = embedded[1].decode(first.input_ids)
@@ -187,16 +188,14 @@ def test_own_steps_adds_no_word_and_takes_the_box_for_the_answer(answering, embe
 def test_both_modes_of_one_problem_are_kept_apart(answering, embedded, thinker, tmp_path):
     asked = answering({0: "The code is 4127.<|im_end|>"})
     store = Store(tmp_path / "responses")
-    found = {
-        mode: collect(EXAMPLES[:1], embedded[0], thinker, 1, store=store, mode=mode, progress=False)
-        for mode in ("thinking", "direct")
-    }
+    how = {"store": store, "progress": False}
+    found = {mode: collect(embedded[0], thinker, EXAMPLES[:1], 1, mode=mode, **how) for mode in ("thinking", "direct")}
     assert asked == [1, 1]
     texts = {mode: thinker.decode(collection.samples[0].input_ids) for mode, collection in found.items()}
     assert NO_THINK in texts["direct"] and NO_THINK not in texts["thinking"]
     assert [collection.samples[0].metadata["mode"] for collection in found.values()] == ["thinking", "direct"]
     answering({})  # the model fails: the true response of the mode stands in
-    forced = {mode: collect(EXAMPLES[1:2], embedded[0], thinker, 1, mode=mode, progress=False) for mode in found}
+    forced = {mode: collect(embedded[0], thinker, EXAMPLES[1:2], 1, mode=mode, progress=False) for mode in found}
     assert forced["thinking"].samples[0].segments.has_reasoning
     assert forced["direct"].kind == FORCED and not forced["direct"].samples[0].segments.has_reasoning
 
@@ -208,9 +207,21 @@ def test_a_stored_response_is_kept_where_others_of_its_block_are_missing(answeri
     model, tokenizer = embedded
     store = Kept()
     answering({i: f"first {i}<|im_end|>" for i in range(3)})
-    first = responses.respond(EXAMPLES[:3], model, tokenizer, 8, store)
+    first = responses.respond(model, tokenizer, EXAMPLES[:3], 8, store)
     lost = next(key for key, record in store.items() if record["ids"] == first[1])
     del store[lost]
     answering({i: f"second {i}<|im_end|>" for i in range(3)})
-    again = responses.respond(EXAMPLES[:3], model, tokenizer, 8, store)
+    again = responses.respond(model, tokenizer, EXAMPLES[:3], 8, store)
     assert [a == b for a, b in zip(first, again, strict=True)] == [True, False, True]
+
+
+def test_every_call_takes_model_tokenizer_and_the_rest_and_says_so(embedded):
+    model, tokenizer = embedded
+    for call, given, told in (
+        (collect, (EXAMPLES, model, tokenizer, 2), r"a list stands where the model .*collect\(model, tokenizer, ex"),
+        (evaluate, (["ifr"], [], model), r"a list stands where the model belongs: .*evaluate\(model, methods, samples"),
+        (ruler_examples, ("mq_q2", 300, tokenizer, 2), r"a str stands where the tokenizer .*\(tokenizer, cell, len"),
+        (ft.trace, (tokenizer, model, "Hi"), r"Tokenizer\w* stands where the model .*trace\(model, tokenizer, prompt"),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=told):
+            call(*given)

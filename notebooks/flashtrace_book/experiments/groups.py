@@ -198,7 +198,7 @@ def measure(
         (labelled | one, first_of_cells(samples, plan.curves), CURVE),
     ):
         if part and methods:
-            evaluate(methods, part, model, metrics=metrics, **how)
+            evaluate(model, methods, part, metrics=metrics, **how)
 
 
 def random_draws(names: Iterable[str], n: int) -> dict[str, Method]:
@@ -259,7 +259,7 @@ def group_collections(profile: Profile, group: Group) -> dict[str, Collection]:
         examples = [replace(example, cell=named) for example in examples]
         limit = (group.new_tokens or {}).get(cell, group.max_new_tokens)
         options = {"max_new_tokens": limit, "mode": group.mode, "store": store, **KEEP[group.keep]}
-        found[named] = collect(examples, model, tokenizer, group.samples, **options)
+        found[named] = collect(model, tokenizer, examples, group.samples, **options)
     store.compact()
     return found
 
@@ -269,19 +269,16 @@ def group_examples(profile: Profile, group: Group, tokenizer: Any) -> dict[str, 
     seed = profile.seed + group.seed
     if group.task == RULER:
         keep = partial(in_split, split="eval") if group.held_out or profile.models[group.model].held_out else None
-        return {
-            cell: ruler_examples(
-                ruler_cell(cell), group.length, tokenizer, group.tries, seed=seed, keep=keep,
-                haystack=None if cell.startswith("h") else group.haystack,
-            )
-            for cell in group.cells
-        }  # fmt: skip
+        asked = partial(ruler_examples, tokenizer, length=group.length, n=group.tries, seed=seed, keep=keep)
+        hay = {cell: None if cell.startswith("h") else group.haystack for cell in group.cells}
+        return {cell: asked(cell=ruler_cell(cell), haystack=hay[cell]) for cell in group.cells}
     if group.task == QUESTIONS:
         return {group.task: question_examples()}
     where = {"source": group.source, "folder": paths.data_dir(profile.data_dir) if group.source == "folder" else None}
     where["seed"] = seed if group.shuffle else None
     if group.task == "hotpotqa":
-        examples = documents_examples(group.tries, group.length, lambda text: len(tokenise(tokenizer, text)[0]), **where)
+        count = lambda text: len(tokenise(tokenizer, text)[0])  # noqa: E731
+        examples = documents_examples(group.tries, group.length, count, **where)
     else:
         examples = task_examples(group.task, group.tries, **where)
     if group.unit_tests:

@@ -141,7 +141,7 @@ def kept(profile: Profile, hints: Hints) -> dict[str, Collection]:
     def answers(asked: dict[str, Example]) -> dict[str, tuple[list[int], str]]:
         if not asked:
             return {}
-        found = respond(list(asked.values()), model, tokenizer, hints.max_new_tokens, store, hints.mode)
+        found = respond(model, tokenizer, list(asked.values()), hints.max_new_tokens, store, hints.mode)
         texts = [tokenizer.decode(ids, skip_special_tokens=True).rpartition("</think>")[2] for ids in found]
         return dict(zip(asked, zip(found, texts, strict=True), strict=True))
 

@@ -29,7 +29,7 @@ def example_sample(profile: Profile, model: torch.nn.Module, tokenizer: Any) -> 
     group = Group("reasoner", RULER, (), cells=("mq_q2",), length=256, haystack="noise", seed=1, tries=1)
     examples = group_examples(profile, group, tokenizer)["mq_q2"]
     mode = "direct" if can_think(tokenizer) else None
-    return collect(examples, model, tokenizer, 1, max_new_tokens=64, mode=mode, progress=False).samples[0]
+    return collect(model, tokenizer, examples, 1, max_new_tokens=64, mode=mode, progress=False).samples[0]
 
 
 def captured_maps(layer: LayerActivations, target: Span, first_row: int) -> torch.Tensor:

@@ -78,7 +78,7 @@ def make(profile: Profile, name: str, settings: Mapping[str, Any]) -> list[dict[
     """Rows of both kinds."""
     asked = read(Needles, settings, f"results.{name}.needles")
     model, tokenizer = model_of(profile, asked.model)
-    how, cells = (model, tokenizer, asked.max_new_tokens, Store(paths.working_store(profile.name, "responses"))), {}
+    how, cells = (asked.max_new_tokens, Store(paths.working_store(profile.name, "responses"))), {}
     for kind in KINDS:
         found = cells.setdefault(kind, Collection([], {"tried": 0, "correct": 0}))
         for first in tqdm(range(0, asked.tries, _BLOCK), desc=kind):
@@ -86,7 +86,7 @@ def make(profile: Profile, name: str, settings: Mapping[str, Any]) -> list[dict[
                 break
             numbers, drawn = range(first, min(first + _BLOCK, asked.tries)), profile.seed + asked.seed
             block = [needle_example(tokenizer, kind, i, length=asked.length, seed=drawn) for i in numbers]
-            answers = [e.answers[0] for e in block] if asked.forced else respond(block, *how)
+            answers = [e.answers[0] for e in block] if asked.forced else respond(model, tokenizer, block, *how)
             given = zip(block, answers, strict=True)
             right = [x for x in given if asked.forced or is_correct(x[0], answer_text(tokenizer, x[1]))]
             found.counts = {"tried": numbers.stop, "correct": found.counts["correct"] + len(right)}

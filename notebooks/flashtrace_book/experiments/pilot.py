@@ -116,7 +116,7 @@ def make(profile: Profile, name: str, settings: Mapping[str, Any]) -> list[dict[
     growing, ways = growing_reasoning(profile, pilot), answered_both_ways(profile, pilot)
     chains = [sample for collection in growing.values() for sample in collection.samples]
     methods = {label: FOLLOWED if label == FLASHTRACE else method_named(profile, label) for label in pilot.methods}
-    evaluate(methods, chains, model, store=store, metrics=("recovery",), steps=profile.steps)
+    evaluate(model, methods, chains, store=store, metrics=("recovery",), steps=profile.steps)
     group = pilot.group(cells=tuple(growing))
     rows = rows_of_group(profile, group, [], growing, store)
     rows += rows_of_group(profile, group, [Plan((*pilot.methods, *pilot.controls))], ways, store)
@@ -139,7 +139,7 @@ def growing_reasoning(profile: Profile, pilot: Pilot) -> dict[str, Collection]:
             found |= group_collections(profile, group)
         else:
             problems = group_examples(profile, group, tokenizer)
-            found |= {cell: teacher_forced(examples[:n], tokenizer, mode) for cell, examples in problems.items()}
+            found |= {cell: teacher_forced(tokenizer, examples[:n], mode) for cell, examples in problems.items()}
     return found
 
 
@@ -163,7 +163,7 @@ def answered_both_ways(profile: Profile, pilot: Pilot) -> dict[str, Collection]:
     for way, group in groups.items():
         (chains,) = group_examples(profile, group, tokenizer).values()
         chains = [replace(e, cell=way, **{"reasoning": ""} if way == "direct" else {}) for e in chains[:n]]
-        found[way] = replace(teacher_forced(chains, tokenizer, group.mode), counts=found[way].counts)
+        found[way] = replace(teacher_forced(tokenizer, chains, group.mode), counts=found[way].counts)
     return found
 
 
