@@ -23,7 +23,7 @@ _PLACES = {  # name -> module that has it, imported when the name is first asked
     "Method": "attribution",
     "Sample": "sample",
     "Segments": "sample",
-    "Trace": "trace",
+    "Trace": "traced",
     "load_model": "load",
     "trace": "trace",
 }

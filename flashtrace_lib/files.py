@@ -180,10 +180,11 @@ def place_folder(made: Path, folder: Path, proof: str) -> None:
             raise
 
 
-def write_text(path: Path | str, text: str) -> None:
-    """Write a UTF-8 text file atomically."""
+def write_text(path: Path | str, text: str) -> Path:
+    """Write a UTF-8 text file atomically; returns its path."""
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+    return Path(path)
 
 
 def read_json(path: Path | str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .methods import described
-from .trace import Trace
+from .traced import Trace
 from .viewer.message_shares import parts
 from .viewer.tokens import visible
 

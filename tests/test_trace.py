@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from flashtrace_lib import load_model
+from flashtrace_lib import Trace, load_model, trace
 from flashtrace_lib.attribution import Attribution, Method
 from flashtrace_lib.methods import IFR
 from flashtrace_lib.model.answer import NotExplained
 from flashtrace_lib.model.generate import generate
 from flashtrace_lib.text.chat_template import STEP_BY_STEP, render_prompt
 from flashtrace_lib.text.offsets import tokenise
-from flashtrace_lib.trace import Trace, trace
 from tests.oracles.tiny_chat import PROMPT, RESPONSE, TEMPLATE, make_chat_model, make_tokenizer, spelled
 
 

@@ -65,17 +65,14 @@ def evaluate(
     check_metrics(metrics)
     if masks < 2:
         raise ValueError(f"masks is the number of random masks over a sample's sentences, at least 2, got {masks}")
-    if store is not None and not isinstance(store, Store):
-        store = Store(store)
     if not isinstance(methods, Mapping):
         methods = [chosen_method(method) for method in methods]
-    store = Memory() if store is None else store
+    store = Memory() if store is None else store if isinstance(store, Store) else Store(store)
     curve = any(name in ON_CURVE for name in metrics)
     n_masks = masks if "lds" in metrics else 0
     job = _Job(Recorder(model, scorer, steps, tolerance), labelled(methods), store, masks_beside(store), curve, n_masks)
-    samples = list(samples)
     shown = {} if progress else {"disable": True}
-    records = [job.run(sample) for sample in tqdm(samples, "evaluate", unit="sample", **shown)]
+    records = [job.run(sample) for sample in tqdm(list(samples), "evaluate", unit="sample", **shown)]
     return frame_from_records([record for of_sample in records for record in of_sample], metrics)
 
 

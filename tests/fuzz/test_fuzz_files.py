@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from flashtrace_lib import FlashTrace, files
 from flashtrace_lib.tasks.datasets import folder_records, read_records, task_examples
 from flashtrace_lib.tasks.registry import TASKS
-from flashtrace_lib.trace import Trace
+from flashtrace_lib.traced import Trace
 from flashtrace_lib.viewer.trace_json import from_dict
 from tests.oracles.tiny import tiny_model, tiny_sample
 
