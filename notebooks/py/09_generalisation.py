@@ -128,13 +128,19 @@ run.table(grid(minus(own[own["metric"].isin(SHOWN)], "string_match")), caption="
 #
 # ## With its reasoning drawn out
 #
-# Asked to list the facts first, the model has something to recurse through. Rankings alone, right answers alone.
+# Asked to list the facts first, the model has something to recurse through. Right answers alone; deletion curves of the first three
+# of each cell, by bisection (`11_metrics`).
 
 # %%
 steps = [cell for cell in results.part("cell")["cell"] if cell.endswith("_steps")]
-stepwise = results.frame(RANKING, f.METHODS, cell=steps, answers=answers)
+stepwise = results.frame((*RANKING, *CURVE), f.METHODS, cell=steps, answers=answers)
 listed = minus(stepwise, "flashtrace")
 run.table(listed, "table5_steps", f"Every method minus FlashTrace, reasoning drawn out, n = {listed['n'].max()}", wide=grid(listed))
+
+# %%
+drawn = listed[listed["method"].isin([*RIVALS, "string_match", "flashtrace_best"])]
+fig = ablation_plots.forest(drawn, ["recovery", *CURVE], reference="FlashTrace", title="Reasoning drawn out: methods minus FlashTrace")
+run.figure(fig, "table5_steps", "Recovery, RISE and MAS minus FlashTrace's where the second model lists the facts first", stamp="Qwen2.5-Coder-0.5B, own right answers")
 
 # %%
 hops = minus(by_hops(results, "flashtrace", cell=steps, answers=answers), "flashtrace_k0")
@@ -187,7 +193,8 @@ run.table(layers, "hybrid_layers", "One span of half the context through one lay
 
 # %%
 about = {"models": "qwen", "figure": "table5_differences"}
-others = [f.leads({"RULER": own}, RIVALS, METRICS[:6], above=False), f.leads({"GSM8K": problems}, RIVALS, CURVE, above=False)]
+others = [f.leads({"RULER": own}, RIVALS, METRICS[:6], above=False), f.leads({"GSM8K": problems}, RIVALS, CURVE, above=False),
+          f.leads({"reasoning drawn out": stepwise}, RIVALS, ("recovery", *CURVE), above=False)]  # fmt: skip
 note(run, "second_model", pd.concat(others), answers, "check", **about)
 note(run, "second_model", f.leads({"RULER, forced": forced}, RIVALS, ["recovery", *CURVE], above=False), "forced", **about)
 note(run, "second_model", f.leads({"RULER": own}, RIVALS, CURVE, above=False), answers, **about)
