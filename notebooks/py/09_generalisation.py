@@ -17,7 +17,8 @@
 # > FlashTrace.
 # >
 # > **n.** 42 right answers of qwen to seven cells of RULER, one a cell with deletion curves and ablations (n = 7). No two share a
-# > record: effective n is n. Beside them 18 forced answers (three cells) and 22 right answers with reasoning drawn out.
+# > record: effective n is n. Beside them 18 forced answers (three cells) and 22 right answers with reasoning drawn out, 12 of them
+# > with deletion curves.
 # >
 # > **Figure.** `table5_differences`: every method minus FlashTrace on the second model.
 #
@@ -148,7 +149,9 @@ run.table(grid(hops), caption="What the hop adds to the sum alone, reasoning dra
 
 # %% [markdown]
 # The hop adds recovery on this model, too. It does not change the order, and with the sentences quoted in the list the string
-# match is ahead of FlashTrace again, as in `05_ruler`.
+# match is ahead of FlashTrace again, as in `05_ruler`. By RISE and MAS none of the three rivals is told from FlashTrace: every interval
+# holds 0, the string match's among them, which asks no model. The paper's lead for a second model is not there with a reasoning
+# either.
 #
 # ## Do the two models agree about the order?
 #
@@ -210,7 +213,8 @@ note(run, "second_model", f.leads({"RULER": own}, RIVALS, CURVE, above=False), a
 #
 # Reasons why these numbers need not agree with the paper's, in the order in which we think they matter:
 #
-# * **It answers at once**, so that there is no reasoning to recurse through; where there is one, only rankings were measured.
+# * **It answers at once**, so that there is no reasoning to recurse through; where there is one, the beginning of a list was written
+#   for it, and twelve answers have curves.
 # * **The size.** 494 million parameters instead of eight billion; where it is never right its answers are forced.
-# * **Few deletion curves**: one a cell, on the floor of the grid in two of seven.
+# * **Few deletion curves**: one a cell, on the floor of the grid in two of seven; three a cell with a reasoning.
 # * **One masking rule for all.** Every method is scored on the same tokens here (`11_metrics`).
