@@ -345,9 +345,9 @@ both = pd.concat([everything, means(answered)], ignore_index=True)
 run.table(both, "beyond_copying", "Means over all k, by mode of reasoning", wide=by_mode.rename(label_of).reset_index())
 
 # %% [markdown]
-# Of the plan, LDS has 4 samples of a cell and not 8, 40 in all. GIM has these 40 alone; among the facts it is below chance in every
-# cell, and AttnLRP near chance. Attention suppression and Perturbation, which take a pass for each sentence, are not measured. LDS
-# over all cells, with its paired difference from IFR on $\mathbf T \cup \mathbf O$. It asks what moves the likelihood of the whole
+# Of the plan, LDS has 4 samples of a cell and not 8, 40 in all. GIM has 8 of a cell: among the facts it is near chance or below it, as
+# AttnLRP is. Attention suppression and Perturbation, which take a pass for each sentence, are not measured. LDS over all cells, with
+# its paired difference from IFR on $\mathbf T \cup \mathbf O$. It asks what moves the likelihood of the whole
 # response, off-path notes included, and so prefers what explains all of it, FlashTrace as released among them: where the reasoning
 # strays, LDS and the facts that mattered disagree.
 
@@ -452,7 +452,7 @@ note(run, "needles_are_seen", contrast(spelled, "flashtrace_best", "string_match
 #
 # **What came of it.** Table 1: curves of four samples a cell, not six (`05_ruler`). HotpotQA: eight at both lengths; at 2,048 tokens
 # FlashTrace and IFR alone. Table 3: twelve (`07_morehopqa`). Table 5, its reasoning drawn out: twelve (`09_generalisation`). The grid:
-# LDS of four samples of every cell, GIM on these; no suppression, no Perturbation. What was added last was computed in float32, on a
+# LDS of four samples of every cell, GIM on eight; no suppression, no Perturbation. What was added last was computed in float32, on a
 # processor without bfloat16 arithmetic; each row says its own.
 
 # %% [markdown]
