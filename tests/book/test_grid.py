@@ -14,7 +14,7 @@ from flashtrace_lib.tasks.responses import true_response
 def test_answers_are_kept_that_are_right_as_asked_and_causal(monkeypatch, tmp_path):
     model, tokenizer = load_model("embedded-shallow")
 
-    def answers(block, *_):
+    def answers(model, tokenizer, block, *_):
         """All as they should be, but: one wrong, one that notes too much, and one whose twin does not change."""
         texts = [true_response(example) for example in block]
         for i, example in enumerate(block):

@@ -63,7 +63,7 @@ def test_the_questions_say_which_sentence_answers_them():
 def test_answers_are_kept_that_follow_change_and_do_not_mention(tmp_path, monkeypatch):
     monkeypatch.setenv("FLASHTRACE_BUILD_DIR", str(tmp_path))
 
-    def respond(block, model, tokenizer, *_):
+    def respond(model, tokenizer, block, *_):
         said = [
             ("None" if e.id.endswith("-bare") else e.answers[1], "The grading sheet, which nobody may see.")
             for e in block
