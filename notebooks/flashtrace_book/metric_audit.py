@@ -126,9 +126,9 @@ def curve_table(records: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
             continue
         values = [m.rise(m.normalise_response(curve)) for curve in curves["log_probs"]]
         floors = [1 / (2 * (len(curve) - 1)) for curve in curves["log_probs"]]
-        flagged = curves.loc[curves["log_probs"].map(m.is_flagged), "sample"].nunique()
+        flagged = curves[curves["log_probs"].map(m.is_flagged)].groupby(["cell", "sample"]).ngroups
         at_floor = sum(value <= floor + 1e-9 for value, floor in zip(values, floors, strict=True))
-        row = {"records": name, "samples": curves["sample"].nunique(), "flagged": flagged}
+        row = {"records": name, "samples": curves.groupby(["cell", "sample"]).ngroups, "flagged": flagged}
         rows.append(row | {"curves": len(curves), "on the floor": at_floor})
     return pd.DataFrame(rows)
 
