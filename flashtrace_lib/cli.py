@@ -149,7 +149,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         wrong = re.search(r"--[\w-]+", message.partition("unrecognized arguments:")[2])
         meant = did_you_mean(wrong[0], self._option_string_actions) if wrong else ""
-        raise ValueError(f"{message}; {self.prog} --help lists the options.{meant}".removesuffix("."))
+        raise ValueError(f"{message}; {self.prog} --help lists the options{meant and '.' + meant}")
 
 
 def count(text: str) -> int:
