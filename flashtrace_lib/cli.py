@@ -22,7 +22,7 @@ MAX_HOPS = 16
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Trace one prompt.
+    """Trace one prompt: print the top tokens, and write the files that the arguments name.
 
     Raises
     ------
@@ -32,11 +32,6 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)  # what does not need the model is checked before it loads
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a letter still gets its table
-    return _trace(arguments)
-
-
-def _trace(arguments: argparse.Namespace) -> int:
-    """Print the top tokens of one trace, and write the files that the arguments name."""
     from .load import load_model
     from .report import report
     from .text.chat_template import STEP_BY_STEP, checked_messages, conversation_and_response
@@ -94,9 +89,7 @@ def make_method(name: str | None, hops: int | None, best: bool = False) -> Metho
 def check_writable(written: dict[str, Path | None], read: dict[str, str | None]) -> None:
     """ValueError where a file cannot be written, would replace one that is read, or is that of another option."""
     taken = {Path(name).resolve(): option for option, name in read.items() if name not in (None, "-")}
-    for option, path in written.items():
-        if path is None:
-            continue
+    for option, path in ((option, path) for option, path in written.items() if path is not None):
         if path.exists() and not path.is_file():
             raise ValueError(f"{option} {path} is no regular file: leave {option} out, or give another name")
         if other := taken.get(path.resolve()):
@@ -160,13 +153,10 @@ def count(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    about = "Explain which words of a prompt a model's answer is attributed to."
-    parser = _Parser(prog="flashtrace trace", description=about)
+    parser = _Parser(prog="flashtrace trace", description="Explain which words of a prompt an answer is attributed to.")
     add = parser.add_argument
-    text = "embedded, embedded-base, qwen, a hub id, a folder or a .gguf file (default: embedded)"
-    add("--model", default="embedded", help=text)
-    text = "a text, or a .json file with a list of messages (role, content); - for standard input"
-    add("--prompt", metavar="FILE", required=True, help=text)
+    add("--model", default="embedded", help="embedded (default), embedded-base, qwen, a hub id, a folder, a .gguf file")
+    add("--prompt", metavar="FILE", required=True, help="a text, or a .json list of messages; - for standard input")
     add("--response", metavar="FILE", help="the answer to explain (default: a transcript's last message, else written)")
     add("--input", default="auto", metavar="PASSAGE", help="the part of the prompt to explain from (default: all)")
     words = "its words, re:PATTERN, tokens:START:STOP, text:WORDS (taken as they are), or auto (default)"
@@ -175,8 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--reasoning", default="auto", metavar="PASSAGE", help="what the model thought, in the same way; or none")
     add("--step-by-step", action="store_true", help="begin a list of facts for a model that answers at once, as qwen")
     add("--hops", type=int, metavar="K", help="hops back through the reasoning; with it the paper's FlashTrace")
-    text = "flashtrace (the paper's), ifr, … (docs/methods.md); default: the setting that was right most often"
-    add("--method", metavar="NAME", help=text)
+    add("--method", metavar="NAME", help="flashtrace (the paper's), ifr, …; default: the setting most often right")
     add("--best", action="store_true", help="FlashTrace in the setting that found most evidence (`FlashTrace.best`)")
     add("--contrast", metavar="WORDS", help="another answer in the output's place: explain why this one and not that")
     add("--compare", action="append", metavar="NAME", help="another method's shares, on the page too; repeatable")

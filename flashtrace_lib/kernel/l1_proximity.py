@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import torch
 
@@ -28,8 +28,8 @@ DEVICE_BLOCK_BYTES = 256 * 2**20  # on an accelerator, where small pieces would 
 _MANY = 16  # spans from which forming vW pays in any case
 _GATHERED = 40  # elements of a matrix product that take the time of one element's own dot product
 
-# (head, span, source and element index), int64 [P] each -> elements z_bhjd, [P]
-Elements = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+# (contributions, which of them [P], element index [P]) -> elements of v_j W^h, as `_Targets.w` has it, [P]
+Elements = Callable[["_Pairs", torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def proximity(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -71,25 +71,26 @@ def _block_overshoot(targets: _Targets, scale: torch.Tensor, v: torch.Tensor, w_
     if fused is not None:
         heads = [fused(one, v[h // group] @ w_o[h], targets.sign, targets.magnitude) for h, one in enumerate(scale)]
         return torch.stack(heads)
-    out, columns = torch.zeros(scale.shape, device=v.device), w_o.mT  # [H, d, c]
-    at_once = BLOCK_BYTES // (4 * 3 * w_o.shape[1])
+    scale, out, columns = scale.contiguous(), torch.zeros(scale.shape, device=v.device), targets.w.mT  # [H, d, c]
 
-    def gathered(h: torch.Tensor, b: torch.Tensor, j: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
-        return scale[h, b, j] * torch.linalg.vecdot(v[h // group, j], columns[h, d])
+    def gathered(pairs: _Pairs, which: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
+        h = (pairs.place // scale[0].numel())[which]
+        return torch.linalg.vecdot(v[h // group, pairs.j[which]], columns[h, d])
 
     if scale.shape[1] < _MANY:
         lengths = torch.linalg.vector_norm(v, dim=-1).repeat_interleave(group, 0)  # [H, n]
         pairs = targets.pairs(scale.abs() * lengths[:, None])
-        if _GATHERED * pairs.total() <= len(w_o) * v.shape[1] * w_o.shape[-1]:
-            targets.overshoot(pairs, gathered, at_once, out)
+        if _GATHERED * pairs.counts.sum() <= len(w_o) * v.shape[1] * w_o.shape[-1]:
+            targets.overshoot(pairs, scale, gathered, out)
             return out
     for head in range(len(w_o)):
-        formed = v[head // group] @ w_o[head]  # [n, d]
-        nearest = (formed / targets.reach[head]).abs().amax(-1) * (1 + 1e-4)  # [n], at most ‖v_j‖: fewer pairs
-        targets.overshoot(
-            targets.pairs(scale[head, None].abs() * nearest, head),
-            lambda h, b, j, d, formed=formed: scale[h, b, j] * formed[j, d], at_once, out,
-        )  # fmt: skip
+        formed = v[head // group] @ targets.w[head]  # [n, d]
+        nearest = torch.maximum(formed.amax(-1), -formed.amin(-1))  # [n], at most ‖v_j‖: fewer pairs
+
+        def taken(pairs: _Pairs, which: torch.Tensor, d: torch.Tensor, formed: torch.Tensor = formed) -> torch.Tensor:
+            return formed.view(-1).index_select(0, (pairs.j * formed.shape[1]).index_select(0, which).add_(d))
+
+        targets.overshoot(targets.pairs(scale[head, None].abs() * nearest, head), scale, taken, out)
     return out
 
 
@@ -100,34 +101,34 @@ def source_blocks(n: int, width: int, device: torch.device) -> Iterator[Span]:
         yield start, min(start + step, n)
 
 
-@dataclass
-class _Pairs:
-    """Contributions with elements that may exceed Y: ``h``, ``b``, ``j`` and how many elements, int64 [A] each."""
+class _Pairs(NamedTuple):
+    """Contributions with elements that may exceed Y, int64 [A] each: where in [H, B, n], b, j, how many elements."""
 
-    h: torch.Tensor
+    place: torch.Tensor
     b: torch.Tensor
     j: torch.Tensor
     counts: torch.Tensor
 
-    def total(self) -> int:
-        """Number of elements."""
-        return int(self.counts.sum())
-
-    def chunks(self, at_once: int) -> Iterator[tuple[torch.Tensor, ...]]:
-        """Head, span, source, and rank of the element among its contribution's, about ``at_once`` elements a time."""
-        ends, at_once = self.counts.cumsum(0), max(1, at_once)
-        bounds = torch.arange(at_once, self.total() + at_once, at_once, device=ends.device)
+    def chunks(self, at_once: int) -> Iterator[tuple[_Pairs, torch.Tensor, torch.Tensor]]:
+        """About ``at_once`` elements a time: their contributions, and of each element which of these and its rank."""
+        ends = self.counts.cumsum(0)
+        bounds = torch.arange(at_once, self.counts.sum() + at_once, at_once, device=ends.device)
         cuts = [0, *torch.searchsorted(ends, bounds).add_(1).clamp_max_(len(ends)).unique().tolist()]
-        for start, stop in zip(cuts, cuts[1:], strict=False):
-            counts = self.counts[start:stop]
-            which = torch.repeat_interleave(counts)  # [P]
-            first = ends[start:stop] - counts
-            rank = torch.arange(len(which), device=ends.device) - (first - first[:1])[which]
-            yield self.h[start:stop][which], self.b[start:stop][which], self.j[start:stop][which], rank
+        for part in map(slice, cuts, cuts[1:]):
+            some = _Pairs(*(x[part] for x in self))
+            which, first = torch.repeat_interleave(some.counts), some.counts.cumsum(0) - some.counts
+            yield some, which, torch.arange(len(which), device=ends.device) - first.index_select(0, which)
+
+
+def _as_key(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Numbers not below 0 as integers of the same order, those of a span behind all of the spans before it."""
+    return x.view(torch.int32) + (b << 32)
 
 
 class _Targets:
     """Targets Y, and the order in which the elements of contributions u W^h can exceed theirs as ‖u‖ grows.
+
+    The order is one for all heads: an element counts in units of the head that reaches furthest there.
 
     Parameters
     ----------
@@ -138,22 +139,29 @@ class _Targets:
     def __init__(self, w: torch.Tensor, y: torch.Tensor) -> None:
         self.sign = torch.where(y < 0, -1.0, 1.0)  # [B, d]; +1 at zero, where |Y| − |Y − z| = −|z|
         self.magnitude = y.abs()  # [B, d]
-        norms = torch.linalg.vector_norm(w, dim=1, keepdim=True)  # [H, 1, d]
-        self.reach = (norms * (1 + 1e-4)).clamp_min(1e-30)  # slack for their rounding
-        self.limits, self.order = (self.magnitude / self.reach).sort(-1)  # [H, B, d]: ‖u‖ that reaches |Y_d|
+        reach = torch.linalg.vector_norm(w, dim=1).amax(0).clamp_min(1e-30)  # [d]
+        self.w = w / reach  # [H, c, d], columns of norm 1 at most
+        limits, order = (self.magnitude / (reach * (1 + 1e-4))).sort(-1)  # [B, d]: ‖u‖ that reaches |Y_d|, with slack
+        self._least, self._order = limits[:, :1], order.view(-1)
+        self._units = (self.sign * reach).gather(-1, order).view(-1)  # as the limits are sorted, [B * d]
+        self._levels = self.magnitude.gather(-1, order).view(-1)
+        self._keys = _as_key(limits, torch.arange(len(y), device=y.device)[:, None]).view(-1)
 
     def pairs(self, lengths: torch.Tensor, first: int = 0) -> _Pairs:
         """Find the elements that contributions of norms ‖u_bhj‖ ``lengths`` [H', B, n] exceed, from a head on."""
-        limits = self.limits[first : first + len(lengths)]
-        h, b, j = (lengths > limits[..., :1]).nonzero(as_tuple=True)
-        return _Pairs(h + first, b, j, torch.searchsorted(limits, lengths.contiguous())[h, b, j])
+        at = (lengths > self._least).view(-1).nonzero()[:, 0]  # [A]
+        b, j = at // lengths.shape[-1] % lengths.shape[1], at % lengths.shape[-1]
+        ends = torch.searchsorted(self._keys, _as_key(lengths.view(-1).index_select(0, at), b))
+        return _Pairs(at + first * lengths[0].numel(), b, j, ends - b * self.w.shape[-1])
 
-    def overshoot(self, pairs: _Pairs, elements: Elements, at_once: int, out: torch.Tensor) -> None:
-        """Add 2 Σ_d max(0, sign(Y_bd) z_bhjd − |Y_bd|) to ``out`` [H, B, n]; ``elements`` forms z of some pairs."""
-        for h, b, j, rank in pairs.chunks(at_once):
-            d = self.order[h, b, rank]
-            over = (self.sign[b, d] * elements(h, b, j, d)).sub_(self.magnitude[b, d]).clamp_min_(0)  # [P]
-            out.view(-1).index_add_(0, (h * out.shape[1] + b) * out.shape[2] + j, over, alpha=2)
+    def overshoot(self, pairs: _Pairs, scale: torch.Tensor, elements: Elements, out: torch.Tensor) -> None:
+        """Add 2 Σ_d max(0, sign(Y_bd) z_bhjd − |Y_bd|) to ``out``; ``scale`` and ``out`` are [H, B, n]."""
+        for some, which, rank in pairs.chunks(max(1, BLOCK_BYTES // (12 * self.w.shape[1]))):
+            at = rank.add_((some.b * self.w.shape[-1]).index_select(0, which))  # [P] as the limits are sorted
+            z = elements(some, which, self._order.index_select(0, at))
+            z *= scale.view(-1).index_select(0, some.place).index_select(0, which)
+            over = z.mul_(self._units.index_select(0, at)).sub_(self._levels.index_select(0, at)).clamp_min_(0)
+            out.view(-1).index_add_(0, some.place.index_select(0, which), over, alpha=2)
 
 
 def _overshoot(scale: torch.Tensor, formed: torch.Tensor, sign: torch.Tensor, magnitude: torch.Tensor) -> torch.Tensor:
