@@ -10,7 +10,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from ..sample import Span
 
-BLOCK_BYTES = 2**20  # of attention scores held at once: large enough for the GEMM, small enough for the cache
+BLOCK_BYTES = 2 * 2**20  # of attention scores held at once: large enough for the GEMM, small enough for the cache
 
 
 def attention_rows(
@@ -69,14 +69,9 @@ def attention_weights(
     return softmax(torch.cat([scores, sinks], -1))[..., :-1]
 
 
-def rows_at_once(n_heads: int, n_columns: int) -> int:
-    """Rows whose scores over some heads fit ``BLOCK_BYTES``, at least 1."""
-    return max(1, BLOCK_BYTES // (4 * n_heads * n_columns))
-
-
 def row_blocks(n_rows: int, n_heads: int, n_columns: int) -> Iterator[Span]:
-    """Cut rows into blocks of `rows_at_once`."""
-    step = rows_at_once(n_heads, n_columns)
+    """Cut rows into blocks whose scores over all heads fit ``BLOCK_BYTES``."""
+    step = max(1, BLOCK_BYTES // (4 * n_heads * n_columns))
     for start in range(0, n_rows, step):
         yield start, min(start + step, n_rows)
 

@@ -21,7 +21,7 @@ import torch
 from ..model.state import default_budget
 from ..sample import Span
 from .activations import Activations, LayerActivations
-from .attention import attention_rows, row_blocks, rows_at_once
+from .attention import attention_rows, row_blocks
 from .fused_attention import fused_column_sums
 from .l1_proximity import per_head, proximity
 
@@ -188,10 +188,10 @@ def column_sums(layer: LayerActivations, weights: torch.Tensor, target: Span, fi
         except RuntimeError:  # no kernel of this device takes these shapes
             layer.fused = False
     out = torch.zeros(layer.n_heads, len(weights), layer.k.shape[1], device=weights.device)  # [H, B, N]
-    for heads, start, stop, alpha in _attention_blocks(layer, target, first_row):
+    for start, stop, alpha in _attention_blocks(layer, target, first_row):
         first, last = _with_weight(weights[:, start:stop])
-        sums, rows = out[heads, first:last, : alpha.shape[-1]], weights[first:last, start:stop]
-        torch.baddbmm(sums, rows.expand(len(sums), -1, -1), alpha, out=sums)  # adds in place
+        sums, rows = out[:, first:last, : alpha.shape[-1]], weights[first:last, start:stop]
+        torch.baddbmm(sums, rows.expand(len(out), -1, -1), alpha, out=sums)  # adds in place
     return out.transpose(0, 1)
 
 
@@ -208,35 +208,30 @@ def channel_sums(layer: LayerActivations, weights: torch.Tensor, target: Span, f
     group = layer.n_heads // len(layer.v)
     v = layer.v.float().repeat_interleave(group, 0)  # [H, N, head_dim]
     out = torch.zeros(len(y), *v.shape, device=v.device)  # [B, H, N, head_dim]
-    for heads, start, stop, alpha in _attention_blocks(layer, target, first_row):
-        out[:, heads, : alpha.shape[-1]] += alpha.mT @ y[:, heads, start:stop]
+    for start, stop, alpha in _attention_blocks(layer, target, first_row):
+        out[:, :, : alpha.shape[-1]] += alpha.mT @ y[:, :, start:stop]
     return out.mul_(v)
 
 
-def _attention_blocks(
-    layer: LayerActivations, target: Span, first_row: int
-) -> Iterator[tuple[slice, int, int, torch.Tensor]]:
-    """Attention weights α [H', m', n] of some heads and the target's rows start … stop - 1, a block at a time.
-
-    Of many rows a block has the heads of one key alone: more rows at once make a better matrix product.
-    """
-    m = target[1] - target[0]
+def _attention_blocks(layer: LayerActivations, target: Span, first_row: int) -> Iterator[tuple[int, int, torch.Tensor]]:
+    """Attention weights α [H, m', n] of the target's rows start … stop - 1, a block of rows at a time."""
     if layer.maps is not None:
-        yield slice(None), 0, m, layer.maps[:, slice(*target)]
+        yield 0, target[1] - target[0], layer.maps[:, slice(*target)]
         return
-    offset, n_kv, n = target[0] - first_row, *layer.k.shape[:2]
-    group = layer.n_heads // n_kv
-    at_once = min(n_kv, max(1, rows_at_once(group, n) // m))  # keys whose heads share a block
-    for kv in range(0, n_kv, at_once):
-        heads = slice(kv * group, (kv + at_once) * group)
-        sinks = None if layer.sinks is None else layer.sinks[heads]
-        for start, stop in row_blocks(m, at_once * group, n):
-            rows = slice(offset + start, offset + stop)
-            mask = None if layer.mask is None else layer.mask[rows]
-            seen = n if mask is not None else target[0] + stop  # nothing behind the last row is attended
-            keys = layer.k[kv : kv + at_once, :seen]
-            how = {"scaling": layer.scaling, "softcap": layer.softcap, "mask": mask, "sinks": sinks}
-            yield heads, start, stop, attention_rows(layer.q[heads, rows], keys, target[0] + start, **how)
+    offset = target[0] - first_row
+    for start, stop in row_blocks(target[1] - target[0], layer.n_heads, layer.k.shape[1]):
+        rows = slice(offset + start, offset + stop)
+        mask = None if layer.mask is None else layer.mask[rows]
+        keys = layer.k[:, : target[0] + stop] if mask is None else layer.k  # nothing behind the last row is attended
+        yield start, stop, attention_rows(
+            layer.q[:, rows],
+            keys,
+            target[0] + start,
+            scaling=layer.scaling,
+            softcap=layer.softcap,
+            mask=mask,
+            sinks=layer.sinks,
+        )  # fmt: skip
 
 
 def _with_weight(weights: torch.Tensor) -> Span:
