@@ -450,7 +450,7 @@ note(run, "needles_are_seen", contrast(spelled, "flashtrace_best", "string_match
 # Curves that are new are evaluated by bisection, to 0.01 of RISE (`11_metrics`). The grid's LDS goes from 4 samples of a cell to the
 # 8 that were planned, and GIM and suppression are measured on these; Perturbation on the first two.
 #
-# **What came of it.** Table 1: curves of four samples a cell, not six (`05_ruler`). HotpotQA: eight at both lengths; at 2,048 tokens
+# **What came of it.** Table 1: curves of six samples a cell (`05_ruler`). HotpotQA: eight at both lengths; at 2,048 tokens
 # FlashTrace and IFR alone. Table 3: twelve (`07_morehopqa`). Table 5, its reasoning drawn out: twelve (`09_generalisation`). The grid:
 # LDS of four samples of every cell, GIM on eight; no suppression, no Perturbation. What was added last was computed in float32, on a
 # processor without bfloat16 arithmetic; each row says its own.
