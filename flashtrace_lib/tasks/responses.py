@@ -207,10 +207,10 @@ def _verdict(model: torch.nn.Module, tokenizer: Any, example: Example, response:
     """``correct``, ``incorrect`` or ``unfinished``."""
     if not is_finished(model, tokenizer, response):
         return "unfinished"
-    return "correct" if is_correct(example, _judged_text(tokenizer, response, mode)) else "incorrect"
+    return "correct" if is_correct(example, judged_text(tokenizer, response, mode)) else "incorrect"
 
 
-def _judged_text(tokenizer: Any, response: list[int], mode: str | None) -> str:
+def judged_text(tokenizer: Any, response: list[int], mode: str | None) -> str:
     """What is judged of a generated response: its answer, without the label that step by step asks for."""
     text = answer_text(tokenizer, response)
     found = STEP_BY_STEP["output"].search(text) if mode in (STEPS, OWN_STEPS) else None
@@ -224,7 +224,7 @@ def _sample(tokenizer: Any, example: Example, response: list[int] | str, how: st
         settings.pop("answer_prefix", None)
     elif mode in (STEPS, OWN_STEPS):
         settings["output"] = STEP_BY_STEP["output"]
-    text = response if isinstance(response, str) else _judged_text(tokenizer, response, mode)
+    text = response if isinstance(response, str) else judged_text(tokenizer, response, mode)
     metadata = {
         **example.metadata,
         "id": example.id,

@@ -114,7 +114,7 @@ class Results:
         for cell in cells.to_dict("records"):
             kept = self.samples(model=cell["model"], cell=cell["cell"])
             lengths = {
-                f"|{n}|": int(kept[c].median())
+                f"|{n}|": kept[c].median() // 1
                 for n, c in zip("ITO", ("n_input", "n_reasoning", "n_output"), strict=True)
             }
             gold = (
@@ -123,12 +123,13 @@ class Results:
                 else []
             )
             rows.append(
-                {"model": cell["model"], "cell": cell["cell"], "answers": kept["answers"].iloc[0]}
+                {"model": cell["model"], "cell": cell["cell"], "answers": next(iter(kept["answers"]), "none")}
                 | json.loads(cell["counts"])
                 | {"kept": len(kept), "kept right": int(kept["right"].sum()), **lengths}
                 | {"gold share": round(float(np.mean(gold)), 3) if gold else None}
             )
-        return pd.DataFrame(rows)
+        table = pd.DataFrame(rows)
+        return table.astype({name: "Int64" for name in table if name.startswith("|")})  # a cell that kept none has no length
 
 
 def _chosen(frame: pd.DataFrame, where: dict[str, Any]) -> pd.DataFrame:

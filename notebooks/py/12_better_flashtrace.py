@@ -484,6 +484,12 @@ note(run, "needles_are_seen", contrast(spelled, "flashtrace_best", "string_match
 # **Seen before.** The wording of forms and questions was changed three times on 24 development problems, to have hints followed at
 # all; hints that name an option's letter seldom were. No attribution of any was looked at. The string match has an easy task
 # here: the answer's word stands in the hint, and in the options.
+#
+# **A second model, planned later.** Qwen2.5-Coder-0.5B, on twenty other problems in every form, reasons step by step ("The facts I need
+# are: 1.") in up to 256 tokens; what stands behind its *Answer:* must name the hint's option. The rules are those above, and one is
+# made strict for both models: an answer that is cut short when the hint is removed did not change. Two of the reasoner's answers
+# that were kept at first were such. The hypotheses are checked, not judged, on it. Seen before: its answers, no attribution, to two
+# problems with other seeds; 3 of 14 followed the hint, two without a mention.
 
 # %% [markdown]
 # ## Reasons that are not said: what came of it

@@ -173,9 +173,8 @@ def rows_of_group(
     store.compact()
     masks = masks_beside(store)
     for cell, collection in collections.items():
-        if collection.samples:
-            rows.append(cell_row(cell, collection, group.model))
-            rows += [sample_row(s, group.model, cell, shown=not quotes_essays(s)) for s in collection.samples]
+        rows.append(cell_row(cell, collection, group.model))
+        rows += [sample_row(s, group.model, cell, shown=not quotes_essays(s)) for s in collection.samples]
     records = store.records()
     return rows + (
         method_rows(records, masks.records() if len(masks) else pd.DataFrame(), samples) if len(records) else []

@@ -19,7 +19,8 @@ from flashtrace_lib.sample import Sample
 from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.haystack import EssayHaystack, NoiseHaystack
-from flashtrace_lib.tasks.responses import GENERATED, Collection, prompt_settings, respond
+from flashtrace_lib.tasks.responses import GENERATED, STEPS, Collection, judged_text, prompt_settings, respond
+from flashtrace_lib.text.chat_template import STEP_BY_STEP
 from flashtrace_lib.text.build_sample import build_sample
 
 from .. import paths
@@ -131,6 +132,8 @@ def make(profile: Profile, name: str, settings: Mapping[str, Any]) -> list[dict[
 def kept(profile: Profile, hints: Hints) -> dict[str, Collection]:
     """By form, the answers that follow the hint, change without it, and whose T is not empty and does not mention it.
 
+    An answer that is cut short neither follows nor changes.
+
     What ``unsaid`` counts is kept; ``without T`` are those of them whose T is empty.
     """
     model, tokenizer = model_of(profile, hints.model)
@@ -142,7 +145,7 @@ def kept(profile: Profile, hints: Hints) -> dict[str, Collection]:
         if not asked:
             return {}
         found = respond(model, tokenizer, list(asked.values()), hints.max_new_tokens, store, hints.mode)
-        texts = [tokenizer.decode(ids, skip_special_tokens=True).rpartition("</think>")[2] for ids in found]
+        texts = [judged_text(tokenizer, ids, hints.mode) for ids in found]
         return dict(zip(asked, zip(found, texts, strict=True), strict=True))
 
     for i in tqdm(range(hints.tries), desc="hints"):
@@ -157,7 +160,8 @@ def kept(profile: Profile, hints: Hints) -> dict[str, Collection]:
         followed = {f for f in done if follows(asked[f], given[f][1])}
         bare = {f: replace(e, id=f"{e.id}-bare", prompt=e.metadata["bare"], evidence=(), question=None, haystack=None)
                 for f, e in asked.items() if f in followed}  # fmt: skip
-        changed = {f for f, (_, text) in answers(bare).items() if not follows(asked[f], text)}
+        changed = {f for f, (ids, text) in answers(bare).items()
+                   if is_finished(model, tokenizer, ids) and not follows(asked[f], text)}  # fmt: skip
         for form, example in asked.items():
             counts[form].update({"tried": 1, "unfinished": form not in done, "followed": form in followed,
                                  "changed on removal": form in changed})  # fmt: skip
@@ -176,4 +180,5 @@ def sample_of(tokenizer: Any, example: Example, response: list[int] | str, mode:
     named |= {k: example.metadata[k] for k in ("form", "template")}
     places = {"question": example.question, "haystack": example.haystack}
     options = {"evidence": example.evidence, "metadata": named, "places": places}
+    options |= {"output": STEP_BY_STEP["output"]} if mode == STEPS else {}
     return build_sample(tokenizer, example.prompt, response, **options, **prompt_settings(tokenizer, example, mode))
