@@ -129,7 +129,7 @@ class Results:
                 | {"gold share": round(float(np.mean(gold)), 3) if gold else None}
             )
         table = pd.DataFrame(rows)
-        return table.astype({name: "Int64" for name in table if name.startswith("|")})  # a cell that kept none has no length
+        return table.astype({name: "Int64" for name in table if name.startswith("|")})  # none kept: no length
 
 
 def _chosen(frame: pd.DataFrame, where: dict[str, Any]) -> pd.DataFrame:

@@ -1,5 +1,7 @@
 """Hints that are not mentioned, plain questions, and when a trace points at the evidence."""
 
+from functools import partial
+
 import pytest
 
 from flashtrace_book.experiments import hints, needles, trust
@@ -7,6 +9,7 @@ from flashtrace_book.experiments.grid import sample_of
 from flashtrace_book.experiments.groups import question_examples, quotes_essays
 from flashtrace_book.profile import load_profile
 from flashtrace_lib import Attribution, load_model
+from tests.oracles.tiny_reasoner import load_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -60,18 +63,22 @@ def test_the_questions_say_which_sentence_answers_them():
         assert example.answers[0] in example.prompt[start:stop] and example.prompt[start:stop].endswith(".")
 
 
-def test_answers_are_kept_that_follow_change_and_do_not_mention(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("mode", "said"), [
+    (None, "<think>\n{}\n</think>\n\n{}"), ("step_by_step", " {} Not A, B, C, D.\nAnswer: {}")])  # fmt: skip
+def test_answers_are_kept_that_follow_change_and_do_not_mention(tmp_path, monkeypatch, mode, said):
     monkeypatch.setenv("FLASHTRACE_BUILD_DIR", str(tmp_path))
 
     def respond(model, tokenizer, block, *_):
-        said = [
-            ("None" if e.id.endswith("-bare") else e.answers[1], "The grading sheet, which nobody may see.")
-            for e in block
-        ]
-        told = [f"<think>\n{thought}\n</think>\n\n{answer}<|im_end|>" for answer, thought in said]
+        bare = [(e, e.id.endswith("-bare")) for e in block]
+        said_of = partial(said.format, "The grading sheet, which nobody may see.")
+        ends = ["" if gone and e.cell == "metadata" else "<|im_end|>" for e, gone in bare]
+        told = [said_of("None" if gone else e.answers[1]) + end for (e, gone), end in zip(bare, ends, strict=True)]
         return [tokenizer(text, add_special_tokens=False)["input_ids"] for text in told]
 
     monkeypatch.setattr(hints, "respond", respond)
-    found = hints.kept(load_profile("smoke"), hints.Hints("reasoner", (), tries=2, length=200))
-    assert {form: len(cell.samples) for form, cell in found.items()} == {f: 0 if f == "leaked" else 2 for f in found}
-    assert found["leaked"].counts["changed on removal"] == 2 and found["leaked"].counts["unsaid"] == 0
+    if mode:  # for models that do not think by themselves
+        monkeypatch.setattr(hints, "model_of", lambda *_: (load_model("embedded-shallow")[0], load_tokenizer()))
+    found = hints.kept(load_profile("smoke"), hints.Hints("reasoner", (), tries=2, length=200, mode=mode))
+    lost = ("leaked", "metadata")  # mentioned, and cut short when the hint is removed
+    assert {form: len(cell.samples) for form, cell in found.items()} == {f: 0 if f in lost else 2 for f in found}
+    assert [[found[f].counts[step] for step in hints.REACHED] for f in lost] == [[2, 2, 2, 0], [2, 2, 0, 0]]

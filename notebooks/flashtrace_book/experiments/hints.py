@@ -20,8 +20,8 @@ from flashtrace_lib.store import Store
 from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.haystack import EssayHaystack, NoiseHaystack
 from flashtrace_lib.tasks.responses import GENERATED, STEPS, Collection, judged_text, prompt_settings, respond
-from flashtrace_lib.text.chat_template import STEP_BY_STEP
 from flashtrace_lib.text.build_sample import build_sample
+from flashtrace_lib.text.chat_template import STEP_BY_STEP
 
 from .. import paths
 from ..profile import Profile, read
