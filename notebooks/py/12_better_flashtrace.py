@@ -39,6 +39,8 @@
 profile = "book"
 
 # %%
+import json
+
 import pandas as pd
 
 from flashtrace_book.ablations import CHOICES, contrast, grid, label_of, minus, note, whose
@@ -549,10 +551,19 @@ for name, pair in HIDES.items():
 # string match fails though the hint holds the answer's word: it finds what the reasoning quotes. Perturbation was not measured.
 #
 # **On the second model the sixth is wrong: the causal hop hides the hint**, first in 0.438 of its answers against 0.812 of hop 0's, a
-# difference whose interval lies below 0. `trace()` shows this hop, and qwen's reasoning is five times as long, with more steps for
-# the hop to explain in place of the answer. In all else qwen agrees: one hop changes no first place, `best()` is above averaged
-# attention, IFR on $\mathbf O$ is as often first as hop 0 and `best()` and far before IFR on $\mathbf T \cup \mathbf O$. These are
-# 16 answers to 9 problems: of 140, 84 had not ended after 256 tokens. Two small models, and hints that name the answer's word.
+# difference whose interval lies below 0. The table below says when: where a step of the reasoning mattered, the hop explains that step
+# in place of the answer, which was so in all of qwen's longer reasonings and in half of the reasoner's; `trace()` shows this hop. In all
+# else qwen agrees: one hop changes no first place, `best()` is above averaged attention, IFR on $\mathbf O$ is as often first as hop 0
+# and `best()` and far before IFR on $\mathbf T \cup \mathbf O$. These are 16 answers to 9 problems: of 140, 84 had not ended after
+# 256 tokens. Two small models, and hints that name the answer's word.
+
+# %%
+parts, of_both = (unsaid, qwen), pd.concat([hinted[hinted["reasoning"] == "all"].assign(model="reasoner"), of_qwen.assign(model="qwen")])
+causal = pd.concat([part.records(["flashtrace_causal"]) for part in parts]).set_index("sample")["method_metadata"]
+step_matters = of_both["sample"].map(causal.map(lambda text: json.loads(text)["causal_steps"]["matter"]))
+of_both = of_both.assign(step_matters=step_matters)[(of_both["metric"] == "first") & of_both["method"].isin(HIDES["causal_hides_not"])]
+by_steps = of_both.groupby(["model", "step_matters", "method"])["value"].agg(["mean", "size"]).reset_index()
+run.table(by_steps, "unsaid_by_steps", "The hint in first place, by whether a step of the reasoning mattered", digits=2)
 
 # %% [markdown]
 # ## When to believe a trace
