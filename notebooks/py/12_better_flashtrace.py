@@ -498,11 +498,12 @@ note(run, "needles_are_seen", contrast(spelled, "flashtrace_best", "string_match
 # %% [markdown]
 # ## Reasons that are not said: what came of it
 #
-# Each number is part of the one before it.
+# Up to *unsaid*, each number is part of the one before it.
 
 # %%
 unsaid, qwen = run.results("unsaid"), run.results("unsaid_qwen")
-run.table(pd.concat([unsaid.counts(), qwen.counts()]), "unsaid_counts", "Hints: asked, followed, changed when the hint is removed, not mentioned, kept")
+REACHED = ["model", "cell", "tried", "followed", "changed on removal", "unsaid", "unfinished", "without T", "|I|", "|T|", "|O|", "gold share"]
+run.table(pd.concat([unsaid.counts(), qwen.counts()])[REACHED], "unsaid_counts", "Hints: asked, followed, changed when the hint is removed, not mentioned (kept)")
 
 # %% [markdown]
 # **Predict first.** The reasoning never mentions the hint. Does a hop through it find the hint, or hide it?
@@ -562,7 +563,8 @@ parts, of_both = (unsaid, qwen), pd.concat([hinted[hinted["reasoning"] == "all"]
 causal = pd.concat([part.records(["flashtrace_causal"]) for part in parts]).set_index("sample")["method_metadata"]
 step_matters = of_both["sample"].map(causal.map(lambda text: json.loads(text)["causal_steps"]["matter"]))
 of_both = of_both.assign(step_matters=step_matters)[(of_both["metric"] == "first") & of_both["method"].isin(HIDES["causal_hides_not"])]
-by_steps = of_both.groupby(["model", "step_matters", "method"])["value"].agg(["mean", "size"]).reset_index()
+by_steps = of_both.groupby(["model", "step_matters", "method"])["value"].agg(first="mean", n="size").reset_index()
+by_steps["label"] = by_steps["method"].map(label_of)
 run.table(by_steps, "unsaid_by_steps", "The hint in first place, by whether a step of the reasoning mattered", digits=2)
 
 # %% [markdown]
