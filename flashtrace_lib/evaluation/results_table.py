@@ -178,7 +178,8 @@ def summarise(frame: pd.DataFrame, by: Sequence[str] = ("method", "cell", "metri
         kept = group[group["value"].notna()]
         values = kept["value"].to_numpy(dtype=float)
         of = clusters(kept) if "sample" in kept else None
-        low, high = m.mean_interval(values, clusters=of)
+        within = (0, 1) if set(group.get("metric", [""])) <= m.SHARES else None
+        low, high = m.mean_interval(values, clusters=of, within=within)
         mean = values.mean() if len(values) else math.nan
         independent = len(values) if of is None else of.nunique()
         counts = {"n": len(values), "n_effective": independent, "flagged": int(group["flagged"].sum())}

@@ -45,10 +45,11 @@ HIGHER_IS_BETTER = {
     "recovery": True, "r_precision": True, "recovery_haystack": True, "r_precision_haystack": True,
     "auroc_haystack": True, "rank": False, "first": True, "lds": True, "rise": False, "mas": False,
 }  # fmt: skip
+SHARES = {name for name in HIGHER_IS_BETTER if name not in ("rank", "lds", "rise", "mas")}  # they lie in [0, 1]
 
 __all__ = [
-    "DEFINITIONS", "DENOMINATORS", "HIGHER_IS_BETTER", "DeletionCurve", "Effects", "Scorer", "auroc", "cumulative",
-    "deletion_curve", "draw_masks", "is_flagged", "lds", "mas", "masked_counts", "mean_interval",
+    "DEFINITIONS", "DENOMINATORS", "HIGHER_IS_BETTER", "SHARES", "DeletionCurve", "Effects", "Scorer", "auroc",
+    "cumulative", "deletion_curve", "draw_masks", "is_flagged", "lds", "mas", "masked_counts", "mean_interval",
     "normalise_response", "r_precision", "ranking", "ranks_nothing", "recovery_cap", "recovery_rate", "rise",
     "sentence_effects", "sharpen", "top_count",
 ]  # fmt: skip

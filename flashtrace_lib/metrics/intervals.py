@@ -12,7 +12,7 @@ MIN_SAMPLES = 6
 NONE = (math.nan, math.nan)
 
 
-def mean_interval(values, level: float = 0.95, clusters=None) -> tuple[float, float]:
+def mean_interval(values, level: float = 0.95, clusters=None, within=None) -> tuple[float, float]:
     """Student's t interval of the mean; with ``clusters`` the cluster-robust one.
 
     Simulated coverage of the 95 % (normal / exponential / lognormal data): n = 6: 0.95 / 0.89 / 0.82, n = 10:
@@ -31,6 +31,8 @@ def mean_interval(values, level: float = 0.95, clusters=None) -> tuple[float, fl
         the sum of a cluster's deviations from it, its standard error is sqrt(G / (G - 1) · Σ e_c²) / n with G - 1
         degrees of freedom, G the number of clusters (Cameron and Miller 2015). Of clusters of equal size this is the
         t interval of the clusters' means. Default: each value is its own.
+    within : (float, float), optional
+        Where every value lies by definition, (0, 1) for a share: so does its mean, and the interval is cut there.
 
     Returns
     -------
@@ -49,7 +51,8 @@ def mean_interval(values, level: float = 0.95, clusters=None) -> tuple[float, fl
         return float(values[0]), float(values[0])
     mean = values.mean()
     half = stdtrit(n_clusters - 1, (1 + level) / 2) * _standard_error(values, n_clusters, of)
-    return float(mean - half), float(mean + half)
+    least, most = within or (-math.inf, math.inf)
+    return float(max(mean - half, least)), float(min(mean + half, most))
 
 
 def _standard_error(values: np.ndarray, n_clusters: int, of: np.ndarray) -> float:

@@ -106,7 +106,10 @@ def means(frame: pd.DataFrame) -> pd.DataFrame:
     by = ["method", *CELL, "metric"]
     groups = frame.dropna(subset="value").groupby(by, sort=False)
     rows = [dict(zip(by, keys, strict=True)) | mean_row(p["value"], clusters=p["cluster"]) for keys, p in groups]
-    return pd.DataFrame(rows).drop(columns="n_effective")
+    table = pd.DataFrame(rows).drop(columns="n_effective")
+    shares = table["metric"].isin({*m.SHARES, METRICS[0]})
+    table.loc[shares, ["low", "high"]] = table.loc[shares, ["low", "high"]].clip(0, 1)
+    return table
 
 
 def grid_gains(frame: pd.DataFrame, reference: str) -> pd.DataFrame:

@@ -19,11 +19,7 @@ from flashtrace_lib.bench.memory import KEEP_PAGES
 from . import paths
 
 _KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
-_NEW_CELL = {
-    "markdown": nbformat.v4.new_markdown_cell,
-    "code": nbformat.v4.new_code_cell,
-    "raw": nbformat.v4.new_raw_cell,
-}
+_NEW_CELL = {kind: getattr(nbformat.v4, f"new_{kind}_cell") for kind in ("markdown", "code", "raw")}
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -83,14 +79,8 @@ def execute(notebook: NotebookNode, folder: Path) -> NotebookNode:
 
     Kernel and language stay as JupyterLab would write them: a tab that is opened is not marked as modified.
     """
-    client = NotebookClient(
-        notebook,
-        timeout=None,
-        kernel_name="python3",
-        record_timing=False,
-        store_widget_state=False,
-        resources={"metadata": {"path": str(folder)}},
-    )
+    kept = {"record_timing": False, "store_widget_state": False, "resources": {"metadata": {"path": str(folder)}}}
+    client = NotebookClient(notebook, timeout=None, kernel_name="python3", **kept)
     with kernel_environment(TQDM_DISABLE="1"):  # a progress bar's last state holds a time
         client.execute()
     notebook.metadata = NotebookNode(kernelspec=dict(_KERNEL), language_info=notebook.metadata.language_info)

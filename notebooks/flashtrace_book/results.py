@@ -8,6 +8,7 @@ problems that were tried. Other parts hold a chapter's own measurements, such as
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -117,16 +118,12 @@ class Results:
                 f"|{n}|": kept[c].median() // 1
                 for n, c in zip("ITO", ("n_input", "n_reasoning", "n_output"), strict=True)
             }
-            gold = (
-                [len(g) / n for g, n in zip(kept["gold"], kept["n_input"], strict=True) if g is not None]
-                if "gold" in kept
-                else []
-            )
+            gold = (kept["gold"].str.len() / kept["n_input"]).mean() if "gold" in kept else math.nan
             rows.append(
                 {"model": cell["model"], "cell": cell["cell"], "answers": next(iter(kept["answers"]), "none")}
                 | json.loads(cell["counts"])
                 | {"kept": len(kept), "kept right": int(kept["right"].sum()), **lengths}
-                | {"gold share": round(float(np.mean(gold)), 3) if gold else None}
+                | {"gold share": round(gold, 3)}
             )
         table = pd.DataFrame(rows)
         return table.astype({name: "Int64" for name in table if name.startswith("|")})  # none kept: no length

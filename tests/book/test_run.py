@@ -1,5 +1,7 @@
 """Figures, tables and claims of a run: equal bytes for equal content, six digits, nothing half written."""
 
+import io
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -9,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from flashtrace_book import paths
 from flashtrace_book.run import Run, start
@@ -38,6 +41,13 @@ def test_figure_has_equal_bytes_each_time_one_stamp_and_its_caption(run, figure,
     with Image.open(saved[0]) as image:
         assert image.info["Description"] == "Mass per hop" and "Software" not in image.info
     assert not list(tmp_path.rglob("*.pdf"))
+    (told := PngInfo()).add_text("Description", "Mass per hop")
+    for step in (1, 2):  # what another processor rounds otherwise stays as it is, what differs by more does not
+        pixels = np.array(Image.open(io.BytesIO(first)))
+        pixels[0, 0, 0] -= step
+        Image.fromarray(pixels).save(saved[0], pnginfo=told)
+        run.figure(figure, "fig2_overview", "Mass per hop", stamp="n = 7")
+        assert (saved[0].read_bytes() == first) == (step == 2)
 
 
 def test_table_is_drawn_from_what_the_file_keeps(run, tmp_path):

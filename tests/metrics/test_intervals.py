@@ -74,7 +74,9 @@ def test_below_six_independent_samples_there_is_no_interval(n):
     assert all(math.isnan(x) for x in rank_correlation_interval(0.5, n))
 
 
-def test_equal_values_have_an_interval_without_width():
+def test_an_interval_ends_where_values_do_and_equal_ones_have_no_width():
+    wide, cut = mean_interval([0.0] + [1.0] * 7), mean_interval([0.0] + [1.0] * 7, within=(0, 1))
+    assert wide[1] > 1 and cut == (wide[0], 1)
     assert mean_interval([0.1] * 6) == (0.1, 0.1)
     assert iv.difference_interval([0.1] * 6, [0.3] * 7) == pytest.approx((-0.2, -0.2))
 
@@ -84,9 +86,8 @@ def test_equal_values_have_an_interval_without_width():
     [
         (lambda: mean_interval([1.0, math.nan]), "finite"), (lambda: mean_interval([1.0] * 8 + [math.inf]), "finite"),
         (lambda: mean_interval([[1.0, 2.0]]), "vector"), (lambda: mean_interval([1.0, 2.0], level=95), "coverage"),
-        (lambda: mean_interval([1.0, 2.0], clusters=["a"]), "label for each of the 2 values"),
-        (lambda: mean_interval([1.0, 2.0], clusters=["a", None]), "none of them missing"),
-        (lambda: mean_interval([1.0, 2.0], clusters=[1.0, math.nan]), "none of them missing"),
+        *((lambda c=c: mean_interval([1.0, 2.0], clusters=c), "label for each of the 2 values, none of them missing")
+          for c in (["a"], ["a", None], [1.0, math.nan])),
         (lambda: iv.difference_interval([1.0, math.nan], [1.0]), "finite"),
     ],
 )  # fmt: skip

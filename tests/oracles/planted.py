@@ -24,21 +24,12 @@ SLOW = HEAD_DIM // 2 - 1  # the channel that rotary embedding turns least
 def planted_model() -> LlamaForCausalLM:
     """The hand-built model; every weight that is not set is zero."""
     config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=WIDTH,
-        intermediate_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=HEADS,
-        num_key_value_heads=1,
-        head_dim=HEAD_DIM,
-        max_position_embeddings=128,
+        vocab_size=VOCABULARY, hidden_size=WIDTH, intermediate_size=8, num_hidden_layers=2, num_attention_heads=HEADS,
+        num_key_value_heads=1, head_dim=HEAD_DIM, max_position_embeddings=128,
         rms_norm_eps=1.0,  # embeddings are shorter than this: the norm is smooth down to the zero baseline of IG
         rope_parameters={"rope_type": "default", "rope_theta": 1e12},  # the slow channel stands still
-        pad_token_id=MASK,
-        bos_token_id=BEGIN,
-        eos_token_id=END,
-        tie_word_embeddings=False,
-    )
+        pad_token_id=MASK, bos_token_id=BEGIN, eos_token_id=END, tie_word_embeddings=False,
+    )  # fmt: skip
     model = LlamaForCausalLM(config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():

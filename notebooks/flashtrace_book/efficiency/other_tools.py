@@ -68,7 +68,6 @@ class PublishedFlashTrace(Method):
     recompute: bool = False
 
     name: ClassVar[str] = "published_flashtrace"
-    excluded_from_key: ClassVar[tuple[str, ...]] = ("tokenizer",)
 
     def _attribute(self, model: torch.nn.Module, sample: Sample) -> Attribution:
         from flashtrace import FlashTrace
@@ -98,7 +97,6 @@ class InseqGradient(Method):
     tokenizer: Any = field(default=None, repr=False)
 
     name: ClassVar[str] = "inseq_gradient"
-    excluded_from_key: ClassVar[tuple[str, ...]] = ("tokenizer",)
 
     def _attribute(self, model: torch.nn.Module, sample: Sample) -> Attribution:
         import inseq
@@ -131,4 +129,4 @@ def build(name: str, options: Mapping[str, Any], tokenizer: Any) -> Method:
     if name not in ADAPTERS:
         return METHODS[name](**options)
     _, kind, own = ADAPTERS[name]
-    return kind(**own, **options, **({"tokenizer": tokenizer} if "tokenizer" in kind.excluded_from_key else {}))
+    return kind(**own, **options, **({"tokenizer": tokenizer} if hasattr(kind, "tokenizer") else {}))
