@@ -2,7 +2,8 @@
 
 An adapter is a `Method` like any other, so that `worker` measures it in the same way, against the same forward pass and
 under the same limits. Only time and memory are compared: on random tokens the scores say nothing. The authors' package
-may lie in a folder of its own, ``build/tools``, since its command is called ``flashtrace`` as well.
+may lie in a folder of its own, since its command is called ``flashtrace`` as well: ``pip install --target build/tools``
+spacy and wordfreq, and ``flashtrace==0.1.1`` with ``--no-deps``.
 """
 
 import sys

@@ -59,6 +59,8 @@ class Plan:
         Masks of a sample for LDS, and draws of random rankings for it.
     tolerance : float
         Of deletion curves, see `evaluate`.
+    sentences : int
+        Only samples with so many sentences in I, or fewer: for methods that take a pass for each.
     """
 
     methods: tuple[str, ...]
@@ -68,6 +70,7 @@ class Plan:
     n_masks: int = 64
     draws: int = 20
     tolerance: float = 0.0
+    sentences: int = 10_000
 
 
 @dataclass(frozen=True)
@@ -185,6 +188,7 @@ def measure(
     profile: Profile, plan: Plan, samples: Sequence[Sample], model: torch.nn.Module, tokenizer: Any, store: Store
 ) -> None:
     """Rankings, LDS and deletion curves of a plan's methods; what is stored is not computed again."""
+    samples = [s for s in samples if len(s.sentences_in(s.segments.prompt)) <= plan.sentences]
     named = [label for label in plan.methods if not label.startswith("random")]
     labelled = {label: method_named(profile, label, tokenizer) for label in named}
     random = [label for label in plan.methods if label.startswith("random")]
