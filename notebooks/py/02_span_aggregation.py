@@ -189,7 +189,7 @@ fig = plots.cost_curve(
     spans, "n_output", "seconds", title=f"Time to attribute a span, {spans['n_input'].iloc[0]} input tokens",
     xlabel="target span |O|, tokens", ylabel="time, s",
 )  # fmt: skip
-run.figure(fig, "fig2_cost", "Cost against span length", stamp="SmolLM2-135M, two CPU cores; taken with earlier code")
+run.figure(fig, "fig2_cost", "Cost against span length", stamp="SmolLM2-135M, two CPU cores; code of 8e4aa40")
 
 # %%
 medians = spans.groupby(["method", "n_output"])["seconds"].median().unstack()
