@@ -186,13 +186,12 @@ class Run:
 
 def _same_picture(stored: Path, drawn: io.BytesIO) -> bool:
     """Whether a file has the picture and its description, up to one step of a colour: processors round otherwise."""
-    if not stored.is_file():
+    try:
+        with Image.open(stored) as old, Image.open(drawn) as new:
+            told = [(picture.size, picture.mode, picture.info.get("Description")) for picture in (old, new)]
+            return told[0] == told[1] and int(np.abs(np.asarray(old, int) - np.asarray(new, int)).max()) <= 1
+    except OSError:  # missing, or no picture
         return False
-    old, new = Image.open(stored), Image.open(drawn)
-    told = [(picture.size, picture.mode, picture.info.get("Description")) for picture in (old, new)]
-    if told[0] != told[1]:
-        return False
-    return bool(np.abs(np.asarray(old, dtype=int) - np.asarray(new, dtype=int)).max() <= 1)
 
 
 def _all_formats() -> bool:

@@ -15,7 +15,7 @@
 # > **Answer.** At the paper's longest generation FlashTrace is 22 times as fast as IFR run one target token at a time,
 # > where the paper says 130. It is 6.86 times as fast as IFR run in one batch, and 2.12 times as fast as AttnLRP, which is
 # > the cheaper baseline. It takes one to one and a half forward passes of the same tokens, and CAGE, AT2 and IFR on
-# > T ∪ O take no more. The last of these has a lower MAS, so that FlashTrace is not on the front of cost and faithfulness.
+# > T ∪ O take about as much. The last of these has a lower MAS, so that FlashTrace is not on the front of cost and faithfulness.
 # >
 # > **n.** One to three runs for a time, one to three for a peak of memory; the columns `n` and `n_peak` of
 # > `fig4_measurements` have them. MAS: the model's own answers on RULER, about one a cell.
@@ -71,8 +71,9 @@ frame = efficiency_tables.by_axis(run.results("efficiency").part("sweep"))
 # Perturbation, CLP and ReAGent change a sentence at a time (appendix D.2), here at every length, so that a curve shows one
 # algorithm. `python -m flashtrace_book.efficiency.worker` measures one method at a size of your own.
 #
-# All was measured with the code of commit 8e4aa40 on two cores of one virtual machine that did nothing else; the headline on
-# one of them, with other work on the other.
+# All was measured with the code of commit 8e4aa40 (captum's adapter, which did not run there, with that of the commit after it) on
+# two cores of one virtual machine that did hardly anything else; the headline on one of them, with other work on the other, and there
+# IFR one by one in its first run, in which its memory was read, the three others in a second one.
 
 # %%
 run.table(frame.drop(columns="runs_s"), "fig4_measurements", "What was measured, and where",

@@ -83,11 +83,9 @@ def planted_sample(position: int = 6, kind: int = 2) -> Sample:
     return Sample(
         ids,
         Segments((2, 14), (15, 18), (19, 22)),
-        gold=gold,
-        sentences=[*((i, i + 1) for i in range(2, 14)), (15, 17), (17, 18), (19, 22)],
-        mask_token_id=MASK,
+        gold=gold, mask_token_id=MASK, sentences=[*((i, i + 1) for i in range(2, 14)), (15, 17), (17, 18), (19, 22)],
         metadata={"id": f"planted-{position}-{kind}", "task": "planted", "cell": "planted"},
-    )
+    )  # fmt: skip
 
 
 class Words:

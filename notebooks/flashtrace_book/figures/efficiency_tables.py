@@ -42,7 +42,6 @@ def by_axis(rows: pd.DataFrame) -> pd.DataFrame:
     frame = rows.assign(axis=rows["axes"].map(json.loads)).explode("axis", ignore_index=True)
     frame["length"] = frame["n_generated"].where(frame["axis"].isin(_GENERATED), frame["n_input"])
     frame = frame.reindex(columns=list(COLUMNS))
-    frame["n_peak"] = frame["n_peak"].fillna(frame["n"].clip(upper=1))  # the first records had one, uncounted
     whole = ["n_input", "n_generated", "length"]
     frame[whole] = frame[whole].astype(int)
     places = [frame["axis"].map(list(AXES).index), frame["method"].map(method_order(list(frame["method"])).index)]
@@ -242,7 +241,7 @@ def cost_and_faithfulness(frame: pd.DataFrame, scores: pd.DataFrame, n_input: in
     -------
     table : pandas.DataFrame
         ``method, ratio`` (forward passes), ``metric, mean, low, high, n, n_effective, front, hardware``; ``front``
-        where no other method is both as cheap and better. No seconds: not all were measured on one machine.
+        where no other method is both as cheap and better. No seconds: they speak of one machine.
     left_out : pandas.DataFrame
         ``method, outcome, ratio`` of those that did not run at that length or have no score.
     """
