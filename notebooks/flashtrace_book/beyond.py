@@ -10,13 +10,14 @@ import pandas as pd
 from flashtrace_lib import metrics as m
 from flashtrace_lib.evaluation.results_table import frame_from_records
 
-from .ablations import hop_records, label_of
+from .ablations import hop_records, label_of, minus
 from .results import Results
 from .statistics import mean_row, paired_difference
 
 HINTED = ("first", "rank", "auroc_haystack")
 METRICS = ("auroc_facts", "auroc_haystack", "r_precision_haystack", "first", "lds")
 CELL = ("reasoning", "off_path")
+ON_FEW = ("perturbation", "suppression")  # a forward pass a sentence: measured on some of the answers
 
 CAUSAL, RIVALS = "flashtrace_causal", ("flashtrace_best", "ifr_all", "at2", "attnlrp", "flashtrace", "string_match")
 LOOKED_AT = {"h2_c3": 4, "mq_q4": 4}  # the first samples of these cells, on which the causal hop was chosen
@@ -112,9 +113,16 @@ def means(frame: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def grid_gains(frame: pd.DataFrame, reference: str) -> pd.DataFrame:
-    """Every method minus a reference in each cell, paired, with ``method, label, reasoning, off_path, metric``."""
-    others = [name for name in dict.fromkeys(frame["method"]) if name != reference]
-    parts = [paired_difference(frame, name, reference, ("metric", *CELL)).assign(method=name) for name in others]
-    table = pd.concat(parts, ignore_index=True)
-    return table.assign(label=table["method"].map(label_of))[table["n"] > 0]
+def on_few(frame: pd.DataFrame, metric: str, reference: str = ON_FEW[0]) -> pd.DataFrame:
+    """All methods on the answers that have the reference: means of every metric, and of one the difference from it.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``method, label``, a column for each metric but LDS, ``difference, low, high, n``.
+    """
+    few = frame[frame["sample"].isin(frame.loc[frame["method"] == reference, "sample"])]
+    level = few[few["metric"] != "lds"].pivot_table("value", "method", "metric", sort=False).reset_index()
+    level.insert(1, "label", level["method"].map(label_of))
+    among = minus(few[few["metric"] == metric], reference)[["method", "difference", "low", "high", "n"]]
+    return level.merge(among, on="method", how="left")

@@ -44,7 +44,7 @@ import json
 import pandas as pd
 
 from flashtrace_book.ablations import CHOICES, contrast, grid, label_of, minus, note, whose
-from flashtrace_book.beyond import causal_gains, grid_frame, grid_gains, hints_frame, means
+from flashtrace_book.beyond import CELL, ON_FEW, causal_gains, grid_frame, hints_frame, means, on_few
 from flashtrace_book.experiments import trust
 from flashtrace_book.figures import ablation_plots, method_plots, style
 from flashtrace_book.results import CURVE
@@ -324,9 +324,9 @@ run.table(asked, "beyond_counts", "The grid: answers tried, right, as asked, cau
 
 # %%
 everyone = grid_frame(beyond)
-reasoned = everyone[everyone["method"] != "perturbation"]  # on a few answers alone: a table of its own, below
+reasoned = everyone[~everyone["method"].isin(ON_FEW)]  # those have a table of their own, below
 facts, own = reasoned[reasoned["metric"] == "auroc_facts"], whose(beyond)
-table = grid_gains(reasoned, "ifr_all")
+table = minus(reasoned, "ifr_all", ("metric", *CELL))
 wide = grid(table[table["metric"] == "auroc_facts"].assign(cell=lambda t: t["reasoning"] + ", k = " + t["off_path"].astype(str)), "cell")
 shown = run.table(table, "beyond_gains", "AUROC among the facts, minus that of IFR on T ∪ O", wide=wide)
 shown
@@ -368,11 +368,8 @@ run.table(lds.merge(against, on="method", how="left"), "beyond_lds", "LDS on the
 # hold 0, but random's. All methods on these answers, and minus Perturbation:
 
 # %%
-few = everyone[everyone["sample"].isin(everyone.loc[everyone["method"] == "perturbation", "sample"])]
-level = few[few["metric"] != "lds"].groupby(["method", "metric"], sort=False)["value"].mean().unstack()
-among = minus(few[few["metric"] == "auroc_facts"], "perturbation")[["method", "difference", "low", "high", "n"]]
-run.table(level.reset_index().assign(label=lambda t: t["method"].map(label_of)).merge(among, on="method", how="left"), "beyond_perturbation",
-          "Perturbation of sentences and the others on the same answers; AUROC among the facts minus Perturbation's")  # fmt: skip
+run.table(on_few(everyone, "auroc_facts"), "beyond_perturbation",
+          "What takes a pass for each sentence, and the others on the same answers; AUROC among the facts minus Perturbation's")  # fmt: skip
 
 # %% [markdown]
 # ## The hypotheses, judged
@@ -529,7 +526,8 @@ run.table(pd.concat([unsaid.counts(), qwen.counts()])[REACHED], "unsaid_counts",
 # </details>
 
 # %%
-hinted = hints_frame(unsaid)
+every_hint = hints_frame(unsaid)
+hinted = every_hint[~every_hint["method"].isin(ON_FEW)]
 found = means(hinted)
 pooled = found[found["reasoning"] == "all"].pivot_table(index="method", columns="metric", values="mean", sort=False).round(3)
 run.table(found, "unsaid_reasons", "The hint within its page: in first place, its rank, AUROC of its tokens", wide=pooled.rename(label_of).reset_index())

@@ -86,7 +86,7 @@ def gains_by_off_path(table: pd.DataFrame, metric: str, *, reference: str, title
     Parameters
     ----------
     table : DataFrame
-        ``method, reasoning, off_path, metric, difference, low, high, n`` (`beyond.grid_gains`).
+        ``method, reasoning, off_path, metric, difference, low, high, n`` (`ablations.minus` by cell).
     reference : str
         What the differences are to, for the axes.
     """
