@@ -15,6 +15,15 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.name != "test_notebooks.py")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def give_memory_back():
+    """What the models of a module took: the C library keeps it, 5 GiB after one in float64, while two processes share the tests."""
+    yield
+    from flashtrace_lib.bench.memory import _trim
+
+    _trim()
+
+
 @pytest.fixture(scope="session")
 def embedded():
     """The embedded model and its tokenizer; tests leave both as they are."""

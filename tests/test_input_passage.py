@@ -27,8 +27,7 @@ def test_only_the_passage_is_ranked(model, tok, passage):
     names = [(part.name, part.kind) for part in parts(narrow.sample)]
     rest = (REST_OF_PROMPT, "context")
     assert names[:5] == [("template", "context"), rest, ("user", "input"), rest, ("template", "context")]
-    covered = [i for part in parts(narrow.sample) for i in range(*part.span)]
-    assert covered == list(range(len(narrow.sample)))
+    assert [i for part in parts(narrow.sample) for i in range(*part.span)] == list(range(len(narrow.sample)))
 
 
 def test_a_method_sees_a_shorter_input_in_the_same_context(model, tok):

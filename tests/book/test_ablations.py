@@ -26,8 +26,7 @@ def test_the_first_hops_of_a_run_are_the_run_with_fewer(explained):
 def test_mass_that_moves_is_signed_as_the_paper_says(explained):
     _, sample, found = explained
     shift = ablations.mass_shift([sample], [found])
-    shares = shift[shift["quantity"] != "place in T"].groupby("hop")["mean"].sum()
-    assert shares.to_numpy() == pytest.approx(1)
+    assert shift[shift["quantity"] != "place in T"].groupby("hop")["mean"].sum().to_numpy() == pytest.approx(1)
     at = shift.set_index(["quantity", "hop"])["mean"]
     signed = ablations.shift_signed(shift).set_index("label")["change"]
     assert signed["I gains"] == pytest.approx(at["prompt", 1] - at["prompt", 0])

@@ -30,8 +30,7 @@ def supporting(record):
 def test_support_is_kept_and_the_budget_is_used(record, length):
     example = hotpotqa_at_length(record, "a", length, words)
     assert example.metadata["tokens"] == words(example.prompt) <= length
-    marked = [example.prompt[a:b] for a, b in example.evidence]
-    assert sorted(marked) == sorted(supporting(record))
+    assert sorted([example.prompt[a:b] for a, b in example.evidence]) == sorted(supporting(record))
     assert example.answers == (record["answer"],) and example.reasoning.split("\n") == supporting(record)
     kept = example.metadata["documents"]
     if length == 10_000:

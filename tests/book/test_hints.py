@@ -39,8 +39,7 @@ def test_what_repeats_four_tokens_of_the_hint_mentions_it(tokenizer):
     gold = "".join(told[0].tokens[i] for i in told[0].gold.nonzero()[:, 0])
     assert gold.strip() == hints.FORMS["leaked"].format(x=example.answers[1])
     first = told[0].segments.prompt[0]
-    scores = told[0].gold[first : told[0].segments.prompt[1]].float()
-    assert trust.first_is_gold(told[0], Attribution(scores, "m"))
+    assert trust.first_is_gold(told[0], Attribution(told[0].gold[first : told[0].segments.prompt[1]].float(), "m"))
 
 
 @pytest.mark.parametrize("kind", needles.KINDS)

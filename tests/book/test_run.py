@@ -67,8 +67,7 @@ def test_all_formats_go_to_build(run, figure, tmp_path, monkeypatch):
     monkeypatch.setenv("FLASHTRACE_FORMATS", "all")
     run.table(pd.DataFrame({"a_b": [r"50% & {x}"]}), "t", "A & b")
     run.figure(figure, "f", "c")
-    made = {path.name for path in (tmp_path / "build" / "figures").iterdir()}
-    assert made == {"t.md", "t.tex", "f.pdf"}
+    assert {path.name for path in (tmp_path / "build" / "figures").iterdir()} == {"t.md", "t.tex", "f.pdf"}
     assert r"a\_b \\" in (tmp_path / "build" / "figures" / "t.tex").read_text()
 
 

@@ -17,8 +17,7 @@ def test_essays():
     before = [words[i - 1] for i in begins if i]
     assert sum(bool(re.search(r"[.?!]", word)) for word in before) / len(before) > 0.95
     assert "accelerating. We wouldn't" in " ".join(words)  # glued together in the file
-    last = len(words) - 2
-    assert EssayHaystack(last).text(0, 4) == " ".join([*words[-2:], *words[:2]])  # round and round
+    assert EssayHaystack(len(words) - 2).text(0, 4) == " ".join([*words[-2:], *words[:2]])  # round and round
     starts = {EssayHaystack.seeded(random.Random(i)).start for i in range(20)}
     assert len(starts) > 15 and starts <= begins
 

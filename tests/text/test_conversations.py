@@ -58,8 +58,7 @@ TAGGED = {"role": "assistant", "content": "<think>\nHm, x.\n</think>\n\nTwo."}
 def test_what_a_template_cuts_out_of_a_message_is_told(shape, message, read, left_out):
     tok = shaped(shape)
     talk = [{"role": "user", "content": "One?"}, message, {"role": "user", "content": "Three?"}]
-    rendered = render_prompt(tok, talk, whole=True)
-    assert words(rendered) == [("user", "One?"), ("assistant", read), ("user", "Three?")]
+    assert words(render_prompt(tok, talk, whole=True)) == [("user", "One?"), ("assistant", read), ("user", "Three?")]
     result = trace(make_chat_model(tok), tok, talk, "Yes.", method="ifr")
     notes = [note for note in Trace.from_dict(result.to_dict()).cautions() if "did not read all" in note]
     expected = f"The model did not read all of message 2: its chat template leaves out '{left_out}'."

@@ -124,8 +124,7 @@ def test_a_second_turn_is_left_out(toks, reply):
     assert said(sample, "output") == "One." and "Two" not in "".join(sample.tokens)
     assert any("goes on behind the end of its first turn, 'user" in note or "Two?" in note for note in
                sample.metadata["cautions"])  # fmt: skip
-    named = build_sample(toks[True], "Well?", reply, output="Two?")
-    assert said(named, "output") == "Two?"
+    assert said(build_sample(toks[True], "Well?", reply, output="Two?"), "output") == "Two?"
 
 
 @pytest.mark.parametrize("output, starts", [("7", 12), (("7", 1), 0), (("7", 2), 6), ((re.compile(r"(\d),"), 2), 6)])
