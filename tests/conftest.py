@@ -17,7 +17,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="module", autouse=True)
 def give_memory_back():
-    """What the models of a module took: the C library keeps it, 5 GiB after one in float64, while two processes share the tests."""
+    """What the models of a module took: the C library keeps it, 5 GiB after one in float64."""
     yield
     from flashtrace_lib.bench.memory import _trim
 

@@ -1,11 +1,13 @@
 """The grid beyond copying: what is kept of the answers, and its metrics."""
 
+from types import SimpleNamespace as Of
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from flashtrace_book import beyond
-from flashtrace_book.experiments import facts, grid
+from flashtrace_book.experiments import facts, grid, groups
 from flashtrace_book.profile import load_profile
 from flashtrace_lib.load import load_model
 from flashtrace_lib.tasks.responses import true_response
@@ -54,3 +56,12 @@ def test_among_the_facts_by_hand():
     about = pd.Series({"gold": np.array([1, 2]), "others": np.array([4, 5])})
     assert beyond._among_facts({"scores": [9, 3, 1, 9, 2, 0]}, about) == pytest.approx(0.75)  # three of four pairs
     assert beyond._among_facts({"scores": None}, about) == 0.5
+
+
+def test_a_plan_takes_the_first_samples_of_few_sentences(monkeypatch):
+    long = {n: Of(metadata={}, segments=Of(prompt=None), sentences_in=lambda _, n=n: [None] * n) for n in (3, 9, 2, 1)}
+    asked = []
+    monkeypatch.setattr(groups, "evaluate", lambda model, methods, part, **_: asked.append(part))
+    monkeypatch.setattr(groups, "Scorer", lambda *_, **__: None)
+    groups.measure(load_profile("smoke"), groups.Plan(("ifr",), samples=2, sentences=3), long.values(), None, None, None)
+    assert asked == [[long[3], long[2]]]

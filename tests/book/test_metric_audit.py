@@ -100,8 +100,7 @@ def test_temperature_moves_mas_and_nothing_else(records):
     table = audit.temperature_table(records)
     assert set(table["temperature"]) == set(audit.TEMPERATURES) and set(table["n"]) == {8}
     default = frame_from_records(records, ("mas",)).groupby("method")["value"].mean()
-    at_one = table[table["temperature"] == 1].set_index("method")["mas"]
-    assert at_one.to_dict() == pytest.approx(default.to_dict())
+    assert table[table["temperature"] == 1].set_index("method")["mas"].to_dict() == pytest.approx(default.to_dict())
     cliff = pd.DataFrame([record("x", "s", np.arange(60.0), [-1.0] + [-9.0] * 20)])
     sharper = audit.temperature_table(cliff).set_index("temperature")["mas"]
     assert sharper[0.25] < sharper[1] < sharper[4]  # same ranking, same response, better score

@@ -89,8 +89,7 @@ def test_printed_definition_underflows_on_a_long_response():
 
 
 def test_running_minimum_ignores_a_recovery_of_the_likelihood():
-    response = m.normalise_response([0.0, -6.0, -2.0, -12.0, -10.0])
-    assert response.tolist() == pytest.approx([1.0, 0.4, 0.4, 0.0, 0.0])
+    assert m.normalise_response([0.0, -6.0, -2.0, -12.0, -10.0]).tolist() == pytest.approx([1.0, 0.4, 0.4, 0.0, 0.0])
 
 
 @pytest.mark.parametrize("middle", [[-9.0, -9.0], [-20.0, -3.0], [-1.0, -1.0], [-2.0, -30.0]])
