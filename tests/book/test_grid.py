@@ -63,5 +63,5 @@ def test_a_plan_takes_the_first_samples_of_few_sentences(monkeypatch):
     asked = []
     monkeypatch.setattr(groups, "evaluate", lambda model, methods, part, **_: asked.append(part))
     monkeypatch.setattr(groups, "Scorer", lambda *_, **__: None)
-    groups.measure(load_profile("smoke"), groups.Plan(("ifr",), samples=2, sentences=3), long.values(), None, None, None)
+    groups.measure(load_profile("smoke"), groups.Plan(("ifr",), 2, sentences=3), long.values(), None, None, None)
     assert asked == [[long[3], long[2]]]
