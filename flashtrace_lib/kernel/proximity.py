@@ -218,19 +218,16 @@ def _attention_blocks(layer: LayerActivations, target: Span, first_row: int) -> 
     if layer.maps is not None:
         yield 0, target[1] - target[0], layer.maps[:, slice(*target)]
         return
-    offset = target[0] - first_row
-    for start, stop in row_blocks(target[1] - target[0], layer.n_heads, layer.k.shape[1]):
+    offset, blocks = target[0] - first_row, list(row_blocks(target[1] - target[0], layer.n_heads, layer.k.shape[1]))
+    size = max(stop - start for start, stop in blocks) * layer.n_heads * layer.k.shape[1]
+    room = torch.empty(size) if layer.k.device.type == "cpu" else None  # a device's allocator keeps what is freed
+    for start, stop in blocks:
         rows = slice(offset + start, offset + stop)
         mask = None if layer.mask is None else layer.mask[rows]
         keys = layer.k[:, : target[0] + stop] if mask is None else layer.k  # nothing behind the last row is attended
         yield start, stop, attention_rows(
-            layer.q[:, rows],
-            keys,
-            target[0] + start,
-            scaling=layer.scaling,
-            softcap=layer.softcap,
-            mask=mask,
-            sinks=layer.sinks,
+            layer.q[:, rows], keys, target[0] + start, scaling=layer.scaling, softcap=layer.softcap, mask=mask,
+            sinks=layer.sinks, room=room,
         )  # fmt: skip
 
 
