@@ -279,7 +279,7 @@ run.table(structure, caption="Share of each hop's whole mass on structural token
 # less than $1/2K = 0.025$ (`11_metrics`), so its last number says only that the first step took everything.
 # Here FlashTrace leads IFR at 2,048 tokens; at 1,024 the interval of RISE holds 0. Its RISE is lower at the greater length in the
 # mean of the six questions that both share, as the paper says, by an interval that holds 0. The model is
-# small and seldom right, and at 1,024 tokens a string match has, in the mean, a lower RISE than either.
+# small and seldom right, and at both lengths a string match, which asks no model, has a lower RISE than either, in the mean.
 #
 # **Targets.** The last token alone is far worse, as in the paper. Mean pooling finds more than the sum, which contradicts it. The
 # paper's mean pooling is IFR without hops and ours FlashTrace with its hops, so that its comparison mixes two changes. Sentences

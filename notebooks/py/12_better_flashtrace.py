@@ -22,7 +22,7 @@
 # > and suppression never has it first.
 # >
 # > **n.** The grid: 230 own right answers of a model taught to reason in two ways, 24 a cell (22 and 16 where eight facts are noted).
-# > Fresh samples of RULER: 20 of the reasoner, 12 of qwen, all right. Needles: 46 of qwen. Table 1: 160, 10 with deletion curves of
+# > Fresh samples of RULER: 20 of the reasoner, 12 of qwen, all right. Needles: 48 of qwen. Table 1: 160, 10 with deletion curves of
 # > every method. Hints: 74 answers of the reasoner to 26 problems, 16 of qwen.
 # >
 # > **Figure.** `beyond_off_path`: gain over IFR on T ∪ O, by the facts that the reasoning notes off its path.
@@ -464,10 +464,10 @@ note(run, "needles_are_seen", contrast(spelled, "flashtrace_best", "string_match
 
 # %% [markdown]
 # **The eighth holds.** In *spelled* nothing is copied, and the string match is where chance is; every method that asks the model has the
-# needle first in all 22 answers, and `best()` is above the paper's setting. Among the needles, which look alike, AttnLRP is ahead of both.
+# needle first in all 24 answers, and `best()` is above the paper's setting. Among the needles, which look alike, AttnLRP is ahead of both.
 # In *superseded*, where the new number is copied, the string match has the needle first in most answers, and `best()` tells it from the
-# old ones more surely. So what FlashTrace sees beyond copying is not a matter of the adapter. Of spelled needles 22 of 60 were answered
-# rightly, two fewer than wanted.
+# old ones more surely. So what FlashTrace sees beyond copying is not a matter of the adapter. Of the sixty spelled
+# needles of the plan 22 were answered rightly, two fewer than wanted: six more were asked, and the first two that were right added.
 
 # %% [markdown]
 # ## More samples where numbers are thin: the plan
@@ -484,10 +484,10 @@ note(run, "needles_are_seen", contrast(spelled, "flashtrace_best", "string_match
 # Curves that are new are evaluated by bisection, to 0.01 of RISE (`11_metrics`). The grid's LDS goes from 4 samples of a cell to the
 # 8 that were planned, and GIM and suppression are measured on these; Perturbation on the first two.
 #
-# **What came of it.** Table 1: curves of six samples a cell (`05_ruler`). HotpotQA: eight at both lengths; at 2,048 tokens
-# FlashTrace and IFR alone. Table 3: twelve (`07_morehopqa`). Table 5, its reasoning drawn out: twelve (`09_generalisation`). The grid:
-# LDS and GIM on eight samples of every cell; Perturbation and suppression on two of each, in essays. What was added last was computed in float32, on a
-# processor without bfloat16 arithmetic; each row says its own.
+# **What came of it.** Table 1: curves of six samples a cell (`05_ruler`). HotpotQA: eight at both lengths. Table 3: twelve
+# (`07_morehopqa`). Table 5, its reasoning drawn out: twelve (`09_generalisation`). The grid: LDS and GIM on eight samples of every
+# cell; Perturbation and suppression on two of each, in essays. What was added last was computed in float32, on a processor without
+# bfloat16 arithmetic; each row says its own.
 
 # %% [markdown]
 # ## Reasons that are not said: the plan
@@ -562,8 +562,8 @@ forms = forms.assign(label=forms["method"].map(label_of)).pivot_table(index="lab
 run.table(forms.round(2).reset_index(), caption="Share of answers in which the hint is first, by form")
 
 # %% [markdown]
-# What takes a pass for each sentence: Perturbation on the first four answers of a form and all others in essays, suppression on those
-# in essays.
+# What takes a pass for each sentence: Perturbation on the first eight answers of a form and all others in essays, suppression on
+# those in essays.
 
 # %%
 hints_few = every_hint[every_hint["reasoning"] == "all"]
