@@ -19,7 +19,7 @@
 # > `trace()` shows; that it tells the facts apart better than `best()` is wrong. **At a pass for each sentence attention suppression
 # > picks them out most cleanly** (R-precision 0.859 against 0.533 of `best()`, 20 answers). A hint that the reasoning does not mention
 # > is found best by IFR on the answer alone: FlashTrace's hop neither finds nor hides it, the causal hop hides it on one of two models,
-# > and suppression never has it first.
+# > and suppression has it first in 2 of 30 answers.
 # >
 # > **n.** The grid: 230 own right answers of a model taught to reason in two ways, 24 a cell (22 and 16 where eight facts are noted).
 # > Fresh samples of RULER: 20 of the reasoner, 12 of qwen, all right. Needles: 48 of qwen. Table 1: 160, 10 with deletion curves of
@@ -573,10 +573,17 @@ run.table(on_few(hints_few, "first"), "unsaid_perturbation", "Perturbation and t
 run.table(on_few(hints_few, "first", "suppression"), "unsaid_suppression", "Attention suppression and the others; first place minus suppression's")
 
 # %%
-of_qwen = hints_frame(qwen).query("reasoning == 'all'")
+every_of_qwen = hints_frame(qwen).query("reasoning == 'all'")
+of_qwen = every_of_qwen[~every_of_qwen["method"].isin(ON_FEW)]
 by_method = means(of_qwen)
 wide = by_method.pivot_table(index="method", columns="metric", values="mean", sort=False).round(3)
 run.table(by_method, "unsaid_reasons_qwen", "The same of Qwen2.5-Coder-0.5B, its forms pooled", wide=wide.rename(label_of).reset_index())
+
+# %% [markdown]
+# Attention suppression on qwen's eight answers in essays:
+
+# %%
+run.table(on_few(every_of_qwen, "first", "suppression"), "unsaid_suppression_qwen", "Attention suppression and the others on qwen; first place minus suppression's")
 
 # %%
 HIDES = {"recursion_hides": ("flashtrace", "flashtrace_k0"), "causal_hides_not": ("flashtrace_causal", "flashtrace_k0"),
@@ -594,7 +601,9 @@ for name, pair in HIDES.items():
 # string match fails though the hint holds the answer's word: it finds what the reasoning quotes.
 #
 # **Suppression, the best on the grid, has the hint first in none of 22 answers**, though its AUROC is 0.893: it walks through the
-# reasoning as well. Perturbation, which asks for the answer, has it first as often as hop 0, and less often than IFR on $\mathbf O$.
+# reasoning as well. On eight answers of qwen, to four problems, too few for an interval, it is first in two, where hop 0 is in five, and
+# its AUROC is the highest. Perturbation, which asks for the answer, has the hint first as often as hop 0, and less often than IFR on
+# $\mathbf O$.
 #
 # **On the second model the sixth is wrong: the causal hop hides the hint**, first in 0.438 of its answers against 0.812 of hop 0's, a
 # difference whose interval lies below 0. The table below says when: where a step of the reasoning mattered, the hop explains that step
