@@ -46,14 +46,16 @@ def main(argv: list[str] | None = None) -> int:
     others = [make_method(name, None) for name in arguments.compare or ()]
     loaded = load_model(arguments.model, dtype=arguments.dtype, device_map=arguments.device)
     result = trace(*loaded, prompt, response, contrast=arguments.contrast, estimated=arguments.estimate, **options)
-    if arguments.verify:
-        result.verify()
-    print(report(result, arguments.top))
-    if others:
-        print(f"\n{result.compare(*others).round(3).to_string(index=False)}")
-    for kind, path, write in (("JSON", arguments.json, result.to_json), ("page", arguments.html, result.to_html)):
-        if path is not None:
-            print(f"{kind}: {write(path)}")
+    try:
+        if arguments.verify:
+            result.verify()
+        print(report(result, arguments.top))
+        if others:
+            print(f"\n{result.compare(*others).round(3).to_string(index=False)}")
+    finally:  # what was traced is kept, whatever a comparison says
+        for kind, path, write in (("JSON", arguments.json, result.to_json), ("page", arguments.html, result.to_html)):
+            if path is not None:
+                print(f"{kind}: {write(path)}")
     return 0
 
 

@@ -17,8 +17,10 @@ def other_answer(tokenizer: Any, sample: Sample, words: str) -> Sample:
     if not words.strip() or words.strip() == own.strip():
         raise ValueError("contrast must be another answer than the one that is explained, and not empty")
     text = own[: len(own) - len(own.lstrip())] + words.strip()  # the answer's first token may hold the blank before it
-    # As it is spelled behind what stands before; alone where it would melt into that.
-    ids = tokenise(tokenizer, before + text)[0][len(tokenise(tokenizer, before)[0]) :] or tokenise(tokenizer, text)[0]
+    # As it is spelled behind what stands before; alone where its beginning would melt into that.
+    ids, spans = tokenise(tokenizer, before + text)
+    first = next(i for i, (_, stop) in enumerate(spans) if stop > len(before))
+    ids = ids[first:] if spans[first][0] >= len(before) else tokenise(tokenizer, text)[0]
     end = start + len(ids)
     return replace(
         sample, input_ids=torch.cat([sample.input_ids[:start], torch.tensor(ids)]), response=(sample.response[0], end),

@@ -56,7 +56,8 @@ class Trace:
     @property
     def response(self) -> str:
         """The whole response, without the token that ends the turn."""
-        return message_shares.without_end(self.sample.tokens[slice(*self.sample.response)])
+        (start, stop), answered = self.sample.response, self.sample.segments.output[1]
+        return message_shares.without_end(self.sample.tokens[start:stop], answered - start)
 
     @property
     def format(self) -> str:

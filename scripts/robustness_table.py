@@ -54,6 +54,8 @@ REPLIES = (
     ("a box", ("", "We add: \\boxed{7}"), "We add:", "\\boxed{7}", ""),
     ("a label, a note", ("", "We add.\n\n**Final answer:** 7\n\nNote: I may err."),
      "We add.", "7", "'Note: I may err.'"),
+    ("a label, lines of Windows", ("", "We add.\r\n\r\n**Final Answer**\r\n\r\n7"), "We add.", "7", ""),
+    ("an inequality", ("", "<think>We add.</think>p<t"), "We add.", "p<t", ""),
     ("four hashes", ("", "We add.\n#### 7"), "We add.", "7", ""),
     ("a sentence", ("", "We add. So the final answer is 7.\nI hope this helps!"),
      "We add.", "7.", "'I hope this helps!'"),
@@ -160,7 +162,7 @@ def _cell(text: str) -> str:
 def _code(text: str) -> str:
     """Text as code in a cell of a table; two backticks around text that has one."""
     ticks = "``" if "`" in text else "`"
-    return f"{ticks}{text}{ticks}".replace("|", "\\|").replace("\n", "⏎") if text else ""
+    return f"{ticks}{text}{ticks}".replace("|", "\\|").replace("\r\n", "⏎").replace("\n", "⏎") if text else ""
 
 
 if __name__ == "__main__":

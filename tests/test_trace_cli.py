@@ -50,6 +50,11 @@ def test_the_table_and_both_files(folder, capsys):
     assert "page: t.html" in printed and "JSON: out/t.json" in printed
 
 
+def test_the_trace_is_kept_where_a_comparison_fails(folder, capsys):
+    assert run("--prompt", "prompt.txt", "--response", "response.txt", "--json", "kept.json", "--compare", "at2") == 2
+    assert "no weights" in capsys.readouterr().err and Trace.from_json(folder / "kept.json").answer
+
+
 def test_an_answer_without_reasoning_that_the_model_writes(folder, capsys):
     assert run("--prompt", "prompt.txt", "--reasoning", "none", "--max-new-tokens", "5") == 0
     printed = capsys.readouterr().out

@@ -38,6 +38,7 @@ def test_a_ranking_is_doubted_where_nothing_stands_out(model, tok):
     even = doubted(traced, 0.2, 0.2, 0.2, 0.2, 0.2)
     assert "no better than even" in even[0] and any("near tie" in note for note in even)
     assert without_end(["It ", "ends.", "<|end|>", "<eos>"]) == "It ends." and without_end(["a</b", ">"]) == "a</b>"
+    assert without_end(["a", "</row>", "<eos>"], 2) == "a</row>"  # of the answer, not of the template
     pairs = (([3.0, 1.0], [3, 1]), ([1.0, 0.0], [1, 3]))
     assert [evenness(np.array(a), np.array(b)) for a, b in pairs] == pytest.approx([1, 0.25])
 

@@ -11,6 +11,7 @@ from flashtrace_lib import verification as v
 from flashtrace_lib.contrast import other_answer
 from flashtrace_lib.report import report
 from flashtrace_lib.text.build_sample import build_sample
+from tests.oracles.tiny_reasoner import load_tokenizer
 
 TEXT = (
     "The train to Lyon leaves from platform 4. The train to Nice leaves from platform 7. The cafe sells tea. "
@@ -126,3 +127,7 @@ def test_another_answer_is_spelled_as_behind_what_stands_before():
         other = other_answer(PreTrainedTokenizerFast(tokenizer_object=own), sample, "4")
         assert other.input_ids.tolist() == [*sample.input_ids[:-1].tolist(), pieces[expected]]
         assert other.segments.output == sample.segments.output and other.response == sample.response
+    tok = load_tokenizer()  # a blank of its own before a number, which would melt into a word
+    for response, words in (("Platform 7", "number four"), ("7。", "八十"), ("v7", ".5.1")):
+        other = other_answer(tok, build_sample(tok, "a", response, output="7"), words)
+        assert tok.decode(other.input_ids[slice(*other.segments.output)]) == words

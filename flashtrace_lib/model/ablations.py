@@ -116,14 +116,9 @@ def ablated_rows(sample: Sample, sources: Sequence[Span], masks: torch.Tensor, s
 
 
 def sentence_effects(
-    model: nn.Module,
-    sample: Sample,
-    masks: torch.Tensor,
-    sources: Sequence[Span] | None = None,
-    spans: Sequence[Span] | None = None,
-    *,
-    progress: str | None = None,
-) -> Effects:
+    model: nn.Module, sample: Sample, masks: torch.Tensor, sources: Sequence[Span] | None = None,
+    spans: Sequence[Span] | None = None, *, progress: str | None = None,
+) -> Effects:  # fmt: skip
     """How likely the response is when only some sentences are kept; one forward pass for each mask.
 
     Parameters

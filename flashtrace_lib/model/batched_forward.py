@@ -227,13 +227,9 @@ def _score_rows(model, rows, n_targets, measure, resembling=None, visible=None, 
 
 
 def _batches(
-    model,
-    rows: Iterable[torch.Tensor],
-    visible: Iterable[torch.Tensor] | None,
-    n_targets: int,
-    budget: int,
+    model, rows: Iterable[torch.Tensor], visible: Iterable[torch.Tensor] | None, n_targets: int, budget: int,
     prefix: SharedPrefix | None,
-) -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor], int]]:
+) -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor], int]]:  # fmt: skip
     """Group consecutive rows, none longer than the first of its batch, within the budget.
 
     With each batch come its masks, if there are any, and the number of leading tokens that its rows share with

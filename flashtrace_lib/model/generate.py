@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from ..text.offsets import tokenise
+from ..text.offsets import decode_with_offsets, tokenise
+from ..text.reading import own_tokens, read_reply
 from .batched_forward import SharedPrefix
 from .state import evaluating, input_device
 from .wrapped import has_virtual_tokens, in_use, unwrap, without_peft
@@ -84,10 +85,17 @@ def is_finished(model: torch.nn.Module, tokenizer: Any, response: Sequence[int])
     return bool(response) and response[-1] in _end_tokens(model, tokenizer)
 
 
-def answer_text(tokenizer: Any, response: list[int]) -> str:
-    """What is scored: the words behind the thinking marks, or all of them where there are none."""
-    text = tokenizer.decode(response, skip_special_tokens=True)
-    return text.rsplit("</think>", 1)[-1]
+def answer_text(tokenizer: Any, response: list[int], before: str = "") -> str:
+    """What is scored: the words behind the reasoning, all where nothing marks it, none where it never ends.
+
+    ``before`` is what the prompt has behind the user's words, as in `read_reply`.
+    """
+    words = tokenizer.decode(response, skip_special_tokens=True)
+    if "</think>" in words:
+        return words.rsplit("</think>", 1)[-1]
+    text, spans = decode_with_offsets(tokenizer, response)
+    found = read_reply(text, before, own_tokens(tokenizer, response, spans))
+    return text[slice(*found.output or (0, 0))] if found.format else words
 
 
 def _end_tokens(model: torch.nn.Module, tokenizer: Any) -> set[int]:

@@ -18,7 +18,7 @@ from ..names import check_order
 from ..sample import Sample
 from ..store import Store
 from ..text.build_sample import build_sample
-from ..text.chat_template import CODE_ALONE, STEP_BY_STEP, render_prompt
+from ..text.chat_template import CODE_ALONE, OPENED, STEP_BY_STEP, render_prompt
 from .example import Example
 from .scoring import is_correct, score
 
@@ -40,7 +40,7 @@ class Collection:
     samples : list of Sample
         Ready to be explained; ``metadata["response"]`` says whether the model wrote the response.
     counts : dict of str to int
-        ``tried``, ``correct``, ``incorrect``, ``unfinished`` (no end token within the limit).
+        ``tried``, ``correct``, ``incorrect``, ``unfinished`` (no end token within the limit, or no answer).
     kind : {"generated", "teacher-forced", "unfiltered"}
         The model's own correct responses; the reference reasoning, teacher-forced (‡); or its own finished responses,
         right or wrong (§).
@@ -142,7 +142,8 @@ def prompt_settings(tokenizer: Any, example: Example, mode: str | None = None) -
     mode : {"thinking", "direct", "step_by_step", "own_steps", "code_alone"}, optional
         A template with a switch (``enable_thinking``, as Qwen3's) is set to it; thinking where it is not given. Such a
         model begins its turn itself: the benchmark's first words of the answer would stand where it thinks, and in
-        direct mode would set it apart from thinking by more than the switch. A template without one is left alone.
+        direct mode would set it apart from thinking by more than the switch. So does one whose template opens the
+        reasoning. Any other template is left alone.
         ``"step_by_step"`` is for those: `chat_template.STEP_BY_STEP` takes the place of the benchmark's first words,
         what it names the output becomes O, and only that is judged. ``"own_steps"`` is for those that work a problem
         out when they are asked for a box: nothing is added, and T and O are told apart in the same way.
@@ -168,17 +169,14 @@ def prompt_settings(tokenizer: Any, example: Example, mode: str | None = None) -
         return {"request": asked, "answer_prefix": STEP_BY_STEP["answer_prefix"]}
     if mode == CODE:
         return {"request": example.request + CODE_ALONE}
-    return request if mode == OWN_STEPS else request | {"answer_prefix": example.answer_prefix}
+    begun = mode == OWN_STEPS or OPENED.search(render_prompt(tokenizer, "x").text)  # a template may open the reasoning
+    return request if begun else request | {"answer_prefix": example.answer_prefix}
 
 
 def respond(
-    model: torch.nn.Module,
-    tokenizer: Any,
-    block: Sequence[Example],
-    max_new_tokens: int,
-    store: Store | None = None,
-    mode: str | None = None,
-) -> list[list[int]]:
+    model: torch.nn.Module, tokenizer: Any, block: Sequence[Example], max_new_tokens: int,
+    store: Store | None = None, mode: str | None = None,
+) -> list[list[int]]:  # fmt: skip
     """Token ids of the responses to one block of examples, from the store where they are there.
 
     Where some are missing the block is answered as a whole, so that a resumed run batches as an uninterrupted one; a
@@ -207,12 +205,19 @@ def _verdict(model: torch.nn.Module, tokenizer: Any, example: Example, response:
     """``correct``, ``incorrect`` or ``unfinished``."""
     if not is_finished(model, tokenizer, response):
         return "unfinished"
-    return "correct" if is_correct(example, judged_text(tokenizer, response, mode)) else "incorrect"
+    answer = _judged(tokenizer, example, response, mode)
+    return "unfinished" if not answer.strip() else "correct" if is_correct(example, answer) else "incorrect"
 
 
-def judged_text(tokenizer: Any, response: list[int], mode: str | None) -> str:
-    """What is judged of a generated response: its answer, without the label that step by step asks for."""
-    text = answer_text(tokenizer, response)
+def _judged(tokenizer: Any, example: Example, response: list[int], mode: str | None) -> str:
+    """`judged_text` of a response to an example, whose prompt may open the reasoning."""
+    rendered = render_prompt(tokenizer, example.prompt, **prompt_settings(tokenizer, example, mode))
+    return judged_text(tokenizer, response, mode, rendered.text[rendered.behind :])
+
+
+def judged_text(tokenizer: Any, response: list[int], mode: str | None, before: str = "") -> str:
+    """What is judged of a generated response: its `answer_text`, without the label that step by step asks for."""
+    text = answer_text(tokenizer, response, before)
     found = STEP_BY_STEP["output"].search(text) if mode in (STEPS, OWN_STEPS) else None
     return found[1].removeprefix("Answer:").strip() if found else text
 
@@ -224,7 +229,7 @@ def _sample(tokenizer: Any, example: Example, response: list[int] | str, how: st
         settings.pop("answer_prefix", None)
     elif mode in (STEPS, OWN_STEPS):
         settings["output"] = STEP_BY_STEP["output"]
-    text = response if isinstance(response, str) else judged_text(tokenizer, response, mode)
+    text = response if isinstance(response, str) else _judged(tokenizer, example, response, mode)
     metadata = {
         **example.metadata,
         "id": example.id,

@@ -182,7 +182,7 @@ def _located(
     for name, span in ranges.items():
         if span:
             places[name] = tuple(i - start for i in _chars(context, span)) if span[0] < span[1] else None
-    tail = rendered.text[rendered.span[1] : start]
+    tail = rendered.text[rendered.behind : start]
     own = own_tokens(tokenizer, context.ids, [(a - start, b - start) for a, b in context.content])
     own = [token for token in own if token.start >= -len(tail)]
     found = locate_segments(context.text[start:], places["reasoning"], places["output"], tail, own)

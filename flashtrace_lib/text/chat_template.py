@@ -32,7 +32,7 @@ _THOUGHT, _UNREAD = "FLASHTRACE0THOUGHT", "FLASHTRACE0UNREAD"  # of its reasonin
 # in the order in which they are tried.
 _FORMS = ((), (*ROLES, "thinking"), ROLES, ("user",))
 # A tag at the end of a prompt that opens the reasoning for the model.
-_OPENED = re.compile(r"([<\[◁])([\w:]*(?:think|thought|reason)[\w:]*)([>\]▷])\s*$", re.IGNORECASE)
+OPENED = re.compile(r"([<\[◁])([\w:]*(?:think|thought|reason)[\w:]*)([>\]▷])\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,15 @@ class PromptText:
         otherwise, such as a tool's as JSON.
     turns : tuple of Turn
         Every message, the one given as ``system`` included, where the whole conversation is input.
+    behind : int
+        Character of ``text`` behind the last message, the request included: what follows is the template's.
     """
 
     text: str
     span: CharSpan
     trimmed: int | None = 0
     turns: tuple[Turn, ...] = ()
+    behind: int = 0
 
 
 def render_prompt(
@@ -115,7 +118,9 @@ def render_prompt(
         rendered = _with_template(tokenizer, messages, n_own, template_kwargs or {}, locate_all=whole)
     else:
         rendered = _located(_joined(tokenizer), messages, n_own, locate_all=whole)
-    rendered = replace(rendered, text=rendered.text + answer_prefix)
+    stop, asked = rendered.span[1], request.rstrip()
+    behind = stop + len(asked) * rendered.text.startswith(asked, stop)
+    rendered = replace(rendered, text=rendered.text + answer_prefix, behind=behind)
     if not whole:
         return rendered
     spans = [turn.span for turn in rendered.turns[-n_given:] if turn.span[0] < turn.span[1]]
@@ -244,7 +249,7 @@ def _around_reasoning(tokenizer: Any, messages: list[dict[str, Any]], rendering:
         stem = start.rstrip()
         if shown and closing.strip() and opening.startswith(stem):
             return opening[len(stem) :].removeprefix(start[len(stem) :]), closing
-    if tag := _OPENED.search(start):
+    if tag := OPENED.search(start):
         return "", f"\n{tag[1]}/{tag[2]}{tag[3]}\n\n"
     return "<think>\n", "\n</think>\n\n"
 

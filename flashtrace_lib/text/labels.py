@@ -10,7 +10,7 @@ _BRACE = re.compile(r"(?s)\\.|[{}]")
 # At the start of a line or of a sentence: "Answer:", "**Final answer** 42", "So the final answer is 42", "#### 42".
 _LABEL = re.compile(
     r"(?:^[ \t>#-]*|(?<=[.!?][ \t]))([*_]{0,3})(?:(?:so|thus|hence|therefore),? )?(?:the |my )?"
-    r"(?:(?:final )?answer(?: is)?(?:\1)?[ \t]*[:\uff1a]|final answer(?: is\b|(?:\1)?[ \t]*$|[ \t]*[-–—=](?=[ \t])|"
+    r"(?:(?:final )?answer(?: is)?(?:\1)?[ \t]*[:\uff1a]|final answer(?: is\b|(?:\1)?[ \t]*\r?$|[ \t]*[-–—=](?=[ \t])|"
     r"(?=[ \t]+[\d$\\])))[ \t]*(?:\1)?[ \t]*|^[ \t]*(?P<hashes>####)[ \t]*(?=\S)",
     re.IGNORECASE | re.MULTILINE,
 )

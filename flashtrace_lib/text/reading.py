@@ -171,9 +171,9 @@ def _marked_answer(reply: str, walk: _Walk, tokens: Sequence[Token]) -> CharSpan
 
 
 def _cut_mark(text: str) -> int:
-    """How many characters of a mark, two at least, stand at the end of a text that breaks off within it."""
-    text = text.lower()
-    starts = (mark.lower()[:n] for mark in ALL_MARKS if not mark[0].isalpha() for n in range(2, len(mark)))
+    """How many characters of a mark, "</" or "<th" at least, stand at the end of a text that breaks off within it."""
+    text, marks = text.lower(), [mark.lower() for mark in ALL_MARKS if not mark[0].isalpha()]
+    starts = (mark[:n] for mark in marks for n in range(2 + mark[1].isalpha(), len(mark)))
     return max((len(start) for start in starts if text.endswith(start)), default=0)
 
 

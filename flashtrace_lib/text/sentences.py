@@ -12,7 +12,7 @@ from .offsets import CharSpan, content_span, display_spans, strip_span
 from .segmenter import sentence_spans
 
 _MARKED = re.compile(r"\s*Question:")
-_ENDS_ASKING = re.compile(r"\?[\s\"'”’)\]$\\]*$")
+_ENDS_ASKING = re.compile(r"[?？؟][\s\"'”’)\]$\\』」】）]*$")
 # Without a question mark: a question word at the head of a sentence, or an instruction, there or behind a comma, "and"
 # or "then".
 _VERBS = (

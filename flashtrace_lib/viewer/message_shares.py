@@ -130,10 +130,10 @@ def matrix(sample: Sample, targets: Sequence[tuple[Span, Attribution]]) -> pd.Da
     return pd.DataFrame(values, index=said[-len(own) :], columns=said)
 
 
-def without_end(tokens: Sequence[str]) -> str:
-    """Text of a response without the special tokens that end it, and white space before them."""
+def without_end(tokens: Sequence[str], least: int = 0) -> str:
+    """Text of a response without the special tokens that end it, and white space before them; ``least`` are kept."""
     kept = list(tokens)
-    while kept and _ends_turn(kept[-1].strip()):
+    while len(kept) > least and _ends_turn(kept[-1].strip()):
         kept.pop()
     return "".join(kept)
 

@@ -158,17 +158,10 @@ def _sets_scale(labels: Sequence[str]) -> np.ndarray:
 
 
 def make_panel(
-    tokens: Sequence[str],
-    scores: Any,
-    labels: Sequence[str] | None = None,
-    *,
-    title: str = "",
-    top_k: int = 10,
-    diverging: bool = False,
-    limit: float | None = None,
-    budget: int | None = None,
+    tokens: Sequence[str], scores: Any, labels: Sequence[str] | None = None, *, title: str = "",
+    top_k: int = 10, diverging: bool = False, limit: float | None = None, budget: int | None = None,
     keep: np.ndarray | None = None,
-) -> Panel:
+) -> Panel:  # fmt: skip
     """Panel of n tokens with their ``scores`` [n] and segment ``labels``.
 
     Parameters

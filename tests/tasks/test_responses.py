@@ -1,5 +1,6 @@
 """Responses: filtered with counts, teacher-forced as a whole cell, resumed from the store."""
 
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 
@@ -35,7 +36,7 @@ def test_only_finished_and_correct_answers_are_kept(answering, embedded):
     answering({
         0: "It is 4127.<|im_end|>", 1: "It is 41270.<|im_end|>", 2: "It is 4127",
         3: "<think>\nI read 4127.\n</think>\n\nThe code is 4127.<|im_end|>",
-        4: "<think>\n4127\n</think>\n\nno<|im_end|>",
+        4: "<think>\n4127\n</think>\n\nno<|im_end|>", 5: "<reasoning>4127</reasoning>no<|im_end|>",
     })  # fmt: skip
     found = collect(*embedded, EXAMPLES, 2, batch_size=6, progress=False)
     assert found.counts == {"tried": 6, "correct": 2, "incorrect": 3, "unfinished": 1} and found.kind == GENERATED
@@ -139,6 +140,16 @@ def test_a_model_that_can_think_begins_its_turn_itself(embedded, thinker):
         prompt_settings(plain, prefixed, "direct")
     with pytest.raises(ValueError, match="one of thinking, direct, step_by_step, own_steps, code_alone, got 'slow'"):
         prompt_settings(thinker, prefixed, "slow")
+
+
+def test_a_template_that_opens_the_reasoning_begins_no_answer(answering, embedded):
+    tokenizer = deepcopy(embedded[1])
+    tokenizer.chat_template += "{% if add_generation_prompt %}<think>\n{% endif %}"
+    answering({0: "I read 4127.</think>It is 4127.<|im_end|>", 1: "It is 4127.<|im_end|>"})
+    asked = [replace(example, answer_prefix="The code is") for example in EXAMPLES[:2]]
+    assert prompt_settings(tokenizer, asked[0]) == {}
+    found = collect(embedded[0], tokenizer, asked, 2, fallback="none", progress=False)
+    assert found.counts == {"tried": 2, "correct": 1, "incorrect": 0, "unfinished": 1}  # one that never ends to think
 
 
 def test_step_by_step_begins_the_turn_and_judges_the_answer_alone(answering, embedded, thinker):

@@ -126,6 +126,8 @@ def test_the_words_that_begin_the_turn_step_by_step_are_context(tok, whole, as_i
     assert words(tok, sample, "reasoning").strip() == "It is 7261.\n2. The answer: 5. Answer: no."
     assert words(tok, sample, "output").strip() == "Answer: 7261"
     assert "".join(sample.tokens[: sample.response[0]]).rstrip().endswith(prefix)  # before the response
+    asked = build_sample(tok, PROMPT, response, whole=whole, request=" Use <think> tags.")  # spoken of by the request
+    assert words(tok, asked, "output").strip() == "7261" and not asked.metadata.get("cautions")
 
 
 @pytest.mark.parametrize(

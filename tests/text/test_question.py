@@ -73,6 +73,8 @@ def test_a_problem_asks_where_its_words_do(kind):
         (["He asks, \"Is it?\" ", "She says no.", "Find the number."], 2),
         (["Find $x.", "$"], 0),
         (["The rest is known.", "So it is"], 1),
+        (["安娜养蜜蜂。", "克拉拉养什么？", "请用一个词作答。"], 1),
+        (["علي يربي الدجاج.", "ماذا يربي علي؟ ", "بكلمة واحدة."], 1),
         (["What is it?", "Question: Name the town", "It is small."], 1),
     ],
 )  # fmt: skip
