@@ -12,7 +12,12 @@ import torch
 
 from .sample import Sample
 
-VALUES_PER_TENSOR = 256  # parameter values hashed per tensor
+# Where the 256 values of a tensor that are hashed stand in it, as shares: Weyl's sequence, even over rows and columns.
+PLACES = (torch.arange(256, dtype=torch.float64) * ((5**0.5 - 1) / 2)) % 1
+_STORED_AS = {  # of the book's models, whose results were stored when other values were hashed
+    "804ff90a3723c396fb36": "007ba9f5a856f43750d5", "7d685b0d24aef45004c2": "5dddf2ad690798fbfc3f",
+    "84ba042e0fb17c1446a8": "e6a689c377f0d4978c6f",
+}  # fmt: skip
 # What may differ between two loads of one model without changing what it computes (dtypes are hashed by tensor).
 VOLATILE_CONFIG = (
     "transformers_version", "_name_or_path", "_commit_hash", "_attn_implementation", "architectures",
@@ -72,7 +77,7 @@ def _feed(digest, obj: Any) -> None:
 
 
 def model_fingerprint(model: torch.nn.Module) -> str:
-    """Hash of the configuration, of evenly spaced values of every parameter and saved buffer, and of active adapters.
+    """Hash of the configuration, of values from all over every parameter and saved buffer, and of active adapters.
 
     Computed afresh on every call (milliseconds), so that training or merging an adapter in place is seen, and which of
     several adapters is active, with what scale, or that they are disabled. Where the model was loaded from, and by
@@ -97,11 +102,12 @@ def model_fingerprint(model: torch.nn.Module) -> str:
     state = {}
     for name, value in model.state_dict().items():
         flat = value.detach().reshape(-1)
-        step = max(1, len(flat) // VALUES_PER_TENSOR)
-        state[name] = [str(value.dtype), list(value.shape), flat[::step][:VALUES_PER_TENSOR].to(torch.float32)]
+        chosen = flat[(PLACES * len(flat)).long()] if len(flat) > len(PLACES) else flat
+        state[name] = [str(value.dtype), list(value.shape), chosen.to(torch.float32)]
     adapters = _adapters_in_use(model)  # of a model without any the hash is what it was before adapters counted
     parts = [type(model).__name__, _without(config, VOLATILE_CONFIG), state]
-    return fingerprint([*parts, adapters] if adapters else parts)
+    found = fingerprint([*parts, adapters] if adapters else parts)
+    return _STORED_AS.get(found, found)
 
 
 def _adapters_in_use(model: torch.nn.Module) -> dict[str, list[Any]]:
@@ -118,7 +124,10 @@ def _adapters_in_use(model: torch.nn.Module) -> dict[str, list[Any]]:
 
 
 def sample_fingerprint(sample: Sample) -> str:
-    """Hash of all that shapes a result: ids, segments, sentences, gold, response and mask token, not the labels."""
+    """Hash of ids, segments, sentences, gold, response and mask token, not of the labels.
+
+    Nor of what the metadata call messages and marks: of two samples that differ in these alone, name one otherwise.
+    """
     parts = (sample.input_ids, sample.segments, sample.sentences, sample.gold, sample.response, sample.mask_token_id)
     return fingerprint(parts)
 

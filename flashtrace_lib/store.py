@@ -3,9 +3,10 @@
 import json
 import os
 import re
+import threading
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,7 +21,7 @@ KEY_PATTERN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,119}")
 
 
 class Store:
-    """Records on disk, each stored as soon as it is put; any number of processes may read and write at once.
+    """Records on disk, each stored as soon as it is put; processes and threads may read and write at once.
 
     A line holds a checksum, the key and the record as JSON. A line that is damaged counts as missing, with a warning,
     so that its record is computed again; one that a killed writer left unfinished is taken off by the next.
@@ -34,7 +35,9 @@ class Store:
     def __init__(self, path: str | os.PathLike[str]):
         path = Path(path)
         self.path = path if path.suffix == ".jsonl" else path.with_name(path.name + ".jsonl")
-        self._places: dict[str, tuple[int, int]] = {}  # key -> where its JSON begins in the file, and its length
+        # key -> where its JSON begins in the file, its length, and the line's checksum
+        self._places: dict[str, tuple[int, int, bytes]] = {}
+        self._turn = threading.RLock()  # one thread at a time uses the places
         self._read_to, self._file = 0, 0  # how far the file was read, and its inode
         self._superfluous = False  # whether the file holds lines that do not count
 
@@ -74,17 +77,17 @@ class Store:
 
     def get(self, key: str) -> dict[str, Any] | None:
         """The record under ``key``, arrays as lists; None where there is none."""
-        with self._opened() as file:
-            return self._read(file, key) if key in self._places else None
+        return next(self._all([key]), None)
 
     def cached(self, key: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The record under ``key``; where there is none, the one that ``compute`` makes is stored first.
 
         Either way it comes from the disk, so that it is the same in the run that computes it and in later ones.
         """
-        if key not in self:
+        if (record := self.get(key)) is None:
             self.put(key, compute())
-        return self.get(key)
+            record = self.get(key)
+        return record
 
     def __contains__(self, key: str) -> bool:
         with self._opened():
@@ -108,19 +111,26 @@ class Store:
             with self._lock(), atomic_path(self.path) as temporary, open(temporary, "wb") as file:
                 file.writelines(_line(record["key"], record) for record in self._all())
 
-    def _all(self) -> Iterator[dict[str, Any]]:
+    def _all(self, keys: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
         with self._opened() as file:
-            yield from (self._read(file, key) for key in sorted(self._places))
+            texts = {key: self._text(file, key) for key in keys or sorted(self._places) if key in self._places}
+        if None in texts.values():  # another file stands there, by chance with the inode of the one that was read
+            self._file = -1
+            yield from self._all(keys)
+        else:
+            yield from (json.loads(text) | {"key": key} for key, text in texts.items())
 
-    def _read(self, file: BinaryIO, key: str) -> dict[str, Any]:
-        start, length = self._places[key]
+    def _text(self, file: BinaryIO, key: str) -> bytes | None:
+        """JSON of a record; None where the file does not hold what was noted of it."""
+        start, length, checksum = self._places[key]
         file.seek(start)
-        return json.loads(file.read(length)) | {"key": key}
+        text = file.read(length)
+        return text if checksum == b"%08x" % zlib.crc32(b"%s %s" % (key.encode(), text)) else None
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
         """The file, once the places of the records are noted that were added since it was last read."""
-        with open(self.path if self.path.exists() else os.devnull, "rb") as file:
+        with self._turn, open(self.path if self.path.exists() else os.devnull, "rb") as file:
             state = os.fstat(file.fileno())
             if state.st_ino != self._file or state.st_size < self._read_to:
                 self._places, self._read_to, self._file, self._superfluous = {}, 0, state.st_ino, False
@@ -141,7 +151,7 @@ class Store:
                           "will be computed again", stacklevel=4)  # fmt: skip
             return
         self._superfluous |= key.decode() in self._places
-        self._places[key.decode()] = (self._read_to + len(checksum) + len(key) + 2, len(text))
+        self._places[key.decode()] = (self._read_to + len(checksum) + len(key) + 2, len(text), checksum)
 
     def _lock(self):
         return locked(self.path.with_suffix(".lock"))

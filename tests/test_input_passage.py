@@ -55,16 +55,11 @@ def test_a_passage_of_one_message_of_a_conversation(model, tok, tmp_path):
     assert REST_OF_PROMPT in (tmp_path / "t.html").read_text()
 
 
-@pytest.mark.parametrize(
-    ("passage", "message"),
-    [
-        ("Paris", "input: the text 'Paris' does not occur in the prompt"),
-        ("assistant", "does not occur in the prompt"),  # the template's words are not the user's
-        ((0, 2), "token range of the prompt .* got .0, 2."),
-        (None, "input must be a text.*got None"),
-        ((3, 3), "token range of the prompt .* not empty, got .3, 3."),
-    ],
-)
+@pytest.mark.parametrize(("passage", "message"), [
+    ("Paris", "input: the text 'Paris' does not occur in the prompt"), ("assistant", "does not occur in the prompt"),
+    ((0, 2), "token range of the prompt .* got .0, 2."), (None, "input must be a text.*got None"),
+    ((3, 3), "token range of the prompt .* not empty, got .3, 3."),
+])  # fmt: skip
 def test_a_passage_that_is_not_there(tok, passage, message):
     with pytest.raises(ValueError, match=message):
         build_sample(tok, PROMPT, RESPONSE, input=passage)

@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -95,6 +97,33 @@ def test_a_line_that_a_killed_writer_left_is_taken_off_by_the_next(store, recwar
         Store(store.path).put("b", {"x": 2})
         assert Store(store.path).records()["x"].tolist() == [1, 2] and store.path.read_bytes().startswith(whole)
     assert not recwarn.list
+
+
+def test_threads_may_share_one(store, request):
+    request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
+    sys.setswitchinterval(1e-6)
+
+    def work(name):
+        for i in range(150):
+            store.get("none")
+            store.put(f"{name}-{i}", {"x": i})
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "ab"]
+    for step in ("start", "join"):
+        for thread in threads:
+            getattr(thread, step)()
+    assert len(Store(store.path)) == len(store) == 300 and b"\0" not in store.path.read_bytes()
+
+
+def test_a_file_in_the_place_of_the_one_that_was_read_is_read_anew(store):
+    for key in "abc":
+        store.put(key, {"who": key})
+    assert len(store) == 3
+    turned = b"".join(store.path.read_bytes().splitlines(keepends=True)[::-1])
+    store.path.write_bytes(turned)  # the same size and inode, as an inode that is used again
+    assert [store.get(key)["who"] for key in "abc"] == ["a", "b", "c"]
+    store.path.write_bytes(turned.splitlines(keepends=True)[1] + b" " * 99)
+    assert store.records()["who"].tolist() == ["b"] and store.get("a") is None
 
 
 @pytest.mark.parametrize("key", ["", "a/b", "a b", ".hidden", "x" * 121, "a\n"])

@@ -96,30 +96,25 @@ def test_standard_input(folder, capsys, monkeypatch):
     assert "".join(json.loads((folder / "t.json").read_text())["tokens"]).startswith("The number\r\nis 7261.<think>")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--prompt", "gone.txt"], "cannot read the prompt file gone.txt: No such file"),
-        (["--prompt", "."], "cannot read the prompt file"),
-        (["--prompt", "empty.txt"], "the prompt file empty.txt is empty"),
-        (["--prompt", "latin.txt"], "save it as UTF-8"),
-        (["--prompt", "bad.json"], "is no JSON"),
-        (["--prompt", "none.json"], "holds no list of messages"),
-        (["--prompt", "prompt.txt", "--html", "."], "is no regular file"),
-        (["--prompt", "prompt.txt", "--output", "re:("], "no regular expression"),
-        (["--prompt", "prompt.txt", "--output", "tokens:1"], "write tokens:START:STOP"),
-        (["--prompt", "prompt.txt", "--method", "ifr", "--hops", "2"], "'ifr' has no hops.* flashtrace"),
-        (["--prompt", "prompt.txt", "--method", "ifr", "--best"], "ifr has no other setting"),
-        ([], "the following arguments are required: --prompt"),
-        (["--prompt", "prompt.txt", "--top", "0"], "--top: must be a whole number of at least 1, got '0'"),
-        (["--prompt", "prompt.txt", "--max-new-tokens", "some"], "must be a whole number"),
-        (["--prompt", "prompt.txt", "--html", "prompt.txt/t.html"], "prompt.txt is no folder"),
-        (["--prompt", "prompt.txt", "--html", "t", "--json", "./t"], "both name t"),
-        (["--prompt", "many.jsonl"], "many.jsonl holds many records"),
-        (["--prompt", "prompt.txt", "--input", "Paris"], "input: the text 'Paris' does not occur in the prompt"),
-        (["--prompt", "odd.json"], "the content of a user message is no text"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--prompt", "gone.txt"], "cannot read the prompt file gone.txt: No such file"),
+    (["--prompt", "."], "cannot read the prompt file"),
+    (["--prompt", "empty.txt"], "the prompt file empty.txt is empty"), (["--prompt", "latin.txt"], "save it as UTF-8"),
+    (["--prompt", "bad.json"], "is no JSON"), (["--prompt", "none.json"], "holds no list of messages"),
+    (["--prompt", "prompt.txt", "--html", "."], "is no regular file"),
+    (["--prompt", "prompt.txt", "--output", "re:("], "no regular expression"),
+    (["--prompt", "prompt.txt", "--output", "tokens:1"], "write tokens:START:STOP"),
+    (["--prompt", "prompt.txt", "--method", "ifr", "--hops", "2"], "'ifr' has no hops.* flashtrace"),
+    (["--prompt", "prompt.txt", "--method", "ifr", "--best"], "ifr has no other setting"),
+    ([], "the following arguments are required: --prompt"),
+    (["--prompt", "prompt.txt", "--top", "0"], "--top: must be a whole number of at least 1, got '0'"),
+    (["--prompt", "prompt.txt", "--max-new-tokens", "some"], "must be a whole number"),
+    (["--prompt", "prompt.txt", "--html", "prompt.txt/t.html"], "prompt.txt is no folder"),
+    (["--prompt", "prompt.txt", "--html", "t", "--json", "./t"], "both name t"),
+    (["--prompt", "many.jsonl"], "many.jsonl holds many records"),
+    (["--prompt", "prompt.txt", "--input", "Paris"], "input: the text 'Paris' does not occur in the prompt"),
+    (["--prompt", "odd.json"], "the content of a user message is no text"),
+])  # fmt: skip
 def test_errors_say_what_to_do(folder, capsys, arguments, message):
     bad = {"empty.txt": b" \n", "latin.txt": b"caf\xe9", "bad.json": b"[{]", "none.json": b'{"messages": []}',
            "odd.json": b'[{"role": "user", "content": 7}]'}  # fmt: skip
@@ -131,16 +126,13 @@ def test_errors_say_what_to_do(folder, capsys, arguments, message):
     assert not list(folder.glob("*.html"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--prompt", "prompt.txt", "--html", "/proc/t.html"], "cannot write /proc/t.html: /proc is not writable"),
-        (["--prompt", "hollow.json"], "message 1 (user), the one to answer, is empty"),
-        (["--prompt", "wizard.json"], "message 1 has the role 'wizard', which is none of system, "),
-        (["--prompt", "talk.json", "--response", "response.txt"], "the conversation ends with the assistant's message"),
-        (["--prompt", "prompt.txt", "--hops", "17"], "--hops: 17 are too many, 16 at most"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--prompt", "prompt.txt", "--html", "/proc/t.html"], "cannot write /proc/t.html: /proc is not writable"),
+    (["--prompt", "hollow.json"], "message 1 (user), the one to answer, is empty"),
+    (["--prompt", "wizard.json"], "message 1 has the role 'wizard', which is none of system, "),
+    (["--prompt", "talk.json", "--response", "response.txt"], "the conversation ends with the assistant's message"),
+    (["--prompt", "prompt.txt", "--hops", "17"], "--hops: 17 are too many, 16 at most"),
+])  # fmt: skip
 def test_what_can_be_known_is_said_before_the_model_is_loaded(folder, capsys, monkeypatch, arguments, message):
     monkeypatch.setattr(load, "load_model", lambda *_, **__: pytest.fail("a model was loaded"))
     (folder / "hollow.json").write_text('[{"role": "user"}]')
@@ -149,14 +141,10 @@ def test_what_can_be_known_is_said_before_the_model_is_loaded(folder, capsys, mo
     assert capsys.readouterr().err.startswith(f"error: {message}")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--output", "re:(\\d+)\\. Bye\\.$"],  # the end token that stands behind it is context
-        ["--output", "tokens:LAST", "--reasoning", "So it is"],
-        ["--input", "re:The (.*) is"],
-    ],
-)
+@pytest.mark.parametrize("arguments", [
+    ["--output", "re:(\\d+)\\. Bye\\.$"], ["--output", "tokens:LAST", "--reasoning", "So it is"],
+    ["--input", "re:The (.*) is"],
+])  # fmt: skip
 def test_passages_beside_the_end_token_are_found(folder, loaded, arguments):
     last = len(build_sample(loaded[1], PROMPT, RESPONSE)) - 1  # the end token
     arguments = [text.replace("LAST", f"{last - 3}:{last}") for text in arguments]

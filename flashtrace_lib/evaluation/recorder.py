@@ -3,7 +3,7 @@
 import json
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -117,8 +117,9 @@ def labelled(methods: Iterable[Method] | Mapping[str, Method]) -> dict[str, Meth
     if len({label for label, _ in pairs}) < len(pairs):
         raise ValueError(f"two methods share a name in {[label for label, _ in pairs]}: pass a dict label -> method")
     for label, method in pairs:
-        if not is_dataclass(method) and vars(method):
-            raise ValueError(f"method {label} is no dataclass: its options would not be part of the stored key")
+        known = [field.name for field in fields(method)] if is_dataclass(method) else []
+        if unknown := [name for name in vars(method) if name not in known and not name.startswith("_")]:
+            raise ValueError(f"method {label} is no dataclass with {unknown}, which stored keys could not tell")
     return dict(pairs)
 
 

@@ -95,11 +95,9 @@ ON_CURVE = ("rise", "mas")  # what needs the deletion curve, and is flagged wher
 
 
 def frame_from_records(
-    records: Store | pd.DataFrame | Iterable[Record],
-    metrics: Sequence[str] = DEFAULT_METRICS,
-    definition: str = "log_probability",
-    denominator: str = "signed",
-) -> pd.DataFrame:
+    records: Store | pd.DataFrame | Iterable[Record], metrics: Sequence[str] = DEFAULT_METRICS,
+    definition: str = "log_probability", denominator: str = "signed",
+) -> pd.DataFrame:  # fmt: skip
     """Tidy table of ``metrics``, computed from the raw curves and scores of stored records; no model needed.
 
     Parameters
@@ -206,8 +204,9 @@ def clusters_of(samples: Iterable[Sample]) -> dict[str, str]:
 
 
 def _template(record: Record) -> str | None:
-    """Template that the record's sample was filled from, with its task; None for samples without one."""
-    return _template_of(json.loads(record.get("sample_metadata") or "{}"), record.get("task"))
+    """Template that the record's sample was filled from, with its task; else of a sample without an id its key."""
+    nameless = record.get("sample_key") if record.get("sample") == "sample" else None
+    return _template_of(json.loads(record.get("sample_metadata") or "{}"), record.get("task")) or nameless
 
 
 def _template_of(metadata: Mapping[str, Any], task: str | None) -> str | None:

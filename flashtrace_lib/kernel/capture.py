@@ -49,14 +49,9 @@ class _BufferPool:
 
 @torch.inference_mode()
 def capture(
-    model: nn.Module,
-    input_ids: torch.Tensor,
-    rows: Span,
-    *,
-    attention: str = "recompute",
-    keep_mid: bool = False,
-    keep_logits: bool = False,
-) -> Activations:
+    model: nn.Module, input_ids: torch.Tensor, rows: Span, *, attention: str = "recompute",
+    keep_mid: bool = False, keep_logits: bool = False,
+) -> Activations:  # fmt: skip
     """Run the model once and keep what attribution of the rows ``rows`` needs.
 
     Parameters

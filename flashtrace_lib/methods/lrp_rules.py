@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from ..kernel.attention import attend, soft_cap
-from ..kernel.interception import Attention, answering
+from ..kernel.interception import Attention, answering, in_this_thread
 from ..model.architecture import decoder_layers, text_decoder
 
 
@@ -126,11 +126,11 @@ def lrp_rules(model: nn.Module, rules: Rules = ATTNLRP) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(answering(model, _attention(rules)))
         for norm in norms:
-            stack.callback(norm.register_forward_hook(_norm_hook(norm), with_kwargs=True).remove)
+            stack.callback(norm.register_forward_hook(in_this_thread(_norm_hook(norm)), with_kwargs=True).remove)
         for mlp in mlps:
             if rules.linearised:
-                stack.callback(mlp.act_fn.register_forward_hook(_activation_hook).remove)
-            stack.callback(mlp.down_proj.register_forward_pre_hook(_product_hook).remove)
+                stack.callback(mlp.act_fn.register_forward_hook(in_this_thread(_activation_hook)).remove)
+            stack.callback(mlp.down_proj.register_forward_pre_hook(in_this_thread(_product_hook)).remove)
         yield
 
 

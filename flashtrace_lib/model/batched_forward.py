@@ -18,6 +18,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from .checks import check_equal, check_ids, check_once, plain_logits, run_checked
+from .context import steady_length
 from .state import eager_maps, evaluating, input_device, model_budget
 from .wrapped import has_virtual_tokens, in_use
 
@@ -35,15 +36,16 @@ class SharedPrefix:
     Attributes
     ----------
     usable : bool
-        Whether the model keeps every position's keys and values. A sliding window or a recurrent state does not; then
-        `common` is 0 and rows are computed whole.
+        Whether the model keeps every position's keys and values, and these do not depend on what follows. Not so with a
+        sliding window, a recurrent state, or beyond `steady_length`; then `common` is 0 and rows are computed whole.
     """
 
     def __init__(self, model: nn.Module, ids: torch.Tensor) -> None:
         self.ids = ids.cpu()
         layers = []
         # a recurrent state cannot be cut at a position, and peft puts its virtual tokens before every pass
-        if not getattr(model, "_is_stateful", False) and not has_virtual_tokens(model):
+        stateful = getattr(model, "_is_stateful", False) or has_virtual_tokens(model)
+        if not stateful and len(ids) <= steady_length(model):
             found = model(input_ids=ids[None].to(input_device(model)), use_cache=True, logits_to_keep=1)
             layers = getattr(getattr(found, "past_key_values", None), "layers", [])
         self.usable = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
@@ -59,7 +61,8 @@ class SharedPrefix:
         if not begin.usable:
             return begin
         seen = [(layer.k[None], layer.v[None]) for layer in layers]
-        if len(seen) != len(begin._layers) or not all(map(_begin_like, seen, begin._layers)):
+        same = len(seen) == len(begin._layers) and all(map(_begin_like, seen, begin._layers))
+        if not same or len(ids) > steady_length(model):
             return cls(model, ids)
         begin.ids, begin._layers = ids.cpu(), seen
         return begin
@@ -160,16 +163,10 @@ def _check_batched(model: nn.Module) -> None:
 
 @torch.inference_mode()
 def score_rows(
-    model: nn.Module,
-    rows: Iterable[torch.Tensor],
-    n_targets: int,
-    measure: Measure,
-    *,
-    resembling: torch.Tensor | SharedPrefix | None = None,
-    visible: Iterable[torch.Tensor] | None = None,
-    progress: str | None = None,
-    total: int | None = None,
-) -> torch.Tensor:
+    model: nn.Module, rows: Iterable[torch.Tensor], n_targets: int, measure: Measure, *,
+    resembling: torch.Tensor | SharedPrefix | None = None, visible: Iterable[torch.Tensor] | None = None,
+    progress: str | None = None, total: int | None = None,
+) -> torch.Tensor:  # fmt: skip
     """Measure the predictions of the last ``n_targets`` positions of every row.
 
     Parameters
@@ -245,7 +242,8 @@ def _batches(
             n_logits = n_targets + max(0, spread)
             cost = (len(batch) + 1) * _row_bytes(model, len(batch[0]), n_logits, mask is not None)
             wasted = max(spread, max(*starts, start) - min(*starts, start))
-            if spread < 0 or cost > budget or wasted > len(batch[0]) // _WASTE:
+            unlike = spread and len(batch[0]) > steady_length(model)
+            if spread < 0 or unlike or cost > budget or wasted > len(batch[0]) // _WASTE:
                 yield batch, masks, min(starts)
                 batch, masks, starts = [], [], []
         batch.append(row)

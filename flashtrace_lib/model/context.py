@@ -1,5 +1,6 @@
 """Whether a model can read a context at all: its vocabulary, its positions, and no padding."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,10 +34,23 @@ def longest_context(model: nn.Module) -> int | None:
 
 def _scaled(config: Any, limit: int) -> Iterator[float]:
     """Lengths that settings of the rotary embedding stretch the positions to."""
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    for settings in (rope, *rope.values()):  # one for the model, or one for each type of layer
-        if isinstance(settings, dict) and settings.get("factor"):
+    for settings in _rotary(config):
+        if settings.get("factor"):
             yield settings["factor"] * settings.get("original_max_position_embeddings", limit)
+
+
+def _rotary(config: Any) -> list[dict[str, Any]]:
+    """Settings of the rotary embedding: one for the model, or one for each type of layer."""
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    return [settings for settings in (rope, *rope.values()) if isinstance(settings, dict)]
+
+
+def steady_length(model: nn.Module) -> float:
+    """Tokens up to which rotary frequencies do not depend on how long a pass is; infinite for most models."""
+    config = model.config.get_text_config()
+    grown = [r for r in _rotary(config) if r.get("rope_type", r.get("type")) in ("longrope", "dynamic")]
+    first = getattr(config, "original_max_position_embeddings", None) or getattr(config, "max_position_embeddings", 0)
+    return min((r.get("original_max_position_embeddings") or first for r in grown), default=math.inf)
 
 
 def vocabulary_size(model: nn.Module) -> int:

@@ -11,6 +11,7 @@ from transformers import GenerationConfig
 from ..text.offsets import decode_with_offsets, tokenise
 from ..text.reading import own_tokens, read_reply
 from .batched_forward import SharedPrefix
+from .context import steady_length
 from .state import evaluating, input_device
 from .wrapped import has_virtual_tokens, in_use, unwrap, without_peft
 
@@ -62,7 +63,8 @@ def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_n
 def _shared(model: torch.nn.Module, prompts: list[list[int]]) -> tuple[int, dict[str, Any]]:
     """How many leading tokens the prompts share, if that is half of the longest, and the cache that holds them."""
     n = len(os.path.commonprefix([prompt[:-1] for prompt in prompts])) if len(prompts) > 1 else 0
-    if 2 * n < max(map(len, prompts)) or has_virtual_tokens(model):
+    longest = max(map(len, prompts))
+    if 2 * n < longest or longest > steady_length(model) or has_virtual_tokens(model):
         return 0, {}
     prefix = SharedPrefix(model, torch.tensor(prompts[0][:n]))
     cache = prefix.cache(n, len(prompts)) if prefix.usable else None

@@ -33,18 +33,11 @@ from .sentences import question_in, sentence_ranges, template_marks
 
 
 def build_sample(
-    tokenizer: Any,
-    prompt: str | Messages,
-    response: str | Sequence[int] | torch.Tensor,
-    *,
-    input: Locator = "auto",
-    reasoning: Locator = "auto",
-    output: Locator = "auto",
-    evidence: Sequence[CharSpan] = (),
-    places: Mapping[str, Any] | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    **rendering: Any,
-) -> Sample:
+    tokenizer: Any, prompt: str | Messages, response: str | Sequence[int] | torch.Tensor, *,
+    input: Locator = "auto", reasoning: Locator = "auto", output: Locator = "auto",
+    evidence: Sequence[CharSpan] = (), places: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None, **rendering: Any,
+) -> Sample:  # fmt: skip
     r"""Sample of a prompt and a response, with every position found by character offsets.
 
     I is the user's own text, T the reasoning that the response marks as such, O the answer; template, tags, special

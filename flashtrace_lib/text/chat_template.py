@@ -71,16 +71,10 @@ class PromptText:
 
 
 def render_prompt(
-    tokenizer: Any,
-    prompt: str | Messages,
-    *,
-    system: str | None = None,
-    template: bool = True,
-    request: str = "",
-    answer_prefix: str = "",
-    template_kwargs: Mapping[str, Any] | None = None,
+    tokenizer: Any, prompt: str | Messages, *, system: str | None = None, template: bool = True,
+    request: str = "", answer_prefix: str = "", template_kwargs: Mapping[str, Any] | None = None,
     whole: bool = False,
-) -> PromptText:
+) -> PromptText:  # fmt: skip
     """Put the user's words into the chat template and locate them in it.
 
     Parameters

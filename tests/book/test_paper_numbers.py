@@ -52,16 +52,13 @@ def test_unknown_numbers():
     assert all(place for _, place in TEXT.values())
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("1,ifr,mq_q2,recovery,0.4", "line 3: there must be 6 columns, got 5"),
-        ("first,ifr,mq_q2,recovery,0.4,Table 1", "line 3: table 'first' must be a number, or 'text'"),
-        ("1,ifr,mq_q2,recovery,much,Table 1", "line 3: could not convert string to float: 'much'"),
-        ("1,ifr,mq_q2,recovery,0.4,", "line 3: metric and place must be given"),
-        ("1,clp,mq_q2,recovery,0.4,Table 1", "line 3: 1, clp, mq_q2, recovery stands in the file twice"),
-    ],
-)
+@pytest.mark.parametrize(("line", "message"), [
+    ("1,ifr,mq_q2,recovery,0.4", "line 3: there must be 6 columns, got 5"),
+    ("first,ifr,mq_q2,recovery,0.4,Table 1", "line 3: table 'first' must be a number, or 'text'"),
+    ("1,ifr,mq_q2,recovery,much,Table 1", "line 3: could not convert string to float: 'much'"),
+    ("1,ifr,mq_q2,recovery,0.4,", "line 3: metric and place must be given"),
+    ("1,clp,mq_q2,recovery,0.4,Table 1", "line 3: 1, clp, mq_q2, recovery stands in the file twice"),
+])  # fmt: skip
 def test_a_mistake_among_the_papers_numbers_is_named_with_its_line(tmp_path, line, message):
     path = tmp_path / "numbers.csv"
     columns = "table,method,cell,metric,value,place\n"

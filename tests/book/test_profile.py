@@ -22,15 +22,10 @@ def test_every_section_can_be_read_and_every_method_made(name):
                     method_named(profile, label)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"nonsense": 1}, "unknown key nonsense"),
-        ({"models": {"a": {"lode": "x"}}}, "models.a has the unknown key lode"),
-        ({"models": {"a": {}}}, "models.a lacks load"),
-        ({"models": {"a": 3}}, "models.a must hold"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"nonsense": 1}, "unknown key nonsense"), ({"models": {"a": {"lode": "x"}}}, "models.a has the unknown key lode"),
+    ({"models": {"a": {}}}, "models.a lacks load"), ({"models": {"a": 3}}, "models.a must hold"),
+])  # fmt: skip
 def test_a_wrong_profile_says_where(tmp_path, changes, message):
     data = yaml.safe_load((FOLDER / "smoke.yaml").read_text(encoding="utf-8"))
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(data | changes), encoding="utf-8")

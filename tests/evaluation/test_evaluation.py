@@ -172,12 +172,19 @@ class Plain(Method):
         raise AssertionError("it was refused")
 
 
+class Derived(Embedding):
+    def __init__(self):
+        super().__init__()
+        self.more = 1
+
+
 def test_bad_input_is_named(model, samples):
     own, other = Scorer(model), Scorer(tiny_model("qwen3"))
     for message, methods, scorer, wanted in (
         ("unknown metrics.*risen", [Embedding()], own, ("risen",)), ("give a tuple", [Embedding()], own, "rise"),
         ("pass a dict label", [Embedding(), Embedding(2.0)], own, ("rise",)),
-        ("no dataclass", [Plain()], own, ("rise",)), ("another model", [Embedding()], other, ("rise",)),
+        ("no dataclass", [Plain()], own, ("rise",)), ("with .'more'", [Derived()], own, ("rise",)),
+        ("another model", [Embedding()], other, ("rise",)),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             evaluate(model, methods, samples, scorer=scorer, metrics=wanted)

@@ -122,6 +122,11 @@ def test_the_place_of_the_sentence_that_holds_the_evidence():
     assert found([2.0, 0, 1, 1, 1, 0, 0, 0]) == [1.5, 0.5]  # by expectation over the orders of a tie
 
 
+def test_samples_without_an_id_are_independent():
+    records = [RECORD | {"sample": "sample", "sample_key": str(i), "scores": [float(i)] * 12} for i in range(4)]
+    assert frame_from_records(records, ("recovery",))["cluster"].tolist() == ["0", "1", "2", "3"]
+
+
 def test_a_record_without_gold_or_haystack_has_no_such_metric():
     assert on_gold(RECORD | {"gold": None}) == on_gold(RECORD | {"gold": [False] * 12}) == {}
     assert set(on_gold(RECORD | {"haystack": None})) == {"recovery", "r_precision"}

@@ -78,13 +78,10 @@ def test_two_evaluations_of_one_store(tmp_path):
     assert shared.records()["key"].tolist() == alone.records()["key"].tolist()
 
 
-@pytest.mark.parametrize(
-    ("number", "advice"),
-    [
-        (errno.ENOSPC, "No space left on device. What is stored is kept: free some space, " + GO_ON),
-        (errno.EROFS, "Read-only file system.*make its folder writable, or name another by FLASHTRACE_RESULTS_DIR"),
-    ],
-)
+@pytest.mark.parametrize(("number", "advice"), [
+    (errno.ENOSPC, "No space left on device. What is stored is kept: free some space, " + GO_ON),
+    (errno.EROFS, "Read-only file system.*make its folder writable, or name another by FLASHTRACE_RESULTS_DIR"),
+])  # fmt: skip
 def test_the_message_names_the_file_and_says_what_to_do(tmp_path, monkeypatch, number, advice):
     write_text(tmp_path / "a.txt", "old")
 

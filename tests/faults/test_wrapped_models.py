@@ -129,17 +129,14 @@ def test_a_layer_without_gradients_is_named(way, names, method):
     assert scores(model, "perturbation").any()
 
 
-@pytest.mark.parametrize(
-    "model, message",
-    [
-        (lambda: tiny_model().model, "LlamaModel is no decoder with a head.*AutoModelForCausalLM"),
-        (lambda: T5ForConditionalGeneration(T5Config(d_model=8, d_ff=8, num_layers=1)), "T5.* is no decoder"),
-        (lambda: Around(tiny_model(), "backbone"), r"Around is no causal language model.*\(\.backbone\)"),
-        (lambda: FullyShardedDataParallel(tiny_model(), "module"), "sharded over processes.*load_model"),
-        (lambda: "http://localhost:8000/v1", "a served model .*response="),
-        (lambda: "gpt2", r"str is no causal language model.*load_model\(name\)"),
-    ],
-)
+@pytest.mark.parametrize("model, message", [
+    (lambda: tiny_model().model, "LlamaModel is no decoder with a head.*AutoModelForCausalLM"),
+    (lambda: T5ForConditionalGeneration(T5Config(d_model=8, d_ff=8, num_layers=1)), "T5.* is no decoder"),
+    (lambda: Around(tiny_model(), "backbone"), r"Around is no causal language model.*\(\.backbone\)"),
+    (lambda: FullyShardedDataParallel(tiny_model(), "module"), "sharded over processes.*load_model"),
+    (lambda: "http://localhost:8000/v1", "a served model .*response="),
+    (lambda: "gpt2", r"str is no causal language model.*load_model\(name\)"),
+])  # fmt: skip
 def test_what_is_no_language_model_says_what_to_pass(model, message):
     for method in ("flashtrace", "perturbation", "ig"):
         with pytest.raises(ValueError, match=message):

@@ -34,13 +34,10 @@ def test_the_attention_function_swallows_no_keyword(keyword):
         AttentionInterface()[IMPLEMENTATION](nn.Module(), q, q, q, None, scaling=0.5, **{keyword: torch.ones(1)})
 
 
-@pytest.mark.parametrize(
-    ("mask", "message"),
-    [
-        (torch.zeros(1, 1, 3, 3), "attention mask of torch.float32"),  # additive
-        (torch.ones(1, 2, 3, 3, dtype=torch.bool), "the same for every head"),
-    ],
-)
+@pytest.mark.parametrize(("mask", "message"), [
+    (torch.zeros(1, 1, 3, 3), "attention mask of torch.float32"),
+    (torch.ones(1, 2, 3, 3, dtype=torch.bool), "the same for every head"),
+])  # fmt: skip
 def test_masks_of_another_kind_are_refused(mask, message):
     with pytest.raises(ValueError, match=message):
         check_call(nn.Module(), torch.zeros(1, 2, 3, 4), mask, {})
@@ -231,14 +228,10 @@ def test_a_packed_output_projection_is_refused(weight, held):
     torch.testing.assert_close(scores(model, Perturbation()), scores(tiny_model("llama"), Perturbation()))
 
 
-@pytest.mark.parametrize(
-    ("family", "message"),
-    [
-        ("stablelm (parallel residual)", "no module that reads the state after attention alone"),
-        ("doge", "attention mask of torch.float32"),
-        ("moshi", "W_O of layer 0 cannot be read"),
-    ],
-)
+@pytest.mark.parametrize(("family", "message"), [
+    ("stablelm (parallel residual)", "no module that reads the state after attention alone"),
+    ("doge", "attention mask of torch.float32"), ("moshi", "W_O of layer 0 cannot be read"),
+])  # fmt: skip
 def test_families_that_fit_no_form_are_refused(family, message):
     with pytest.raises(ValueError, match=message):
         check_decomposition(tiny_random_model(family))
@@ -266,16 +259,13 @@ def sample_of(ids):
 
 
 @pytest.mark.parametrize("method", [FlashTrace(), AttnLRP(), IFR()], ids=lambda m: m.name)
-@pytest.mark.parametrize(
-    ("ids", "message"),
-    [
-        ([5, 6, 7, 97, 9, 10, 11, 12], "token id 97 is outside the model's vocabulary of 97"),
-        ([5, 6, 7, -1, 9, 10, 11, 12], "token id -1 is outside"),
-        ([0, 0, 7, 8, 9, 10, 11, 12], "begins with 2 padding tokens"),
-        ([0, 6, 7, 8, 9, 10, 11, 12], "begins with 1 padding tokens"),
-        ([5] * 300, "has 300 tokens, the model reads 256 at most"),
-    ],
-)
+@pytest.mark.parametrize(("ids", "message"), [
+    ([5, 6, 7, 97, 9, 10, 11, 12], "token id 97 is outside the model's vocabulary of 97"),
+    ([5, 6, 7, -1, 9, 10, 11, 12], "token id -1 is outside"),
+    ([0, 0, 7, 8, 9, 10, 11, 12], "begins with 2 padding tokens"),
+    ([0, 6, 7, 8, 9, 10, 11, 12], "begins with 1 padding tokens"),
+    ([5] * 300, "has 300 tokens, the model reads 256 at most"),
+])  # fmt: skip
 def test_contexts_that_the_model_cannot_read_are_refused(ids, message, method):
     model, sample = tiny_model("llama"), sample_of(ids)
     with pytest.raises(ValueError, match=message):
@@ -291,14 +281,11 @@ def test_one_padding_token_that_begins_every_text_is_none():
     assert FlashTrace().attribute(model, sample_of([0, 6, 7, 8, 9, 10, 11, 12])).scores.sum() > 0
 
 
-@pytest.mark.parametrize(
-    ("rope", "longest"),
-    [
-        ({"rope_type": "default", "rope_theta": 1e4}, 256),
-        ({"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 256}, 1024),
-        ({"full_attention": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}, 512),
-    ],
-)
+@pytest.mark.parametrize(("rope", "longest"), [
+    ({"rope_type": "default", "rope_theta": 1e4}, 256),
+    ({"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 256}, 1024),
+    ({"full_attention": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}, 512),
+])  # fmt: skip
 def test_positions_that_rotary_scaling_adds_count(rope, longest):
     model = tiny_model("llama")
     model.config.rope_parameters = rope

@@ -51,14 +51,11 @@ def state_updates(hidden_states, dt, A, B, C, D, dt_bias, **_):
     return torch.stack([update(state, x, t, a, b, c, d, dt_bias=bias, dt_softplus=True) for x, t, b, c in steps], 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "call", "kernels"),
-    [
-        ("torch_chunk_gated_delta_rule", delta_call(2, HEADS), [qwen.torch_recurrent_gated_delta_rule]),
-        ("chunk_kimi_delta_attention", delta_call(HEADS, HEADS, STATE), [kimi.recurrent_kimi_delta_attention]),
-        ("mamba2_chunk_scan", SCAN, [state_updates]),
-    ],
-)
+@pytest.mark.parametrize(("name", "call", "kernels"), [
+    ("torch_chunk_gated_delta_rule", delta_call(2, HEADS), [qwen.torch_recurrent_gated_delta_rule]),
+    ("chunk_kimi_delta_attention", delta_call(HEADS, HEADS, STATE), [kimi.recurrent_kimi_delta_attention]),
+    ("mamba2_chunk_scan", SCAN, [state_updates]),
+])  # fmt: skip
 def test_contributions_equal_loops_over_sources_and_add_up_to_both_kernels(name, call, kernels):
     argument, start = ("hidden_states", 0) if call is SCAN else ("value", 7)  # where the values are among the channels
     inputs, channels = normal(1, HEADS * WIDTH + 7, N), slice(start, start + HEADS * WIDTH)
@@ -120,15 +117,12 @@ def without_norm(model, patch):
     patch.setattr(mixer_calls, "_delta_rule", lambda **call: right(**call | {"use_qk_l2norm_in_kernel": False}))
 
 
-@pytest.mark.parametrize(
-    ("family", "change", "message"),
-    [
-        ("bamba", centred, "layer 0 does more to its mixed values than a gate or an RMSNorm"),
-        ("jamba", None, "layer 0 does more to its mixed values than a gate or an RMSNorm"),  # a recurrence of its own
-        ("qwen3_next", without_norm, "contributions do not add up"),
-        ("minimax", None, "layer 1 did not call the attention interface, nor a recurrence"),
-    ],
-)
+@pytest.mark.parametrize(("family", "change", "message"), [
+    ("bamba", centred, "layer 0 does more to its mixed values than a gate or an RMSNorm"),
+    ("jamba", None, "layer 0 does more to its mixed values than a gate or an RMSNorm"),
+    ("qwen3_next", without_norm, "contributions do not add up"),
+    ("minimax", None, "layer 1 did not call the attention interface, nor a recurrence"),
+])  # fmt: skip
 def test_what_is_read_wrongly_is_refused(family, change, message, monkeypatch):
     model = tiny_random_model(family)
     if change is not None:

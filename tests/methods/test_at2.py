@@ -105,16 +105,10 @@ def test_other_weights_have_another_key(tmp_path):
         AT2(path, content=first["content"])
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        (None, "there is no file"),
-        ("{", "is damaged"),
-        ("{}", "holds no weights"),
-        ('{"weights": [1, 2]}', "holds no weights"),
-        ('{"weights": [["a"]]}', "holds no weights"),
-    ],
-)
+@pytest.mark.parametrize("text, message", [
+    (None, "there is no file"), ("{", "is damaged"), ("{}", "holds no weights"),
+    ('{"weights": [1, 2]}', "holds no weights"), ('{"weights": [["a"]]}', "holds no weights"),
+])  # fmt: skip
 def test_a_file_without_weights_is_refused(tmp_path, text, message):
     path = tmp_path / "weights.json"
     if text is not None:

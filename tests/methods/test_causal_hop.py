@@ -112,16 +112,11 @@ def test_where_no_step_matters_hop_zero_stands_alone(sample):
     assert len(result.hops) == 1 and not result.metadata.get("causal_steps", {}).get("matter", False)
 
 
-@pytest.mark.parametrize(
-    "text, sentences, steps",
-    [
-        ("VAR A = 1\nVAR B = 2\n", False, ["VAR A = 1\n", "VAR B = 2\n"]),
-        ("Q=8  L=2Q=16 ", False, ["Q=8  ", "L=2Q=16 "]),
-        ("\n\nif x:\n    y  = 2\n--\nz", False, ["\n\nif x:\n", "    y  = 2\n--\n", "z"]),
-        ("One. Two", True, ["One. ", "Two"]),
-        ("One.", False, ["One."]),
-    ],
-)
+@pytest.mark.parametrize("text, sentences, steps", [
+    ("VAR A = 1\nVAR B = 2\n", False, ["VAR A = 1\n", "VAR B = 2\n"]), ("Q=8  L=2Q=16 ", False, ["Q=8  ", "L=2Q=16 "]),
+    ("\n\nif x:\n    y  = 2\n--\nz", False, ["\n\nif x:\n", "    y  = 2\n--\n", "z"]),
+    ("One. Two", True, ["One. ", "Two"]), ("One.", False, ["One."]),
+])  # fmt: skip
 def test_steps_are_sentences_lines_or_what_blanks_part(text, sentences, steps):
     n, cut = len(text), 3 + text.find(". ") + 2
     ids, segments = torch.arange(3, 9 + n), Segments((0, 2), (3, 3 + n), (4 + n, 6 + n))

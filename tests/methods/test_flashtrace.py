@@ -183,17 +183,11 @@ def test_training_mode_is_restored_and_does_not_change_scores():
     assert all(m.training for m in model.modules())
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"hops": -1}, "at least 0"),
-        ({"hops": 1.5}, "whole number"),
-        ({"recursion": "both"}, "reasoning, generation"),
-        ({"attention": "flash"}, "recompute, cached"),
-        ({"smoothing": 4}, "odd number of tokens"),
-        ({"smoothing": -1}, "odd number of tokens"),
-    ],
-)
+@pytest.mark.parametrize("options, message", [
+    ({"hops": -1}, "at least 0"), ({"hops": 1.5}, "whole number"), ({"recursion": "both"}, "reasoning, generation"),
+    ({"attention": "flash"}, "recompute, cached"), ({"smoothing": 4}, "odd number of tokens"),
+    ({"smoothing": -1}, "odd number of tokens"),
+])  # fmt: skip
 def test_bad_options_say_what_is_allowed(options, message):
     with pytest.raises(ValueError, match=message):
         FlashTrace(**options)

@@ -177,17 +177,12 @@ def test_works_inside_inference_mode_and_in_bfloat16(method):
     assert rounded.scores.dtype == torch.float32 and float(rounded.scores.sum()) == pytest.approx(1, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    "make, message",
-    [
-        (lambda: IntegratedGradients(steps=19), "at least 20"),
-        (lambda: IntegratedGradients(start=1.0), r"\[0, 1\)"),
-        (lambda: IGAttention(steps=20.0), "whole number"),
-        (lambda: AttnLRP(rule="epsilon"), "attnlrp, cp_lrp"),
-        (lambda: GIM(temperature=0), "positive and finite"),
-        (lambda: GIM(temperature=float("inf")), "positive and finite"),
-    ],
-)
+@pytest.mark.parametrize("make, message", [
+    (lambda: IntegratedGradients(steps=19), "at least 20"), (lambda: IntegratedGradients(start=1.0), r"\[0, 1\)"),
+    (lambda: IGAttention(steps=20.0), "whole number"), (lambda: AttnLRP(rule="epsilon"), "attnlrp, cp_lrp"),
+    (lambda: GIM(temperature=0), "positive and finite"),
+    (lambda: GIM(temperature=float("inf")), "positive and finite"),
+])  # fmt: skip
 def test_bad_options_say_what_is_allowed(make, message):
     with pytest.raises(ValueError, match=message):
         make()

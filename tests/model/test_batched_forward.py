@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+from transformers import LlamaConfig
 
 from flashtrace_lib.methods import CLP, Perturbation
 from flashtrace_lib.methods.perturbation_base import masked_rows
 from flashtrace_lib.model import batched_forward
 from flashtrace_lib.model.batched_forward import check_batched, kl_from, log_prob_of, score_rows, whole_distribution
 from tests.oracles.contexts import close, long_sample, predictions, watched
-from tests.oracles.tiny import FAMILIES, tiny_model
+from tests.oracles.tiny import COMMON, CONFIGS, FAMILIES, tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,21 @@ def test_row_order_changes_nothing(model):
     values = score_rows(model, rows, 11, measure)
     for order in ([5, 4, 3, 2, 1, 0], [2, 0, 4, 5, 1, 3]):
         close(score_rows(model, [rows[i] for i in order], 11, measure), values[order])
+
+
+@pytest.mark.parametrize("kind", ["longrope", "dynamic"])
+def test_rows_are_read_at_their_own_length_where_rotation_depends_on_it(kind, monkeypatch):
+    factors = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4} if kind == "longrope" else {}
+    rope = {"rope_type": kind, "factor": 4.0, "original_max_position_embeddings": 40, "rope_theta": 1e4} | factors
+    settings = COMMON | {"max_position_embeddings": 40, "rope_parameters": rope}
+    monkeypatch.setitem(CONFIGS, "llama", LlamaConfig(**settings))
+    ids = long_sample().input_ids
+    rows, measure = [ids[:42], ids[:38]], log_prob_of(ids[36:40])
+    with torch.inference_mode():
+        alone = [tiny_model()(input_ids=row[None]).logits[0, -4:].log_softmax(-1) for row in rows]
+    expected = torch.stack([measure(log_probs, slice(None)) for log_probs in alone])
+    for resembling in (None, ids[:42]):
+        close(score_rows(tiny_model(), rows, 4, measure, resembling=resembling), expected)
 
 
 def test_a_model_that_returns_all_logits_is_read_right(model, monkeypatch):

@@ -171,16 +171,12 @@ def test_a_folder_with_an_adapter_is_its_model_with_the_adapter_merged(tmp_path,
         load_model(str(folder))
 
 
-@pytest.mark.parametrize(
-    "name, options, message",
-    [
-        ("no/such/folder", {}, "no such folder"),
-        ("tests", {}, "has no config.json"),
-        ("nobody/no-such-model-anywhere", {}, "none of embedded-base, .*, qwen, no folder with a model"),
-        ("embedded-base", {"dtype": "int8"}, "dtype must be one of float32, bfloat16, float16, got 'int8'"),
-        ("embedded-base", {"device_map": "cuda:1"}, "device_map 'cuda:1': this machine has no CUDA device"),
-    ],
-)
+@pytest.mark.parametrize("name, options, message", [
+    ("no/such/folder", {}, "no such folder"), ("tests", {}, "has no config.json"),
+    ("nobody/no-such-model-anywhere", {}, "none of embedded-base, .*, qwen, no folder with a model"),
+    ("embedded-base", {"dtype": "int8"}, "dtype must be one of float32, bfloat16, float16, got 'int8'"),
+    ("embedded-base", {"device_map": "cuda:1"}, "device_map 'cuda:1': this machine has no CUDA device"),
+])  # fmt: skip
 def test_a_model_that_is_not_there_says_so(monkeypatch, name, options, message):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.chdir(files.root())

@@ -39,16 +39,10 @@ def test_recall_is_the_fraction_of_answers_given(values, data):
     assert is_correct(ex, text) is (len(given_back) == len(values))
 
 
-@pytest.mark.parametrize(
-    ("text", "recall", "exact"),
-    [
-        ("The variables are: ABCDE, FGHIJ.", 1.0, 1.0),
-        ("FGHIJ ABCDE FGHIJ", 1.0, 1.0),
-        ("ABCDE, FGHIJ, KLMNO", 1.0, 0.0),  # a distractor, or an invented name
-        ("ABCDE", 0.5, 0.0),
-        ("none", 0.0, 0.0),
-    ],
-)
+@pytest.mark.parametrize(("text", "recall", "exact"), [
+    ("The variables are: ABCDE, FGHIJ.", 1.0, 1.0), ("FGHIJ ABCDE FGHIJ", 1.0, 1.0), ("ABCDE, FGHIJ, KLMNO", 1.0, 0.0),
+    ("ABCDE", 0.5, 0.0), ("none", 0.0, 0.0),
+])  # fmt: skip
 def test_exact_set_wants_nothing_else(text, recall, exact):
     ex = example("ABCDE", "FGHIJ", answer_pattern=r"\b[A-Z]{5}\b")
     assert score(ex, text) == recall

@@ -130,14 +130,10 @@ def test_the_words_that_begin_the_turn_step_by_step_are_context(tok, whole, as_i
     assert words(tok, asked, "output").strip() == "7261" and not asked.metadata.get("cautions")
 
 
-@pytest.mark.parametrize(
-    "said, thought, answer",
-    [
-        (r" 2. So \boxed{1}, then \(\boxed{7}\).", r"2. So \boxed{1}, then \(", r"\boxed{7}\)."),
-        (r" So \boxed{7}. Answer: 7", r"So \boxed{7}.", "Answer: 7"),
-        (" It is 7.", "", "It is 7."),
-    ],
-)
+@pytest.mark.parametrize("said, thought, answer", [
+    (r" 2. So \boxed{1}, then \(\boxed{7}\).", r"2. So \boxed{1}, then \(", r"\boxed{7}\)."),
+    (r" So \boxed{7}. Answer: 7", r"So \boxed{7}.", "Answer: 7"), (" It is 7.", "", "It is 7."),
+])  # fmt: skip
 def test_step_by_step_without_the_label_takes_the_box_or_the_whole(tok, said, thought, answer):
     sample = build_sample(tok, PROMPT, said, **STEP_BY_STEP)
     assert words(tok, sample, "reasoning").strip() == thought
@@ -153,25 +149,21 @@ def test_bad_prompts_and_responses(tok, arguments, message):
         build_sample(tok, *arguments)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"output": "Paris"}, "'Paris' does not occur"),
-        ({"output": re.compile("Q+")}, "pattern 'Q\\+' does not occur"),
-        ({"output": re.compile(rb"\d+")}, "is one for bytes: compile it from a text"),
-        ({"output": re.compile(r"is|(Paris)")}, "matches, but no words"),
-        ({"output": re.compile(r"Q*")}, "matches, but no words"),
-        ({"output": "The number", "reasoning": "Bye."}, "'Bye.' does not occur .* before the output"),
-        ({"output": "The number", "reasoning": "Paris"}, "does not occur in the response '<think>.*before the output"),
-        ({"output": b"7261"}, "output must be a text, .* got b'7261'"),
-        ({"output": b"72"}, "output must be a text, .* got b'72'"),
-        ({"reasoning": (1, 2, 3)}, "reasoning must be a text, .* got \\(1, 2, 3\\)"),
-        ({"output": None}, "output must be .* got None"),
-        ({"output": (0, 3)}, "output must be .* token range of the response"),
-        ({"output": (9999, 10001)}, "output must be .* token range of the response"),
-        ({"evidence": [(5, 5)]}, "evidence range"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"output": "Paris"}, "'Paris' does not occur"), ({"output": re.compile("Q+")}, "pattern 'Q\\+' does not occur"),
+    ({"output": re.compile(rb"\d+")}, "is one for bytes: compile it from a text"),
+    ({"output": re.compile(r"is|(Paris)")}, "matches, but no words"),
+    ({"output": re.compile(r"Q*")}, "matches, but no words"),
+    ({"output": "The number", "reasoning": "Bye."}, "'Bye.' does not occur .* before the output"),
+    ({"output": "The number", "reasoning": "Paris"}, "does not occur in the response '<think>.*before the output"),
+    ({"output": b"7261"}, "output must be a text, .* got b'7261'"),
+    ({"output": b"72"}, "output must be a text, .* got b'72'"),
+    ({"reasoning": (1, 2, 3)}, "reasoning must be a text, .* got \\(1, 2, 3\\)"),
+    ({"output": None}, "output must be .* got None"),
+    ({"output": (0, 3)}, "output must be .* token range of the response"),
+    ({"output": (9999, 10001)}, "output must be .* token range of the response"),
+    ({"evidence": [(5, 5)]}, "evidence range"),
+])  # fmt: skip
 def test_bad_locators(tok, options, message):
     with pytest.raises(ValueError, match=message):
         build_sample(tok, PROMPT, RESPONSE, **options)
