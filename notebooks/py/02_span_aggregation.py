@@ -205,5 +205,5 @@ run.table(times, "fig2_cost", "Median seconds by the length of the span, and how
 # target token at a time. IFR with all target tokens in one pass is a fairer rival, so both stand in the figure: it grows
 # more slowly than one by one, and more than FlashTrace. `04_efficiency` measures longer spans.
 #
-# The summation can lose contributions that cancel between target tokens. That is a separate question, measured in
+# The summation can lose contributions that cancel between target tokens. What finds more, the sum or mean pooling, is measured in
 # `10_ablations`.

@@ -14,8 +14,9 @@
 # >
 # > **Answer.** At the paper's longest generation FlashTrace is 22 times as fast as IFR run one target token at a time,
 # > where the paper says 130. It is 6.86 times as fast as IFR run in one batch, and 2.12 times as fast as AttnLRP, which is
-# > the cheaper baseline. It takes one to one and a half forward passes of the same tokens, and CAGE, AT2 and IFR on
-# > T ∪ O take about as much. The last of these has a lower MAS, so that FlashTrace is not on the front of cost and faithfulness.
+# > the cheaper baseline. It takes one to one and a half forward passes of the same tokens, and CAGE, AT2 and, where little is
+# > generated, IFR on T ∪ O take about as much. The last of these has a lower MAS, so that FlashTrace is not on the front of cost
+# > and faithfulness.
 # >
 # > **n.** One to three runs for a time, one to three for a peak of memory; the columns `n` and `n_peak` of
 # > `fig4_measurements` have them. MAS: the model's own answers on RULER, about one a cell.
@@ -281,14 +282,14 @@ for role, value, label in (
 # multiple of FlashTrace's peak of memory. The authors' file has it slower than IFR: it seems to pay there
 # for each target token.
 #
-# **FlashTrace scales well, but not best.** CAGE takes a little less time and memory at the longest sizes, by medians of
-# one to three runs. The memory of both grows with the generation, as a forward pass's does. That time grows more slowly
+# **FlashTrace scales well, but not best.** CAGE takes a little less memory at the longest sizes, and less time in forward
+# passes, by medians of one to three runs. The memory of both grows with the generation, as a forward pass's does. That time grows more slowly
 # with the target than token by token holds against IFR in one batch, and one by one at four sizes.
 #
 # **FlashTrace is not on the front.** There stand AT2, `FlashTrace.best()` and the last token, which have a much higher
-# MAS, and IFR on T ∪ O. That one explains in one sweep the rows that FlashTrace with one hop takes two for, so that it
-# costs no more, whatever the noise of a few runs, and its MAS is lower by the interval of 60 answers (`05_ruler`). CAGE
-# is about as cheap and has no MAS here, so that the front may have room for it.
+# MAS, and IFR on T ∪ O. At the 32 generated tokens of this figure that one costs no more than FlashTrace with one hop, and
+# its MAS is lower by the interval of 60 answers (`05_ruler`); with 1,024 generated it takes 5.5 passes, FlashTrace 1.1.
+# CAGE is about as cheap and has no MAS here, so that the front may have room for it.
 #
 # Other differences: two CPU cores and a model of 135 million parameters, against five A800 and one of 8 billion, so that
 # lengths are shorter and budgets lower. FlashTrace keeps no attention map here, so attention maps cannot exhaust memory.

@@ -164,7 +164,8 @@ agreement = f.rank_agreement(first, own)
 run.table(agreement, "table5_rank_agreement", "Rank correlation of the reasoner's and the second model's means, over methods", digits=2)
 
 # %% [markdown]
-# With the controls in, the two agree, since all methods beat what asks no model. Among the methods alone little of the order is
+# With the controls in, the two agree somewhat, since all methods beat position and chance; the string match is first on the one model
+# and behind the methods on the other. Among the methods alone little of the order is
 # left in most metrics; RISE is the exception. Four methods can agree by chance, so this table says what was not found more than
 # what was.
 #

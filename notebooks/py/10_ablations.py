@@ -284,8 +284,7 @@ run.table(structure, caption="Share of each hop's whole mass on structural token
 # **Targets.** The last token alone is far worse, as in the paper. Mean pooling finds more than the sum, which contradicts it. The
 # paper's mean pooling is IFR without hops and ours FlashTrace with its hops, so that its comparison mixes two changes. Sentences
 # recover more, since one that holds a needle enters the top tenth as a whole, but the likelihood falls later: RISE and MAS are
-# worse. The sum cancels little. It keeps half of the states, several times what independent directions would leave, and where it
-# keeps less, it gains on mean pooling.
+# worse.
 #
 # **Failures.** The paper's two failures are descriptions. *Diffuse evidence* is seen in recovery: where the mass is spread
 # evenly, less of what can be found stands in the top tenth. R-precision, which looks at as many tokens as are gold, says the
@@ -293,5 +292,5 @@ run.table(structure, caption="Share of each hop's whole mass on structural token
 # takes the places there is the question, which stands last and is read by every token of the answer. The worst samples are
 # long lists of needles, whose properties go together: a correlation over cells is no cause.
 #
-# **Copying.** A string match, which needs no model, finds more of the evidence of RULER than any change here. For this reasoner
-# the needles measure mostly copying, and a gain in recovery alone proves little.
+# **Copying.** A string match, which needs no model, recovers more of the evidence of RULER than any change here; within the haystack spans
+# of sentences find as much. For this reasoner the needles measure mostly copying, and a gain in recovery alone proves little.

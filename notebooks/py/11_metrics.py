@@ -125,7 +125,7 @@ run.table(metric_audit.curve_table(stored), "metrics_curves", "Samples that mask
 #
 # ## The definition and the order of the methods
 #
-# RULER, all samples with curves, own answers. Under the printed definition the response is a probability, and that of a hundred
+# RULER, the ten samples with curves of every method, own answers. Under the printed definition the response is a probability, and that of a hundred
 # tokens underflows.
 
 # %%
@@ -142,7 +142,8 @@ run.table(defined, "metrics_definitions", "RISE and MAS of every method under tw
 for metric, part in defined.groupby("metric", sort=False):
     order = part.pivot(index="method", columns="definition", values="mean").round(6)
     rho = statistics.spearman(order["log_probability"], order["printed"])["rho"]
-    print(f"{metric.upper()}: rank correlation of the two definitions over {len(order)} methods: {rho:+.2f}")
+    said = f"{rho:+.2f}" if rho == rho else "none, one of them is 0 for all"
+    print(f"{metric.upper()}: rank correlation of the two definitions over {len(order)} methods: {said}")
 
 # %% [markdown]
 # ## Sharper or flatter scores, same ranking
@@ -167,7 +168,7 @@ heat
 # tie in the string match and in spans of sentences; there the order of the text and its opposite differ by less than a hundredth.
 #
 # The order in which tied tokens are masked matters too, and no curve can take an expectation over it: it is random, and fixed by
-# the sample. The curves stored here were measured earlier first, and keep their values.
+# the sample. The first 516 curves were measured earlier first, and keep their values.
 #
 # ## Curves with fewer passes
 #
@@ -215,8 +216,8 @@ fig = metric_plots.property_dots(related.frame, names, title="What of the top te
 run.figure(fig, "metric_properties", "Correlation of RISE and MAS with properties of the ranking", stamp="SmolLM2-135M + adapter, own answers")
 
 # %% [markdown]
-# Over all rankings evidence counts as much as the question: *position* puts the question first and has the worst RISE, since it
-# knows nothing else. Among the methods, which all know something of the evidence, the question counts more.
+# Over all rankings evidence counts as much as the question: *position* puts the question first and has the worst RISE of these, since
+# it knows nothing else. Among the methods, which all know something of the evidence, the question counts more.
 #
 # ## The same knowledge in another shape
 #
@@ -258,7 +259,7 @@ agree
 # the scores are spread: sharper methods have a worse MAS here, whatever they rank first. So a difference in MAS alone is not
 # called a better explanation in this book, and RISE stands beside metrics that know the evidence.
 #
-# The correlations are of ten methods, some of them close relatives, on ten prompts of one model. They say what the metrics go
+# The correlations are of eight methods and two controls, some of them close relatives, on ten prompts of one model. They say what the metrics go
 # with, not what causes them.
 #
 # > **What a reader can do.** Compare methods at the same shape: tokens with tokens, sentences with sentences, and a random
