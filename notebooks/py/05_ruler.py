@@ -204,7 +204,7 @@ run.table(copying, "ruler_against_string_match", "Every method minus the string 
 
 # %% [markdown]
 # No method recovers more of the needles than the string match does: **for this reasoner the needles of Table 1 measure mostly
-# copying.** On chains `FlashTrace.best()` is ahead of it in R-precision, and IFR on T ∪ O not behind. In RISE and MAS most
+# copying.** On chains `FlashTrace.best()` is ahead of it in R-precision within the haystack, and IFR on T ∪ O not behind. In RISE and MAS most
 # methods are better than the string match. It ranks the question lower than they do, since the reasoning does not quote it, and a
 # good RISE goes with the question ranked first as well as with the evidence (`11_metrics`). The second model answers at once and
 # quotes values alone; there the string match finds less than FlashTrace (`09_generalisation`).
@@ -321,7 +321,7 @@ run.table(alike.pivot_table(index="label", columns="column", values="value", sor
 
 # %% [markdown]
 # Where the reasoning quotes, the string match stands near the best; where it does not, it is at chance, and the methods that look
-# inside the model lose little. So its lead on Table 1 says what this reasoner writes, not what attribution cannot see.
+# inside the model lose little in AUROC, and at most a quarter of their R-precision. So its lead on Table 1 says what this reasoner writes, not what attribution cannot see.
 
 # %% [markdown]
 # ## What the paper found, what we found, why they differ

@@ -16,8 +16,8 @@
 # > **A hop pays where the reasoning strays**: with eight facts noted that do not matter, IFR on T ∪ O tells them from those that do
 # > hardly better than a coin (AUROC 0.538 in notation), `FlashTrace.best()` does (0.910), and a string match is at chance where nothing
 # > is quoted. The causal hop, which asks the model which steps matter, puts evidence first most often of what is fast, and is what
-# > `trace()` shows; that it tells the facts apart better than `best()` is wrong. **At a pass for each sentence attention suppression
-# > picks them out most cleanly** (R-precision 0.859 against 0.533 of `best()`, 20 answers). A hint that the reasoning does not mention
+# > `trace()` shows; that it tells the facts apart better than `best()` is not shown. **At a pass for each sentence attention suppression
+# > picks them out most cleanly** (R-precision 0.855 against 0.514 of `best()`, 39 answers). A hint that the reasoning does not mention
 # > is found best by IFR on the answer alone: FlashTrace's hop neither finds nor hides it, the causal hop hides it on one of two models,
 # > and suppression has it first in 2 of 30 answers.
 # >
@@ -29,9 +29,9 @@
 #
 # <!-- numbers: 0.538 = beyond_copying.csv[method=ifr_all,reasoning=notation,off_path=8,metric=auroc_facts].mean;
 # 0.910 = beyond_copying.csv[method=flashtrace_best,reasoning=notation,off_path=8,metric=auroc_facts].mean;
-# 0.859 = beyond_suppression.csv[method=suppression].r_precision_haystack; 0.533 = beyond_suppression.csv[method=flashtrace_best].r_precision_haystack;
-# 0.481 = beyond_suppression.csv[method=flashtrace_causal].r_precision_haystack; 0.414 = beyond_suppression.csv[method=ifr_all].r_precision_haystack;
-# 0.971 = beyond_suppression.csv[method=suppression].auroc_facts; 0.893 = unsaid_suppression.csv[method=suppression].auroc_haystack;
+# 0.855 = beyond_suppression.csv[method=suppression].r_precision_haystack; 0.514 = beyond_suppression.csv[method=flashtrace_best].r_precision_haystack;
+# 0.520 = beyond_suppression.csv[method=flashtrace_causal].r_precision_haystack; 0.407 = beyond_suppression.csv[method=ifr_all].r_precision_haystack;
+# 0.973 = beyond_suppression.csv[method=suppression].auroc_facts; 0.893 = unsaid_suppression.csv[method=suppression].auroc_haystack;
 # 0.577 = beyond_perturbation.csv[method=perturbation].auroc_facts;
 # 0.438 = unsaid_reasons_qwen.csv[method=flashtrace_causal,reasoning=all,metric=first].mean;
 # 0.812 = unsaid_reasons_qwen.csv[method=flashtrace_k0,reasoning=all,metric=first].mean -->
@@ -117,7 +117,7 @@ run.table(choices, "choices", caption, wide=grid(choices))
 # <details><summary>The answer</summary>
 #
 # The residual propagated finds most, more so with smoothing; the first hop adds nothing to it on RULER. IFR on
-# $\mathbf T \cup \mathbf O$ is level with it on these samples and ahead on those of Table 1.
+# $\mathbf T \cup \mathbf O$ is level with it in this metric, here and on Table 1, and ahead in the others there.
 #
 # </details>
 
@@ -165,8 +165,8 @@ costs = minus(table1, "flashtrace_best")
 run.table(costs, "better_table1", "Every method minus FlashTrace.best() on the samples of Table 1", wide=grid(costs))
 
 # %% [markdown]
-# `FlashTrace.best()` finds more than the paper's setting and less than IFR on $\mathbf T \cup \mathbf O$; a string match, which needs
-# no model, finds more than both. And its deletion curves are **worse** than the paper's setting's: shared scores rank whole phrases
+# `FlashTrace.best()` finds more than the paper's setting and recovers less than IFR on $\mathbf T \cup \mathbf O$, with which it is level
+# in R-precision within the haystack; a string match, which needs no model, recovers more than both. And its deletion curves are **worse** than the paper's setting's: shared scores rank whole phrases
 # first, while a curve falls fastest where the masked tokens are scattered (`11_metrics`).
 
 # %% [markdown]
@@ -354,7 +354,7 @@ both = pd.concat([everything, means(answered)], ignore_index=True)
 run.table(both, "beyond_copying", "Means over all k, by mode of reasoning", wide=by_mode.rename(label_of).reset_index())
 
 # %% [markdown]
-# GIM has 8 samples of a cell: among the facts it is near chance or below it, as AttnLRP is. LDS over all cells (the first 8 samples of
+# GIM is near chance or below it among the facts, as AttnLRP is. LDS over all cells (the first 8 samples of
 # each), with its paired difference from IFR on $\mathbf T \cup \mathbf O$. It asks what moves the likelihood of the whole response,
 # off-path notes included, and so prefers what explains all of it, FlashTrace as released among them: where the reasoning strays, LDS
 # and the facts that mattered disagree.
@@ -368,18 +368,18 @@ run.table(lds.merge(against, on="method", how="left"), "beyond_lds", "LDS on the
 # %% [markdown]
 # ## A pass for each sentence
 #
-# Perturbation and attention suppression take a pass for each sentence, 190 in noise and some 60 in essays. They were measured on two
-# answers of each cell, the first in essays: in noise they cost three times as much. No hypothesis was written for either. All
-# methods on these answers, and R-precision in the haystack minus suppression's:
+# Perturbation and attention suppression take a pass for each sentence, 190 in noise and some 60 in essays. They were measured on the
+# first answers of each cell in essays, suppression on four (three where one has no more), Perturbation on two: in noise they cost three
+# times as much. No hypothesis was written for either. All methods on these answers, and R-precision in the haystack minus suppression's:
 
 # %%
 run.table(on_few(everyone, "r_precision_haystack", "suppression"), "beyond_suppression",
           "Attention suppression and the others on the same answers; R-precision (haystack) minus suppression's")  # fmt: skip
 
 # %% [markdown]
-# **Suppression picks the facts out more cleanly than anything else.** Evidence is first in all 20 answers; of as many tokens as the
-# evidence has, 0.859 are right, against 0.533 of `FlashTrace.best()`, 0.481 of the causal hop and 0.414 of IFR on
-# $\mathbf T \cup \mathbf O$, each by the interval. Among the facts alone its AUROC, 0.971, is that of `best()`. It asks of every
+# **Suppression picks the facts out more cleanly than anything else.** Evidence is first in all of the 39 answers but one; of as
+# many tokens as the evidence has, 0.855 are right, against 0.514 of `FlashTrace.best()`, 0.520 of the causal hop and 0.407 of IFR on
+# $\mathbf T \cup \mathbf O$, each by the interval. Among the facts alone its AUROC, 0.973, is not told from that of `best()`. It asks of every
 # sentence of $\mathbf T$, not of the answer alone, on which earlier ones it rests, and walks back through them: the recursion of section
 # 4, with effects in place of proximity. It takes some 70 passes where `best()` takes one.
 #
@@ -485,8 +485,9 @@ note(run, "needles_are_seen", contrast(spelled, "flashtrace_best", "string_match
 # 8 that were planned, and GIM and suppression are measured on these; Perturbation on the first two.
 #
 # **What came of it.** Table 1: curves of six samples a cell (`05_ruler`). HotpotQA: eight at both lengths. Table 3: twelve
-# (`07_morehopqa`). Table 5, its reasoning drawn out: twelve (`09_generalisation`). The grid: LDS and GIM on eight samples of every
-# cell; Perturbation and suppression on two of each, in essays. What was added last was computed in float32, on a processor without
+# (`07_morehopqa`). Table 5, its reasoning drawn out: twelve (`09_generalisation`). The grid: LDS on eight samples of every cell;
+# GIM on eight of each before the verdicts, on all since; suppression on four of each and Perturbation on two, in essays. What was added
+# last was computed in float32, on a processor without
 # bfloat16 arithmetic; each row says its own.
 
 # %% [markdown]
@@ -580,7 +581,10 @@ wide = by_method.pivot_table(index="method", columns="metric", values="mean", so
 run.table(by_method, "unsaid_reasons_qwen", "The same of Qwen2.5-Coder-0.5B, its forms pooled", wide=wide.rename(label_of).reset_index())
 
 # %% [markdown]
-# Attention suppression on qwen's eight answers in essays:
+# Perturbation and attention suppression on qwen's eight answers in essays:
+
+# %%
+run.table(on_few(every_of_qwen, "first"), "unsaid_perturbation_qwen", "Perturbation and the others on qwen; first place minus Perturbation's")
 
 # %%
 run.table(on_few(every_of_qwen, "first", "suppression"), "unsaid_suppression_qwen", "Attention suppression and the others on qwen; first place minus suppression's")
@@ -603,14 +607,14 @@ for name, pair in HIDES.items():
 #
 # **Suppression, the best on the grid, has the hint first in none of 22 answers**, though its AUROC is 0.893: it walks through the
 # reasoning as well. On eight answers of qwen, to four problems, too few for an interval, it is first in two, where hop 0 is in five, and
-# its AUROC is the highest. Perturbation, which asks for the answer, has the hint first as often as hop 0, and less often than IFR on
-# $\mathbf O$.
+# its AUROC is the highest. Perturbation, which asks for the answer, has the reasoner's hint first as often as hop 0, and less often than
+# IFR on $\mathbf O$; qwen's in one of the eight.
 #
 # **On the second model the sixth is wrong: the causal hop hides the hint**, first in 0.438 of its answers against 0.812 of hop 0's, a
 # difference whose interval lies below 0. The table below says when: where a step of the reasoning mattered, the hop explains that step
 # in place of the answer, which was so in all of qwen's longer reasonings and in half of the reasoner's; `trace()` shows this hop. In all
-# else qwen agrees: one hop changes no first place, `best()` is above averaged attention, IFR on $\mathbf O$ is as often first as hop 0
-# and `best()` and far before IFR on $\mathbf T \cup \mathbf O$. These are 16 answers to 9 problems: of 140, 84 had not ended after
+# else qwen agrees: one hop changes no first place, `best()` is above averaged attention, IFR on $\mathbf O$ far before IFR on
+# $\mathbf T \cup \mathbf O$, though here no more often first than hop 0 and `best()`. These are 16 answers to 9 problems: of 140, 84 had not ended after
 # 256 tokens. Two small models, and hints that name the answer's word.
 
 # %%
