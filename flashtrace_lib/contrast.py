@@ -19,8 +19,8 @@ def other_answer(tokenizer: Any, sample: Sample, words: str) -> Sample:
     text = own[: len(own) - len(own.lstrip())] + words.strip()  # the answer's first token may hold the blank before it
     # As it is spelled behind what stands before; alone where its beginning would melt into that.
     ids, spans = tokenise(tokenizer, before + text)
-    first = next(i for i, (_, stop) in enumerate(spans) if stop > len(before))
-    ids = ids[first:] if spans[first][0] >= len(before) else tokenise(tokenizer, text)[0]
+    first = next((i for i, (_, stop) in enumerate(spans) if stop > len(before)), None)
+    ids = tokenise(tokenizer, text)[0] if first is None or spans[first][0] < len(before) else ids[first:]
     end = start + len(ids)
     return replace(
         sample, input_ids=torch.cat([sample.input_ids[:start], torch.tensor(ids)]), response=(sample.response[0], end),
