@@ -101,7 +101,8 @@ class Sample:
         What replaces a masked token: the tokenizer's pad token, else its end token.
     metadata : dict
         What identifies the sample: ``id``, ``task``, ``cell``, seeds, counts; ``question_start``, the token at which I
-        begins to ask, and ``haystack_span``, a token range, where they are known; ``messages`` of a conversation that
+        begins to ask, ``question_stop``, that behind a question which more of I follows, and ``haystack_span``, a
+        token range, where they are known; ``messages`` of a conversation that
         is the input, and ``marks``, token ranges of the template's marks within I, T and O.
 
     Raises
@@ -205,6 +206,11 @@ class Sample:
         if spans := self.sentences_in(self.haystack):
             return spans
         raise ValueError(f"sample {self.id} has no sentences in its haystack {self.haystack}: set its `sentences`")
+
+    def is_content(self, sentence: Span) -> bool:
+        """Whether a sentence of I stands outside the question: before it, or behind one that more of I follows."""
+        start, stop = (self.metadata.get(f"question_{end}", self.segments.prompt[1]) for end in ("start", "stop"))
+        return not start <= sentence[0] < stop
 
     def words(self, segment: Span) -> list[Span]:
         """Token ranges of a segment without the template: role headers and end marks between messages, think tags.

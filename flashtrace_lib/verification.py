@@ -80,8 +80,7 @@ def verify(model: torch.nn.Module, sample: Sample, ranked: Sequence[tuple[Span, 
         If the sample has no mask token.
     """
     first = sample.segments.prompt[0]
-    asked = sample.metadata.get("question_start", sample.segments.prompt[1])
-    content = sorted((item for item in ranked if item[0][0] < asked), key=lambda item: -item[1])
+    content = sorted((item for item in ranked if sample.is_content(item[0])), key=lambda item: -item[1])
     chosen = [span for span, _ in content[: min(MOST, max(1, len(content) // 3))]]
     others = _alike([span for span, _ in content], chosen, sample)
     if len(others) < FEWEST:
@@ -93,7 +92,7 @@ def verify(model: torch.nn.Module, sample: Sample, ranked: Sequence[tuple[Span, 
             mask[start - first : stop - first] = True
     log_probs = (scorer := Scorer(model)).log_probs(sample, masks)  # [B]
     falls = (log_probs[0] - log_probs[1:]).tolist()
-    question = max((score for span, score in ranked if span[0] >= asked), default=float("-inf"))
+    question = max((score for span, score in ranked if not sample.is_content(span)), default=float("-inf"))
     unproven = QUESTION if question > content[0][1] else CHANCE
     verdict = CONFIRMED if falls[0] > max(0.0, *falls[1:]) else unproven
     return Verification(verdict, chosen, falls[0], falls[1:], scorer.n_contexts)

@@ -67,6 +67,9 @@ def test_verdicts(loaded, traced):
     found = short.verify()
     assert found.verdict == v.SHORT and found.fall is None and "too short" in report(short)
     assert v.verify(model, short.sample, []).verdict == v.SHORT
+    facts, question = TEXT.split("\n\n")
+    leads = trace(*loaded, f"{question}\n\n{facts}", REPLY)
+    assert v.verify(model, leads.sample, ranked_by(leads, "Nice leaves")).verdict == v.CONFIRMED
 
 
 def test_a_verdict_stands_in_report_page_and_file(loaded, traced, tmp_path):
@@ -113,9 +116,9 @@ def test_a_contrast_is_the_difference_of_two_answers_after_one_prefix(loaded, tm
         assert of[1] == of.max() > 0 > of[0] == of.min()  # the train to Nice speaks for 7, that to Lyon for 4
     assert Trace.from_json(found.to_json(tmp_path / "c.json")).attribution.metadata["options"]["contrast"]
     found.to_html(tmp_path / "c.html")
-    for same in ("7", " "):
-        with pytest.raises(ValueError, match="another answer"):
-            trace(*loaded, TEXT, REPLY, output="7", contrast=same)
+    for other, message in (("7", "another answer than"), (" ", "contrast is empty")):
+        with pytest.raises(ValueError, match=message):
+            trace(*loaded, TEXT, REPLY, output="7", contrast=other)
 
 
 def test_another_answer_is_spelled_as_behind_what_stands_before():

@@ -42,12 +42,8 @@ def _parser() -> argparse.ArgumentParser:
     add("task", help="a RULER cell, as mq_q4 or h2_c3, or a data set: math500, gsm8k, morehopqa, hotpotqa, exercism")
     add("--model", default="embedded", help="as in trace (default: embedded)")
     add("--methods", default="flashtrace,flashtrace_causal,ifr,string_match", metavar="A,B", help="of METHODS")
-    add(
-        "--metrics",
-        default="recovery,r_precision_haystack,auroc_haystack",
-        metavar="A,B",
-        help="also lds, rise, mas, ...",
-    )
+    default = "recovery,r_precision_haystack,auroc_haystack"
+    add("--metrics", default=default, metavar="A,B", help="also lds, rise, mas, ...")
     add("--samples", type=count, default=4, help="right answers wanted (default: 4)")
     add("--tries", type=count, default=12, help="problems tried for them (default: 12)")
     add("--max-new-tokens", type=count, default=512, help="longest answer (default: 512)")

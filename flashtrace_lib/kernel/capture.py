@@ -200,12 +200,21 @@ def _keep_states(layer: LayerActivations, pool: _BufferPool, rows: slice, keep_m
 
     handles = [parts.layer.register_forward_pre_hook(in_this_thread(on_input), with_kwargs=True)]
 
-    def on_output(_, args, out) -> None:
-        layer.x_mid = pool.keep("x_mid", (out[0] if isinstance(out, tuple) else out)[0, rows])
+    def of_rows(out) -> torch.Tensor:
+        return (out[0] if isinstance(out, tuple) else out)[0, rows]  # [M, d]
 
-    if keep_mid and parts.mid is parts.layer:
+    added: list[torch.Tensor] = []  # what an MLP beside attention gives
+
+    def on_output(_, args, out) -> None:
+        fits = added and added[0].shape == of_rows(out).shape  # else `_check_pass` refuses the layer
+        layer.x_mid = pool.keep("x_mid", of_rows(out) - added[0] if fits else of_rows(out))
+
+    if keep_mid and (parts.parallel or parts.mid is parts.layer):
         handles.append(parts.layer.register_forward_hook(in_this_thread(on_output)))
-    elif keep_mid:
+    if keep_mid and parts.parallel:
+        hook = in_this_thread(lambda _, args, out: added.append(of_rows(out)))
+        handles.append(parts.mid.register_forward_hook(hook))
+    elif keep_mid and parts.mid is not parts.layer:
         handles.append(parts.mid.register_forward_pre_hook(in_this_thread(on_mid), with_kwargs=True))
     if parts.post_norm is not None:
         handles.append(parts.post_norm.register_forward_hook(in_this_thread(on_norm), with_kwargs=True))
@@ -224,7 +233,7 @@ def _check_mixed(layer: LayerActivations, n: int, rows: Span, kind: str) -> None
 def _check_pass(layer: LayerActivations, n: int, rows: Span, kind: str) -> None:
     """ValueError unless everything in the layer attended, and its states are those of the rows."""
     _check_mixed(layer, n, rows, kind)
-    if layer.x_in.ndim != 2 or len(layer.x_in) != rows[1] - rows[0]:
+    if layer.x_in.shape != (rows[1] - rows[0], layer.parts.o_proj.weight.shape[0]):
         raise ValueError(
             f"unsupported architecture {kind!r}: layer {layer.parts.index} reads states of shape "
             f"{tuple(layer.x_in.shape)} for {rows[1] - rows[0]} tokens, not one state for each"

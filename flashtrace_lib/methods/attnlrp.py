@@ -45,15 +45,9 @@ class RelevanceMethod(GradientMethod):
             logit = target_logits(model, embeddings, target, rules.cap).sum()
             (gradient,) = torch.autograd.grad(logit, embeddings)  # [1, n, d]
         relevance = (gradient[0].float() * embeddings[0].detach().float()).sum(-1).cpu()  # [n]
-        return self._attribution(
-            model,
-            relevance / len(target.ids),
-            sample,
-            forward_passes=1 + recompute,  # a recomputed context is run again by the backward pass
-            backward_passes=1,
-            logit=float(logit.detach()),
-            relevance=float(relevance.sum()),
-        )
+        passes = {"forward_passes": 1 + recompute, "backward_passes": 1}  # a recomputed context runs twice
+        sums = {"logit": float(logit.detach()), "relevance": float(relevance.sum())}
+        return self._attribution(model, relevance / len(target.ids), sample, **passes, **sums)
 
 
 @dataclass

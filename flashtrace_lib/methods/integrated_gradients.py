@@ -79,13 +79,7 @@ class IntegratedGradients(GradientMethod):
         scores = attributed[0].float().sum(-1).cpu() * (self.steps / (self.steps - 1))  # [n]
         values = torch.cat(values)  # [steps]
         start, stop, found = float(values[0]), float(values[-1]), float(scores.sum())
-        return self._attribution(
-            model,
-            scores / len(target.ids),
-            sample,
-            forward_passes=1 + self.steps * (1 if at_once else 2),
-            backward_passes=self.steps,
-            log_prob={"zero": zero, "start": start, "input": stop},
-            gap=stop - zero - found,
-            gap_on_path=stop - start - found,
-        )
+        passes = {"forward_passes": 1 + self.steps * (1 if at_once else 2), "backward_passes": self.steps}
+        ends = {"log_prob": {"zero": zero, "start": start, "input": stop}}
+        gaps = {"gap": stop - zero - found, "gap_on_path": stop - start - found}
+        return self._attribution(model, scores / len(target.ids), sample, **passes, **ends, **gaps)

@@ -115,16 +115,9 @@ class Suppression(Method):
         start, stop = sample.segments.generated
         n, ids = stop - start, sample.input_ids[: stop - 1].cpu()
         intact = score_rows(model, [ids], n, whole_distribution)[0]  # [R, V]
-        changed = score_rows(
-            model,
-            repeat(ids, len(columns)),
-            n,
-            kl_from(intact),
-            resembling=ids,
-            visible=(_all_but(span, len(ids)) for span in columns),
-            progress=f"{self.name} {sample.id}",
-            total=len(columns),
-        )  # [U, R]
+        how = {"visible": (_all_but(span, len(ids)) for span in columns), "progress": f"{self.name} {sample.id}"}
+        rows, total = repeat(ids, len(columns)), len(columns)
+        changed = score_rows(model, rows, n, kl_from(intact), resembling=ids, total=total, **how)  # [U, R]
         ends = torch.tensor([end for _, end in columns])
         unchanged = torch.arange(start, stop) <= ends[:, None]  # [U, R]: predicted before or within the column
         return changed.masked_fill(unchanged, 0).clamp_min(0)  # a divergence below 0 is rounding

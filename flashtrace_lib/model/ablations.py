@@ -151,14 +151,9 @@ def sentence_effects(
     if not any(start < stop for start, stop in spans):
         raise ValueError(f"spans {spans} hold no token: give half-open token ranges of the response")
     first, last = bounding_span([span for span in spans if span[0] < span[1]])
-    by_token = score_rows(
-        model,
-        ablated_rows(sample, sources, masks, last - 1),  # the last token predicts nothing
-        last - first,
-        log_odds_of(sample.input_ids[first:last].cpu()),
-        progress=progress,
-        total=len(masks),
-    ).double()  # [n, R]
+    # the last token predicts nothing
+    rows, measure = ablated_rows(sample, sources, masks, last - 1), log_odds_of(sample.input_ids[first:last].cpu())
+    by_token = score_rows(model, rows, last - first, measure, progress=progress, total=len(masks)).double()  # [n, R]
     log_probs = nn.functional.logsigmoid(by_token)  # exact near p = 1, where log p itself has been rounded
     parts = [slice(start - first, stop - first) if start < stop else slice(0) for start, stop in spans]
     return Effects(

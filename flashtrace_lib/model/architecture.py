@@ -3,8 +3,9 @@
 Every supported decoder computes ``x_mid = x_in + m · N(Attention(x_in) W_O + b_O)``, where N is the identity
 (Llama, Qwen, Mistral) or a post-attention RMSNorm (Gemma-2/3, OLMo-2), and m is 1 or the family's residual multiplier
 (Granite). Attention may be softmax attention or a linear layer (gated delta rule, Mamba-2, short convolution); of both
-side by side (Falcon-H1) each adds its own term. Whatever else a model does is found out by the checks of
-`decomposition`, never assumed away.
+side by side (Falcon-H1) each adds its own term. Where the MLP runs beside attention (Cohere, Phi, GPT-NeoX), x_mid is
+what the layer gives less what its MLP adds. Whatever else a model does is found out by the checks of `decomposition`,
+never assumed away.
 """
 
 from __future__ import annotations
@@ -37,11 +38,14 @@ class LayerParts:
     post_norm : nn.Module or None
         N above, where the family has one.
     mid : nn.Module
-        The module whose input is x_mid; ``layer`` itself where a layer is attention alone, and x_mid its output.
+        The module whose input is x_mid; ``layer`` itself where a layer is attention alone, and x_mid its output; the
+        MLP where that is ``parallel``.
     multiplier : float
         m above, the factor on what attention adds to the residual stream.
     beside : tuple of LayerParts
-        What runs beside this attention in the same layer.
+        What else mixes positions in the same layer.
+    parallel : bool
+        Whether the MLP runs beside attention, so that no module reads x_mid.
     """
 
     index: int
@@ -52,6 +56,7 @@ class LayerParts:
     mid: nn.Module
     multiplier: float = 1.0
     beside: tuple[LayerParts, ...] = ()
+    parallel: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -155,6 +160,7 @@ _MIXERS = {
     "mamba": ("ssm_out_multiplier", "residual_multiplier"),
     "conv": (),
     "mixer": (),
+    "attention": (),
 }
 
 
@@ -165,7 +171,7 @@ def _mixers(layer: nn.Module) -> list[tuple[nn.Module, nn.Module, float]]:
         module = getattr(layer, name, None)
         o_proj = getattr(module, "o_proj", None)
         if o_proj is None and getattr(module, "is_causal", True):  # encoders of images and sound have one as well
-            o_proj = getattr(module, "out_proj", None)
+            o_proj = getattr(module, "out_proj", getattr(module, "dense", None))
         if o_proj is not None:
             multiplier = next((float(getattr(layer, m)) for m in multipliers if hasattr(layer, m)), 1.0)
             found.append((module, o_proj, multiplier))
@@ -206,10 +212,10 @@ def _parts(index: int, layer: nn.Module, kind: str) -> LayerParts:
 
     post, before_mlp = norm("post_attention_layernorm"), norm("pre_feedforward_layernorm", "pre_mlp_layernorm")
     own = norm("post_self_attn_layernorm", "post_operator_norm", "post_norm1")
-    other = norm("pre_ff_layernorm", "ffn_norm")
+    other = norm("pre_ff_layernorm", "ffn_norm", "feedforward_layernorm")
     if hasattr(layer, "mixer"):  # Nemotron-H: attention and MLP are layers of their own
         post_norm, mid = None, layer
-    elif other is not None:  # Bamba, Falcon-H1 and LFM: another name for the norm before the MLP
+    elif other is not None:  # Bamba, Falcon-H1, LFM and Apertus: another name for the norm before the MLP
         post_norm, mid = own, other
     elif own is not None:  # GLM-4: a norm of its own after attention, and Llama's name for the one before the MLP
         post_norm, mid = own, post
@@ -219,15 +225,17 @@ def _parts(index: int, layer: nn.Module, kind: str) -> LayerParts:
         post_norm, mid = post, getattr(layer, "mlp", None)
     else:  # Llama's name for the norm before the MLP
         post_norm, mid = None, post
+    parallel = mid is None or getattr(layer, "use_parallel_residual", False)  # Cohere, GPT-NeoX
+    mid = getattr(layer, "mlp", None) if parallel else mid
     if mid is None:
         raise ValueError(
             f"unsupported architecture {kind!r}: layer {index} ({type(layer).__name__}) has no module that reads the "
-            "state after attention alone (no post_attention_layernorm, or attention and MLP run in parallel)"
+            "state after attention alone (no post_attention_layernorm), and no mlp beside attention"
         )
     parts = []
     for module, o_proj, multiplier in _mixers(layer):
         _check_projection(index, o_proj, kind)
-        parts.append(LayerParts(index, layer, module, o_proj, post_norm, mid, multiplier))
+        parts.append(LayerParts(index, layer, module, o_proj, post_norm, mid, multiplier, parallel=parallel))
     return replace(parts[0], beside=tuple(parts[1:]))
 
 

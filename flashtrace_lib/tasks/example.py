@@ -24,7 +24,7 @@ class Example:
         Character ranges of ``prompt`` that hold the ground-truth evidence.
     question : int, optional
         Character of ``prompt`` at which it begins to ask; what stands before is what the answer is to be found in. None
-        where the task does not mark it (a word problem): `sentences.asking_from` then looks for it.
+        where the task does not mark it (a word problem): `sentences.question_in` then looks for it.
     haystack : (int, int), optional
         Characters of ``prompt`` in which the answer is to be found, question and instructions left out. None: all that
         stands before the question.

@@ -63,7 +63,7 @@ def build_sample(
         Character ranges of the prompt that hold the ground truth (appendix F.1). Without any, no gold mask.
     places : mapping, optional
         What else is known of the prompt. ``question``: the character at which it begins to ask, the token
-        ``metadata["question_start"]`` (default: where `sentences.asking_from` finds it). ``haystack``: the characters
+        ``metadata["question_start"]`` (default: where `sentences.question_in` finds it). ``haystack``: the characters
         in which the answer is to be found, the token range ``metadata["haystack_span"]``.
     metadata : mapping, optional
         Further metadata of the sample.
@@ -111,9 +111,9 @@ def build_sample(
     def tokens_at(start: int, stop: int) -> Span:
         return _some_tokens_in(context.content, (start + shift, stop + shift), first)
 
-    located, places = {"question_start": question_in(sample.tokens, sentences, segments.prompt)}, places or {}
+    located, places = question_in(sample.tokens, sentences, segments.prompt, messages), places or {}
     if places.get("question") is not None:
-        located["question_start"] = tokens_at(places["question"], rendered.span[1] - shift)[0]
+        located = {"question_start": tokens_at(places["question"], rendered.span[1] - shift)[0]}
     if places.get("haystack") is not None:
         located["haystack_span"] = tokens_at(*places["haystack"])
     gold = None

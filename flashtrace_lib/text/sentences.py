@@ -11,28 +11,32 @@ from .formats import ALL_MARKS, MARKS
 from .offsets import CharSpan, content_span, display_spans, strip_span
 from .segmenter import sentence_spans
 
-_MARKED = re.compile(r"\s*Question:")
-_ENDS_ASKING = re.compile(r"[?？؟][\s\"'”’)\]$\\』」】）]*$")
+# A label, a heading or a tag of its own before the question.
+_MARKED = re.compile(
+    r"[\s*_#<>]*(?:(?i:questions?|query|frage|pregunta|domanda|вопрос)|Q|问题|問題|質問|질문)(?:\s*\d+)?[\s*_]*(?:[:\uff1a>][*_]*|$)"
+)
+_ENDS_ASKING = re.compile(r"[?？؟\u037e\u055e፧⁇⁈‽][\s\"'”’»›)\]$\\』」】）*_!?]*(?:</\w+>\s*)*$")
 # Without a question mark: a question word at the head of a sentence, or an instruction, there or behind a comma, "and"
 # or "then".
 _VERBS = (
     "answer|calculate|compute|convert|describe|determine|enter|estimate|evaluate|express|factor|find|give|list|name|prove|"
     "rationalize|round|say|show|simplify|solve|state|tell|write"
 )
+_AT_HEAD = "choose|classify|decide|explain|extract|identify|paraphrase|predict|rewrite|select|summari[sz]e|translate"
 _TELLS = re.compile(
     rf"^\W*(?:(?:at|by|for|in|of|on|to|with)\s+)?(?:how|what|which|who|whom|whose|why)\b"
-    rf"|(?:^\W*|[,;:]\s*|\b(?:and|then|please)\s+)(?:{_VERBS})\b",
+    rf"|^\W*(?:please\s+)?(?:{_AT_HEAD})\b|(?:^\W*|[,;:]\s*|\b(?:and|then|please)\s+)(?:{_VERBS})\b",
     re.IGNORECASE,
 )
 
 
-def asking_from(sentences: Sequence[str]) -> int:
-    """Index of the sentence at which a text begins to ask its question, judged by its words alone.
+def asking(sentences: Sequence[str]) -> Span:
+    """Range of the sentences that are a text's question, judged by its words alone.
 
-    The question begins at the last sentence that starts with "Question:". Without one, it begins at the last run of
-    sentences that end with a question mark, begin with a question word or tell one to do something ("Find …").
-    Without such a run, it is the last sentence. A piece without a letter or digit, such as the "$" behind a full stop
-    in a formula, goes with the sentence before it.
+    The question begins at the one sentence that starts with "Question:" or the like. Without one, or of several, it is
+    the last run of sentences that start so, end with a question mark, begin with a question word or tell one to do
+    something ("Find …"). Without such a run, it is the last sentence. A piece without a letter or digit, such as the
+    "$" behind a full stop in a formula, goes with the sentence before it.
 
     Raises
     ------
@@ -41,22 +45,37 @@ def asking_from(sentences: Sequence[str]) -> int:
     """
     if not sentences:
         raise ValueError("a text without sentences asks nothing")
-    marked = [i for i, sentence in enumerate(sentences) if _MARKED.match(sentence)]
-    if marked:
-        return marked[-1]
     worded = [i for i, sentence in enumerate(sentences) if re.search(r"\w", sentence)] or [0]
-    asks = [bool(_ENDS_ASKING.search(sentences[i]) or _TELLS.search(sentences[i])) for i in worded]
-    first = max((k for k, asking in enumerate(asks) if asking), default=len(asks) - 1)
-    while first > 0 and asks[first - 1]:
-        first -= 1
-    return worded[first]
+    texts = [sentences[i] for i in worded]
+    asks = [bool(_ENDS_ASKING.search(text) or _TELLS.search(text)) for text in texts]
+    marked = [k for k, text in enumerate(texts) if _MARKED.match(text)]
+    if len(marked) == 1:
+        first, last = marked[0], marked[0] + bool(_MARKED.fullmatch(texts[marked[0]].rstrip()))
+        while any(asks[last + 1 : last + 2]):
+            last += 1
+    else:
+        first = last = max((k for k, asking in enumerate(asks) if asking or k in marked), default=len(asks) - 1)
+        while first > 0 and first not in marked and asks[first - 1]:
+            first -= 1
+    return worded[first], [*worded[1:], len(sentences), len(sentences)][last]
 
 
-def question_in(tokens: Sequence[str], sentences: Iterable[Span], segment: Span) -> int:
-    """Token at which a segment begins to ask: the start of the sentence that `asking_from` finds in it."""
-    first, stop = segment
-    inside = sorted((a, b) for a, b in sentences if first <= a and b <= stop)
-    return inside[asking_from(["".join(tokens[a:b]) for a, b in inside])][0]
+def question_in(
+    tokens: Sequence[str], sentences: Iterable[Span], segment: Span, messages: Iterable[Mapping[str, Any]] = ()
+) -> dict[str, int]:
+    """Where the question of a segment stands, as `Sample` has it in its metadata.
+
+    ``question_start``, the token at which it begins (`asking`), in the user's last message; and ``question_stop``, the
+    token behind it, where a message follows, or words that are more than those before it and than its own.
+    """
+    asked = [(m["start"], m["stop"]) for m in messages if m["role"] == "user"][-1:]
+    inside = sorted((a, b) for a, b in sentences if segment[0] <= a and b <= segment[1])
+    own = [(a, b) for a, b in inside if not asked or asked[0][0] <= a < asked[0][1]] or inside
+    texts = ["".join(tokens[a:b]) for a, b in own]
+    first, stop = asking(texts)
+    before, run, behind = (len("".join(part)) for part in (texts[:first], texts[first:stop], texts[stop:]))
+    end = own[stop][0] if behind > max(before, run) else own[-1][1]
+    return {"question_start": own[first][0]} | ({"question_stop": end} if end < inside[-1][1] else {})
 
 
 def template_marks(tokenizer: Any) -> re.Pattern:

@@ -43,11 +43,11 @@ def evenness(shares: np.ndarray, sizes: np.ndarray) -> float:
 
 
 def doubts(sample: Sample, attribution: Attribution) -> list[str]:
-    """Cautions on the ranking of the sentences before the question: it is even, below the question, or a tie."""
-    asked = sample.metadata.get("question_start", sample.segments.prompt[1])
+    """Cautions on the ranking of the sentences outside the question: it is even, below the question, or a tie."""
     ranked = [(span, max(score, 0.0)) for span, score in sentence_importance(sample, attribution)]
-    content = [span for span, _ in ranked if span[0] < asked]
-    own = np.array([score for span, score in ranked if span[0] < asked])
+    content = [span for span, _ in ranked if sample.is_content(span)]
+    own = np.array([score for span, score in ranked if sample.is_content(span)])
+    where, beside = ("outside", "") if "question_stop" in sample.metadata else ("before", ", or what follows it")
     if len(content) < 2 or not own.sum() > 0:
         return []
     copies, lengths = holds_copies(attribution.metadata), np.array([b - a for a, b in content])
@@ -55,14 +55,14 @@ def doubts(sample: Sample, attribution: Attribution) -> list[str]:
     if even <= CLEAR:
         return []
     if even > (EVEN_OF_FEW if len(content) < FEW else EVEN):
-        notes.append(f"Of {len(content)} sentences before the question none stands out: scores no better than even.")
+        notes.append(f"Of {len(content)} sentences {where} the question none stands out: scores no better than even.")
     if (share := 1 - own.sum() / sum(score for _, score in ranked)) > ON_QUESTION:
-        notes.append(f"{share:.0%} of the score lies on the question, or what follows it: every answer draws on that.")
+        notes.append(f"{share:.0%} of the score lies on the question{beside}: every answer draws on that.")
     first, second = np.sort(own)[:-3:-1]
     values = np.nan_to_num(importance(sample, attribution))
     scores = np.concatenate([values[slice(*span)] for span in content])  # [n]
     if first - second <= _random_lead(scores, lengths, seeded_generator("a random ranking", sample), copies):
-        notes.append("The first two sentences before the question are a near tie: random scores differ by as much.")
+        notes.append(f"The first two sentences {where} the question are a near tie: random scores differ by as much.")
     return notes
 
 

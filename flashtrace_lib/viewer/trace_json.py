@@ -73,7 +73,7 @@ def _sample(data: dict[str, Any]) -> Sample:
     segments = Segments(**{name: tuple(span) for name, span in data["segments"].items()})
     sentences = [tuple(span) for span in data["sentences"]]
     if data["tokens"] and sentences:
-        metadata["question_start"] = question_in(data["tokens"], sentences, segments.prompt)
+        metadata |= question_in(data["tokens"], sentences, segments.prompt, data["messages"])
     return Sample(
         torch.tensor(data["input_ids"], dtype=torch.long),
         segments,

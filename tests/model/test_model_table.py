@@ -32,7 +32,7 @@ def test_the_naive_version_for_any_family_equals_the_one_that_knows_it(family):
 
 @pytest.mark.parametrize(("name", "message"), [
     ("minimax", "layer 1 mixes positions in an unknown way"), ("jamba", "not the sum of what every source gives"),
-    ("diffllama", "more than once"), ("cohere", "no state after attention"),
+    ("diffllama", "more than once"), ("zaya", "no state after attention"),
 ])  # fmt: skip
 def test_the_naive_version_explains_only_what_adds_up(name, message):
     with pytest.raises(Unexplained, match=message):

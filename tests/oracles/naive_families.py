@@ -246,10 +246,11 @@ def _layer_state(layer, mixers: list[tuple], calls: _Calls) -> dict:
     time, outs = max(time for *_, time, _ in mixers), [out for *_, out in mixers]
     later = [call for m in layer.modules() for call in calls.get(m, []) if call[0] > time]
     after = [c[1] for c in sorted((c for c in later if c[1].shape == x_in.shape), key=lambda call: call[0])]
+    parallel = [x_out - c[2] for c in later if c[2] is not None and c[2].shape == x_in.shape]  # Cohere's MLP
     choices = [outs]
     if len(outs) == 1:
         choices += [[c[2]] for c in later if c[2] is not None and _close(c[1], outs[0]) and c[2].shape == x_in.shape]
-    for x_mid in [*after, x_out]:
+    for x_mid in [*after, *parallel, x_out]:
         for added in choices:
             columns = torch.stack([a.flatten() for a in added], 1)  # [N * d, mixers]
             factors = torch.linalg.lstsq(columns, (x_mid - x_in).flatten()[:, None]).solution[:, 0]

@@ -9,7 +9,7 @@ from flashtrace_lib.tasks.datasets import task_examples
 from flashtrace_lib.tasks.example import Example
 from flashtrace_lib.tasks.ruler import ruler_examples
 from flashtrace_lib.text import build_sample
-from flashtrace_lib.text.sentences import asking_from
+from flashtrace_lib.text.sentences import asking
 from tests.oracles.tiny_reasoner import load_tokenizer
 
 RECORDS = Path(__file__).parents[1] / "records"
@@ -62,29 +62,59 @@ def test_a_problem_asks_where_its_words_do(kind):
 
 
 @pytest.mark.parametrize(
-    "sentences, first",
+    "sentences, run",
     [
-        (["Ann has 3 hens.", "How many eggs does she sell?"], 1),
-        (["Write the name of the author as two letters. ", "Which are they?"], 0),
-        (["The works are old.", "Write the name of the author as two letters. ", "Which are they?"], 1),
-        (["Let $f(x) = x$.", "Compute $f(2)$.", "Express your answer as a fraction."], 1),
-        (["Two dice are thrown.", "What is the chance of a 7? ", "(Both are fair.)"], 1),
-        (["Given that $x = 2$, find $y$. ", "Both are whole."], 0),
-        (["He asks, \"Is it?\" ", "She says no.", "Find the number."], 2),
-        (["Find $x.", "$"], 0),
-        (["The rest is known.", "So it is"], 1),
-        (["安娜养蜜蜂。", "克拉拉养什么？", "请用一个词作答。"], 1),
-        (["علي يربي الدجاج.", "ماذا يربي علي؟ ", "بكلمة واحدة."], 1),
-        (["What is it?", "Question: Name the town", "It is small."], 1),
+        (["Ann has 3 hens.", "How many eggs does she sell?"], (1, 2)),
+        (["Write the name of the author as two letters. ", "Which are they?"], (0, 2)),
+        (["The works are old.", "Write the name of the author as two letters. ", "Which are they?"], (1, 3)),
+        (["Let $f(x) = x$.", "Compute $f(2)$.", "Express your answer as a fraction."], (1, 3)),
+        (["Two dice are thrown.", "What is the chance of a 7? ", "(Both are fair.)"], (1, 2)),
+        (["Given that $x = 2$, find $y$. ", "Both are whole."], (0, 1)),
+        (["He asks, \"Is it?\" ", "She says no.", "Find the number."], (2, 3)),
+        (["Find $x.", "$"], (0, 2)),
+        (["The rest is known.", "So it is"], (1, 2)),
+        (["安娜养蜜蜂。", "克拉拉养什么？", "请用一个词作答。"], (1, 2)),
+        (["علي يربي الدجاج.", "ماذا يربي علي؟ ", "بكلمة واحدة."], (1, 2)),
+        (["What is it?", "Question: Name the town", "It is small."], (1, 2)),
+        (["Use it.", "## Question\n", "The town with hens\n", "Answer in one word.\n", "Ann lives here."], (1, 4)),
+        (["Q: Is it red?", "A: no", "**Q2:** Is it blue?", "A:"], (2, 3)),
+        (["Ann is old.", "**Is Ann old?**\n", "Be brief."], (1, 2)),
+        (["<question>Is Ann old?</question>\n", "Ann is old."], (0, 1)),
+        (["Ann is old.", "Question:"], (1, 2)),
+        (["Q: Is it red?", "A: no", "Q: Is it blue?", "A: yes", "Tell the colour.", "In a word."], (4, 5)),
+        (["Please summarise the text.", "Ann is old.", "Bob is not."], (0, 1)),
+        (["Η Άννα έχει μέλισσες.", "Τι έχει η Άννα\u037e", "Με μία λέξη."], (1, 2)),
     ],
 )  # fmt: skip
-def test_where_only_the_words_tell(sentences, first):
-    assert asking_from(sentences) == first
+def test_where_only_the_words_tell(sentences, run):
+    assert asking(sentences) == run
 
 
 def test_no_sentence_asks_nothing():
     with pytest.raises(ValueError, match="without sentences"):
-        asking_from([])
+        asking([])
+
+
+FACTS = "Anna keeps bees. Boris keeps goats. Clara keeps ducks. David keeps hens."
+
+
+ASKED = {"role": "user", "content": "What does Clara keep?\nThink step by step."}
+
+
+@pytest.mark.parametrize(
+    "prompt, content",
+    [
+        (f"{FACTS}\n\n{ASKED['content']}", FACTS),
+        (f"Question: What does Clara keep?\n\nContext: {FACTS}", f"Context: {FACTS}"),
+        (f"Use the text.\nWhat does Clara keep?\n{FACTS}", f"Use the text. {FACTS}"),
+        ([{"role": "user", "content": "Q: who?"}, {"role": "assistant", "content": "Ann."}, ASKED], "Q: who? Ann."),
+        ([{"role": "system", "content": "Be. " * 20}, ASKED, {"role": "tool", "content": FACTS}], "Be. " * 20 + FACTS),
+    ],
+)
+def test_the_rest_of_a_text_is_content_where_the_question_leads(prompt, content):
+    sample = build_sample(load_tokenizer(), prompt, "ducks", whole=True)
+    inside = [span for span in sample.sentences_in(sample.segments.prompt) if sample.is_content(span)]
+    assert " ".join(" ".join("".join(sample.tokens[slice(*span)]) for span in inside).split()) == content
 
 
 def test_a_question_outside_the_prompt_is_refused():

@@ -44,9 +44,8 @@ def make(profile: Profile, name: str, settings: Mapping[str, Any]) -> list[dict[
 
 
 def first_is_gold(sample: Sample, attribution: Attribution) -> bool:
-    """Whether the first sentence before the question holds evidence."""
-    asked = sample.metadata.get("question_start", sample.segments.prompt[1])
-    content = [item for item in sentence_importance(sample, attribution) if item[0][0] < asked]
+    """Whether the first sentence outside the question holds evidence."""
+    content = [item for item in sentence_importance(sample, attribution) if sample.is_content(item[0])]
     return bool(sample.gold[slice(*max(content, key=lambda item: item[1])[0])].any())
 
 
