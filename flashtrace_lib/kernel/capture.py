@@ -186,7 +186,8 @@ def _keep_states(layer: LayerActivations, pool: _BufferPool, rows: slice, keep_m
     parts = layer.parts
 
     def states(args, kwargs) -> torch.Tensor:
-        return (args[0] if args else kwargs["hidden_states"])[0, rows]  # [M, d]
+        x = args[0] if args else kwargs["hidden_states"]
+        return x[0, rows] if x.ndim > 2 else x[rows]  # [M, d]; OPT's MLP reads [N, d]
 
     def on_input(_, args, kwargs) -> None:
         # Of a model over several devices, the first layer of each is handed states that lie on the one before.

@@ -76,8 +76,8 @@ def _tapped(model: nn.Module, tap: _Tap) -> Iterator[None]:
 
 
 def _tapped_log_probs(model: nn.Module, target: Target) -> torch.Tensor:
-    """Log-probabilities [M] with the last layer's maps as they are."""
-    with _tapped(model, _Tap(target.rows, torch.ones(1))):
+    """Log-probabilities [M] with the last layer's maps as they are; two of a batch, as the path has many."""
+    with _tapped(model, _Tap(target.rows, torch.ones(2))):
         return gradient_base.log_probs_of_text(model, target)
 
 

@@ -84,15 +84,9 @@ class ReAGent(UnitMethod):
         proposer = CausalProposals(model, sample, (spans[0][0], spans[-1][1]), draws)
         search = _Search(self, model, sample, spans, proposer)
         importance = search.run()  # [U], sums to 1
-        return self._attribution(
-            sample,
-            importance[:n_input],
-            search.forward_passes + proposer.forward_passes,
-            n_units=len(spans),
-            proposals="causal model",
-            steps=search.steps,
-            stopped=search.stopped,
-        )
+        told = {"n_units": len(spans), "proposals": "causal model", "steps": search.steps, "stopped": search.stopped}
+        passes = search.forward_passes + proposer.forward_passes
+        return self._attribution(sample, importance[:n_input], passes, **told)
 
 
 class _Search:

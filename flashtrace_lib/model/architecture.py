@@ -77,7 +77,8 @@ class LayerParts:
 
     def projection(self) -> torch.Tensor:
         """W_O by input channel with the norm's gain and m folded in, float32, shape [H * head_dim, d]."""
-        return self._scaled(self.o_proj.weight.T.float())  # [H * head_dim, d]; a view where the model is float32
+        weight = self.o_proj.weight if type(self.o_proj).__name__ == "Conv1D" else self.o_proj.weight.T  # GPT-2's
+        return self._scaled(weight.float())  # [H * head_dim, d]; a view where the model is float32
 
     def bias(self) -> torch.Tensor | None:
         """b_O with the norm's gain and m folded in, float32, shape [d]."""
@@ -161,6 +162,7 @@ _MIXERS = {
     "conv": (),
     "mixer": (),
     "attention": (),
+    "attn": (),
 }
 
 
@@ -171,7 +173,7 @@ def _mixers(layer: nn.Module) -> list[tuple[nn.Module, nn.Module, float]]:
         module = getattr(layer, name, None)
         o_proj = getattr(module, "o_proj", None)
         if o_proj is None and getattr(module, "is_causal", True):  # encoders of images and sound have one as well
-            o_proj = getattr(module, "out_proj", getattr(module, "dense", None))
+            o_proj = next((getattr(module, n) for n in ("out_proj", "dense", "c_proj") if hasattr(module, n)), None)
         if o_proj is not None:
             multiplier = next((float(getattr(layer, m)) for m in multipliers if hasattr(layer, m)), 1.0)
             found.append((module, o_proj, multiplier))
@@ -212,10 +214,10 @@ def _parts(index: int, layer: nn.Module, kind: str) -> LayerParts:
 
     post, before_mlp = norm("post_attention_layernorm"), norm("pre_feedforward_layernorm", "pre_mlp_layernorm")
     own = norm("post_self_attn_layernorm", "post_operator_norm", "post_norm1")
-    other = norm("pre_ff_layernorm", "ffn_norm", "feedforward_layernorm")
+    other = norm("pre_ff_layernorm", "ffn_norm", "feedforward_layernorm", "ln_2", "final_layer_norm")
     if hasattr(layer, "mixer"):  # Nemotron-H: attention and MLP are layers of their own
         post_norm, mid = None, layer
-    elif other is not None:  # Bamba, Falcon-H1, LFM and Apertus: another name for the norm before the MLP
+    elif other is not None:  # Bamba, LFM, Apertus, GPT-2, OPT: another name for the norm before the MLP
         post_norm, mid = own, other
     elif own is not None:  # GLM-4: a norm of its own after attention, and Llama's name for the one before the MLP
         post_norm, mid = own, post

@@ -229,7 +229,7 @@ def test_a_packed_output_projection_is_refused(weight, held):
 
 
 @pytest.mark.parametrize(("family", "message"), [
-    ("opt", "no module that reads the state after attention alone"), ("qwen4_exp_text", "not one state for each"),
+    ("mpt", "no module that reads the state after attention alone"), ("qwen4_exp_text", "not one state for each"),
     ("doge", "attention mask of torch.float32"), ("moshi", "W_O of layer 0 cannot be read"),
 ])  # fmt: skip
 def test_families_that_fit_no_form_are_refused(family, message):

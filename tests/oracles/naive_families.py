@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 import torch
 from torch import nn
+from transformers.pytorch_utils import Conv1D
 
 from tests.oracles.naive_mixers import FUNCTIONS, RECURRENCES, by_source
 
@@ -159,7 +160,7 @@ def _patched(model: nn.Module) -> Iterator[_Functions]:
 
 def _through_gate(module: nn.Module, mixed: torch.Tensor, calls: _Calls, functions: _Functions) -> tuple:
     """What of every source W_O is given, [J, N, H, c], with gates and norms as they were; W_O; when, and its output."""
-    inside = [(m, call) for m in module.modules() for call in calls.get(m, []) if isinstance(m, nn.Linear)]
+    inside = [(m, call) for m in module.modules() for call in calls.get(m, []) if isinstance(m, nn.Linear | Conv1D)]
     if not inside:
         raise Unexplained("nothing is projected")
     o_proj, (time, given, out) = max(inside, key=lambda pair: pair[1][0])
@@ -177,14 +178,15 @@ def _through_gate(module: nn.Module, mixed: torch.Tensor, calls: _Calls, functio
         module.forward(*args, **kwargs)
     if not _close(found[-1].sum(0), given):
         raise Unexplained("what W_O is given is not the sum of what every source gives")
-    if out is None or not _close(given @ o_proj.weight.T + (0 if o_proj.bias is None else o_proj.bias), out):
+    w_o = o_proj.weight.detach().T if isinstance(o_proj, Conv1D) else o_proj.weight.detach()  # [d, H * c]
+    if out is None or not _close(given @ w_o.T + (0 if o_proj.bias is None else o_proj.bias), out):
         raise Unexplained("the output projection is not linear")
-    return found[-1].unflatten(-1, mixed.shape[2:]), o_proj.weight.detach(), time, out
+    return found[-1].unflatten(-1, mixed.shape[2:]), w_o, time, out
 
 
 def _for_each(mixed: torch.Tensor, x):
     """States [1, N, d] once for every source."""
-    return x.expand(len(mixed), -1, -1) if isinstance(x, torch.Tensor) and x.ndim == 3 else x
+    return x.repeat(len(mixed), 1, 1) if isinstance(x, torch.Tensor) and x.ndim == 3 else x
 
 
 def _frozen(factors: list[torch.Tensor], n_sources: int):
@@ -208,6 +210,7 @@ def _module_calls(model: nn.Module, functions: _Functions) -> Iterator[_Calls]:
 
     def states(args, kwargs):
         x = args[0] if args else kwargs.get("hidden_states")
+        x = x[None] if isinstance(x, torch.Tensor) and x.ndim == 2 else x  # OPT's MLP reads [N, d]
         return x[0].clone() if isinstance(x, torch.Tensor) and x.ndim == 3 and len(x) == 1 else None
 
     def enter(module, args, kwargs):
