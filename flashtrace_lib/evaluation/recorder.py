@@ -79,15 +79,9 @@ class Recorder:
     def curve(self, sample: Sample, scores) -> Record:
         """Columns of the deletion curve of ``scores``."""
         curve = self.scorer.curve(sample, scores, self.steps, self.tolerance)
-        return {
-            "log_probs": curve.log_probs.tolist(),
-            "cumulative": curve.cumulative.tolist(),
-            "n_masked": curve.n_masked.tolist(),
-            "evaluated": curve.evaluated,
-            "mask_token_id": curve.mask_token_id,
-            "curve_dtype": curve.dtype,
-            "curve_note": curve.note,
-        }
+        listed = {name: getattr(curve, name).tolist() for name in ("log_probs", "cumulative", "n_masked")}
+        told = {"evaluated": curve.evaluated, "mask_token_id": curve.mask_token_id}
+        return listed | told | {"curve_dtype": curve.dtype, "curve_note": curve.note}
 
     def masks(self, sample: Sample, n: int) -> Record:
         """The whole record of a sample's masks."""

@@ -196,12 +196,32 @@ _WITHOUT_EFFECT = frozenset(
 )
 
 
+def chosen_keys(mask: torch.Tensor | None, indices: torch.Tensor, n_keys: int) -> torch.Tensor:
+    """The mask [B, 1, m, n] of sparse attention whose indexer chose some keys for each row (DeepSeek-V3.2).
+
+    Parameters
+    ----------
+    mask : torch.BoolTensor, shape [B, 1, m, n], optional
+        True where attention is allowed; causal if None.
+    indices : torch.Tensor, shape [B, m, k]
+        Positions of the chosen keys; negative ones choose none.
+    n_keys : int
+        n.
+    """
+    batch, m = indices.shape[:2]
+    if mask is None:
+        mask = torch.ones(m, n_keys, dtype=torch.bool, device=indices.device).tril(n_keys - m)
+    chosen = torch.zeros(batch, m, n_keys + 1, dtype=torch.bool, device=indices.device)  # the last is none
+    chosen.scatter_(-1, torch.where(indices < 0, n_keys, indices).long(), True)
+    return mask & chosen[:, None, :, :n_keys]
+
+
 def check_call(
     module: nn.Module, query: torch.Tensor, attention_mask: torch.Tensor | None, keywords: dict[str, Any]
 ) -> None:
     """Refuse an attention call that means more than q, k, v, a boolean mask, scaling, soft-cap and sinks.
 
-    A keyword that is swallowed gives another model's scores: indexed sparse attention, for one, hands its choice of
+    A keyword that is swallowed gives another model's scores: sparse attention, for one, hands its choice of blocks of
     keys over this way, and attention over all keys is what comes out without it. So what is not known is refused.
 
     Parameters

@@ -16,7 +16,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 from ..model.wrapped import in_use
-from .attention import attend, check_call
+from .attention import attend, check_call, chosen_keys
 
 # transformers looks for "flash" in such names and takes an implementation that has it for a kernel without masks
 IMPLEMENTATION = "attribution"
@@ -44,9 +44,11 @@ def in_this_thread(hook: Callable) -> Callable:
 
 def _attention(
     module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None,
-    scaling: float | None = None, softcap: float | None = None, s_aux: torch.Tensor | None = None, **kwargs,
+    scaling: float | None = None, softcap: float | None = None, s_aux: torch.Tensor | None = None,
+    indices: torch.Tensor | None = None, **kwargs,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
     """Attention function registered with transformers."""
+    attention_mask = attention_mask if indices is None else chosen_keys(attention_mask, indices, key.shape[2])
     check_call(module, query, attention_mask, kwargs)
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     answer = _ANSWERS.get(module, attend)

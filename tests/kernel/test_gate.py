@@ -27,7 +27,7 @@ def scores(model, method=None):
 # --- attention calls ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("keyword", ["indices", "block_indices", "position_bias", "what_comes_next"])
+@pytest.mark.parametrize("keyword", ["block_indices", "position_bias", "what_comes_next"])
 def test_the_attention_function_swallows_no_keyword(keyword):
     q = torch.randn(1, 2, 5, 4)
     with pytest.raises(ValueError, match=f"passes '{keyword}' to its attention"):
@@ -49,10 +49,9 @@ def test_attention_in_both_directions_is_refused():
 
 
 @pytest.mark.parametrize("method", GATED, ids=lambda m: m.name)
-@pytest.mark.parametrize("family", ["deepseek_v32", "glm_moe_dsa"])
-def test_indexed_attention_is_refused_by_every_method_on_contributions(family, method):
-    with pytest.raises(ValueError, match="passes 'indices' to its attention"):
-        scores(tiny_random_model(family), method)
+def test_attention_to_chosen_blocks_is_refused_by_every_method_on_contributions(method):
+    with pytest.raises(ValueError, match="passes 'block_indices' to its attention"):
+        scores(tiny_random_model("minimax_m3_vl_text"), method)
 
 
 # --- layers ---------------------------------------------------------------------------------------------------
