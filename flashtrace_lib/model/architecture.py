@@ -126,7 +126,10 @@ def decoder_layers(model: nn.Module) -> list[LayerParts]:
         cannot be read; the message names family, layer and reason.
     """
     kind = family(model)
-    stacks = [m for m in text_decoder(model).modules() if isinstance(m, nn.ModuleList) and any(map(_mixers, m))]
+    decoder = text_decoder(model)
+    stacks = [m for m in decoder.modules() if isinstance(m, nn.ModuleList) and any(map(_mixers, m))]
+    # of a decoder that has encoders of its own within (Phi-4-multimodal), the layers
+    stacks = [m for m in stacks if m is getattr(decoder, "layers", None)] or stacks
     if not stacks:
         raise ValueError(
             f"unsupported architecture {kind!r}: no decoder layer with self_attn.o_proj. Supported are the "
@@ -159,10 +162,7 @@ _MIXERS = {
     "self_attn": ("attn_out_multiplier", "residual_multiplier", "residual_scale"),
     "linear_attn": ("residual_multiplier",),
     "mamba": ("ssm_out_multiplier", "residual_multiplier"),
-    "conv": (),
-    "mixer": (),
-    "attention": (),
-    "attn": (),
+    **dict.fromkeys(("conv", "mixer", "attention", "attn"), ()),
 }
 
 
@@ -181,8 +181,8 @@ def _mixers(layer: nn.Module) -> list[tuple[nn.Module, nn.Module, float]]:
 
 
 def _mixes_nothing(layer: nn.Module) -> bool:
-    """Whether the layer says that it is an MLP alone (Nemotron-H)."""
-    return getattr(layer, "block_type", None) in ("mlp", "moe")
+    """Whether the layer says that it is an MLP alone (Nemotron-H), or reads images, and no text runs it (Llama 3.2)."""
+    return getattr(layer, "block_type", None) in ("mlp", "moe") or hasattr(layer, "cross_attn_attn_gate")
 
 
 def _check_stack(model: nn.Module, stack: Sequence[nn.Module], kind: str) -> None:
