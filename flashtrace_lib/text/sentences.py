@@ -33,10 +33,11 @@ _TELLS = re.compile(
 def asking(sentences: Sequence[str]) -> Span:
     """Range of the sentences that are a text's question, judged by its words alone.
 
-    The question begins at the one sentence that starts with "Question:" or the like. Without one, or of several, it is
-    the last run of sentences that start so, end with a question mark, begin with a question word or tell one to do
-    something ("Find …"). Without such a run, it is the last sentence. A piece without a letter or digit, such as the
-    "$" behind a full stop in a formula, goes with the sentence before it.
+    The question begins at the one sentence that starts with "Question:" or the like. Without one, of several, or where
+    the last sentence ends with a question mark, it is the last run of sentences that start so, end with a question
+    mark, begin with a question word or tell one to do something ("Find …"). Without such a run, it is the last
+    sentence. A piece without a letter or digit, such as the "$" behind a full stop in a formula, goes with the sentence
+    before it.
 
     Raises
     ------
@@ -49,7 +50,7 @@ def asking(sentences: Sequence[str]) -> Span:
     texts = [sentences[i] for i in worded]
     asks = [bool(_ENDS_ASKING.search(text) or _TELLS.search(text)) for text in texts]
     marked = [k for k, text in enumerate(texts) if _MARKED.match(text)]
-    if len(marked) == 1:
+    if len(marked) == 1 and not _ENDS_ASKING.search(texts[-1]):
         first, last = marked[0], marked[0] + bool(_MARKED.fullmatch(texts[marked[0]].rstrip()))
         while any(asks[last + 1 : last + 2]):
             last += 1

@@ -81,6 +81,8 @@ def test_a_problem_asks_where_its_words_do(kind):
         (["Ann is old.", "**Is Ann old?**\n", "Be brief."], (1, 2)),
         (["<question>Is Ann old?</question>\n", "Ann is old."], (0, 1)),
         (["Ann is old.", "Question:"], (1, 2)),
+        (["Q: Is it red?", "A: no", "It is old.", "Whose is it?"], (3, 4)),
+        (["A text.", "Question: Which is it?", "This or that?"], (1, 3)),
         (["Q: Is it red?", "A: no", "Q: Is it blue?", "A: yes", "Tell the colour.", "In a word."], (4, 5)),
         (["Please summarise the text.", "Ann is old.", "Bob is not."], (0, 1)),
         (["Η Άννα έχει μέλισσες.", "Τι έχει η Άννα\u037e", "Με μία λέξη."], (1, 2)),
