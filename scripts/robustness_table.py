@@ -54,6 +54,7 @@ REPLIES = (
     ("a box", ("", "We add: \\boxed{7}"), "We add:", "\\boxed{7}", ""),
     ("a label, a note", ("", "We add.\n\n**Final answer:** 7\n\nNote: I may err."),
      "We add.", "7", "'Note: I may err.'"),
+    ("a label in another language", ("", "我们相加。因此，最终答案是：7"), "我们相加。", "7", ""),
     ("a label, lines of Windows", ("", "We add.\r\n\r\n**Final Answer**\r\n\r\n7"), "We add.", "7", ""),
     ("an inequality", ("", "<think>We add.</think>p<t"), "We add.", "p<t", ""),
     ("four hashes", ("", "We add.\n#### 7"), "We add.", "7", ""),

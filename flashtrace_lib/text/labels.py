@@ -7,11 +7,14 @@ from .offsets import CharSpan, strip_span
 WHOLE = "plain text"
 _BOX = re.compile(r"\\(?:f?boxed|box)\s*\{")
 _BRACE = re.compile(r"(?s)\\.|[{}]")
-# At the start of a line or of a sentence: "Answer:", "**Final answer** 42", "So the final answer is 42", "#### 42".
+# At the start of a line or of a sentence: "Answer:", "**Final answer** 42", "So the final answer is 42", "#### 42". In
+# other languages only with a colon.
 _LABEL = re.compile(
-    r"(?:^[ \t>#-]*|(?<=[.!?][ \t]))([*_]{0,3})(?:(?:so|thus|hence|therefore),? )?(?:the |my )?"
-    r"(?:(?:final )?answer(?: is)?(?:\1)?[ \t]*[:\uff1a]|final answer(?: is\b|(?:\1)?[ \t]*\r?$|[ \t]*[-–—=](?=[ \t])|"
-    r"(?=[ \t]+[\d$\\])))[ \t]*(?:\1)?[ \t]*|^[ \t]*(?P<hashes>####)[ \t]*(?=\S)",
+    r"(?:^[ \t>#-]*|(?<=[.!?][ \t])|(?<=。))([*_]{0,3})(?:(?:so|thus|hence|therefore),? |(?:所以|因此)[，,]?)?"
+    r"(?:the |my )?(?:(?:(?:final )?answer(?: is)?|(?:(?:die|la|le|il|a|o) )?(?:antwort|réponse|respuesta|resposta|"
+    r"risposta|ответ|答え|正解|(?:最[终終]的?)?答案|정답|답)(?: finale?)?(?: ist| est| es| é| è|是|は|은)?)(?:\1)?"
+    r"[ \t\xa0\u202f]*[:\uff1a]|final answer(?: is\b|(?:\1)?[ \t]*\r?$|[ \t]*[-–—=](?=[ \t])|(?=[ \t]+[\d$\\])))"
+    r"[ \t]*(?:\1)?[ \t]*|^[ \t]*(?P<hashes>####)[ \t]*(?=\S)",
     re.IGNORECASE | re.MULTILINE,
 )
 _SIGN_OFF = re.compile(
