@@ -15,18 +15,10 @@ warnings.filterwarnings("ignore", message="IProgress not found")
 logging.getLogger("transformers.quantizers.quantizer_gguf").setLevel(logging.ERROR)
 
 _PLACES = {  # name -> module that has it, imported when the name is first asked for
-    "IFR": "methods",
-    "METHODS": "methods",
-    "Attribution": "attribution",
-    "FlashTrace": "methods",
-    "Hop": "attribution",
-    "Method": "attribution",
-    "Sample": "sample",
-    "Segments": "sample",
-    "Trace": "traced",
-    "load_model": "load",
+    "IFR": "methods", "METHODS": "methods", "Attribution": "attribution", "FlashTrace": "methods", "Hop": "attribution",
+    "Method": "attribution", "Sample": "sample", "Segments": "sample", "Trace": "traced", "load_model": "load",
     "trace": "trace",
-}
+}  # fmt: skip
 __all__ = ["__version__", *_PLACES]
 
 

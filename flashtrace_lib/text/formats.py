@@ -50,36 +50,41 @@ def _pairs(*pairs: tuple[str, str]) -> tuple[Format, ...]:
     return tuple(Format(f"{opened}…{closed}", {"open": (opened,), "close": (closed,)}) for opened, closed in pairs)
 
 
-_THOUGHTS = ("think", "thinking", "thought", "thoughts", "reasoning", "reason", "analysis", "scratchpad", "seed:think")
+_THOUGHTS = (
+    "think", "thinking", "thought", "thoughts", "reasoning", "reason", "analysis", "scratchpad", "seed:think",
+    "mm:think", "longcat_think", "ifm|think", "ifm|think_fast", "ifm|think_faster", "think:…",
+)  # fmt: skip
 _ANSWERS = ("answer", "final_answer", "response", "solution", "output")
 _TURN = "<|start|>assistant"  # before the header of each channel but the first
 FORMATS = (
     *_pairs(*((f"<{word}>", f"</{word}>") for word in _THOUGHTS)),
     *_pairs(*((f"<|{word}|>", f"<|/{word}|>") for word in _THOUGHTS[:4])),
     *_pairs(("◁think▷", "◁/think▷"), ("[THINK]", "[/THINK]"), ("<|inner_prefix|>", "<|inner_suffix|>")),
-    *_pairs(("<|channel>thought", "<channel|>"), ("<unused94>thought", "<unused95>")),
-    Format(
-        "<|begin_of_thought|>…<|end_of_thought|>",
-        {"open": ("<|begin_of_thought|>",), "close": ("<|end_of_thought|>",),
-         "answer": ("<|begin_of_solution|>",), "end": ("<|end_of_solution|>",)},
-    ),
-    Format(
-        "<|START_THINKING|>…<|END_THINKING|>",
-        {"open": ("<|START_THINKING|>",), "close": ("<|END_THINKING|>",),
-         "answer": ("<|START_RESPONSE|>", "<|START_TEXT|>"), "end": ("<|END_RESPONSE|>", "<|END_TEXT|>")},
-    ),
-    Format(
-        "channels (analysis, final)",
-        {"open": (f"{_TURN}<|channel|>analysis…<|message|>", "<|channel|>analysis…<|message|>"), "close": ("<|end|>",),
-         "answer": (f"{_TURN}<|channel|>final…<|message|>", "<|channel|>final…<|message|>"),
-         "end": ("<|end|>", "<|return|>", "<|call|>"),
-         "other": (f"{_TURN}…<|channel|>commentary…<|message|>", "<|channel|>commentary…<|message|>")}, alone=False,
-    ),
-    Format(
-        "Here is my thought process: … Here is my response:",
-        {"open": ("Here is my thought process:", "Here's my thought process:", "Here’s my thought process:"),
-         "close": ("Here is my response:", "Here's my response:", "Here’s my response:")}, alone=False, at_start=True,
-    ),
+    *_pairs(("<|channel>thought", "<channel|>"), ("<unused94>thought", "<unused95>"), ("[unused16]", "[unused17]")),
+    *_pairs(("<|think:start|>", "<|think:end|>"), ("<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>")),
+    Format("<|begin_of_thought|>…<|end_of_thought|>", {
+        "open": ("<|begin_of_thought|>",), "close": ("<|end_of_thought|>",),
+        "answer": ("<|begin_of_solution|>",), "end": ("<|end_of_solution|>",)}),
+    Format("<|START_THINKING|>…<|END_THINKING|>", {
+        "open": ("<|START_THINKING|>",), "close": ("<|END_THINKING|>",),
+        "answer": ("<|START_RESPONSE|>", "<|START_TEXT|>"), "end": ("<|END_RESPONSE|>", "<|END_TEXT|>")}),
+    Format("channels (analysis, final)", {
+        "open": (f"{_TURN}<|channel|>analysis…<|message|>", "<|channel|>analysis…<|message|>"), "close": ("<|end|>",),
+        "answer": (f"{_TURN}<|channel|>final…<|message|>", "<|channel|>final…<|message|>"),
+        "end": ("<|end|>", "<|return|>", "<|call|>"),
+        "other": (f"{_TURN}…<|channel|>commentary…<|message|>", "<|channel|>commentary…<|message|>")}, alone=False),
+    Format("channels (self, user)", {
+        "open": (f"{_TURN} to=self<|message|>", "to=self<|message|>"), "close": ("<|eom|>",),
+        "answer": (f"{_TURN} to=user<|message|>", "to=user<|message|>"), "end": ("<|eot|>", "<|eom|>")}, alone=False),
+    Format("<|open|>think<|sep|>…<|close|>think<|sep|>", {
+        "open": ("<|open|>think<|sep|>",), "close": ("<|close|>think<|sep|>",), "answer": ("<|open|>response<|sep|>",),
+        "end": ("<|close|>response<|sep|>", "<|close|>message<|sep|>")}),
+    Format("<|think|>…<|content|>", {
+        "open": ("<|think|>",), "close": ("<|end|>",), "answer": ("<|begin|>assistant<|content|>", "<|content|>"),
+        "end": ("<|end|>",)}, alone=False),
+    Format("Here is my thought process: … Here is my response:", {
+        "open": ("Here is my thought process:", "Here's my thought process:", "Here’s my thought process:"),
+        "close": ("Here is my response:", "Here's my response:", "Here’s my response:")}, alone=False, at_start=True),
 )  # fmt: skip
 # The answer alone: the reasoning stands before it, in marks of its own or in none.
 ANSWERS = tuple(

@@ -100,7 +100,8 @@ def read_reply(reply: str, before: str = "", tokens: Sequence[Token] = ()) -> Re
         such tokens, others that are only spelled like them are words.
     """
     walks = [walk for walk in (_walk(row, reply, before, tokens) for row in FORMATS) if walk.marks]
-    walk = min(walks, key=lambda walk: (walk.lone, walk.marks[0].start), default=_Walk(Format("", {})))
+    # of two that begin with the same mark, the one whose block ends
+    walk = min(walks, key=lambda w: (w.lone, w.marks[0].start, w.opened is not None), default=_Walk(Format("", {})))
     marks, size = walk.marks, (_words(reply, (0, len(reply)), tokens) or (0, 0))[1]
     tail = [(max(walk.opened.stop, 0), size)] if walk.opened else []
     inside = [*([] if walk.lone else walk.blocks), *tail, *(mark[1:] for mark in marks)]
