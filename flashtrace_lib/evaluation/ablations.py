@@ -42,15 +42,8 @@ def masks_beside(store: Store | Memory) -> Store | Memory:
 
 def masks_key(model_key: str, sample_key: str, sources: list[list[int]], n: int, precision: str) -> str:
     """Key of everything that shapes the masks of a sample and their effects."""
-    shaped_by = {
-        "version": MASKS_VERSION,
-        "model": model_key,
-        "sample": sample_key,
-        "sources": sources,  # the haystack is no part of a sample's fingerprint
-        "masks": n,
-        "precision": precision,
-    }
-    return fingerprint(shaped_by)
+    shaped_by = {"version": MASKS_VERSION, "model": model_key, "sample": sample_key, "masks": n, "precision": precision}
+    return fingerprint({**shaped_by, "sources": sources})  # the haystack is no part of a sample's fingerprint
 
 
 def mask_columns(scorer: Scorer, sample: Sample, n: int) -> Record:

@@ -30,7 +30,7 @@ class LayerActivations:
         Scale of the post-attention norm at each row.
     x_mid : torch.Tensor, shape [M, d], or None
         State after attention; kept only for the identity check.
-    mask : torch.BoolTensor, shape [M, N], or None
+    mask : torch.BoolTensor, shape [1 or H, M, N], or None
         True where a row may attend, for masks other than the plain causal one. A view of the mask the model built.
     scaling : float
         Factor on q·k.

@@ -29,7 +29,7 @@ def attention_rows(
         Position of the first row.
     scaling, softcap
         See `LayerActivations`.
-    mask : torch.BoolTensor, shape [m, n], optional
+    mask : torch.BoolTensor, shape [1 or H, m, n], optional
         True where attention is allowed; causal if None.
     sinks : torch.Tensor, shape [H], optional
         A learned logit of each head that takes mass and has no value (gpt-oss).
@@ -93,7 +93,7 @@ def attention_in_blocks(
         The last m of n positions.
     key, value : torch.Tensor, shape [1, H_kv, n, head_dim]
         Values may be of another width.
-    attention_mask : torch.BoolTensor, shape [1, 1, m, n], optional
+    attention_mask : torch.BoolTensor, shape [1, 1 or H, m, n], optional
         True where attention is allowed; causal if None.
     scaling, softcap, sinks
         See `attention_rows`.
@@ -109,7 +109,7 @@ def attention_in_blocks(
     v = v.float().repeat_interleave(n_heads // len(v), 0)  # [H, N, head_dim]
     out = q.new_empty(n_heads, m, v.shape[-1])  # [H, m, head_dim]
     for start, stop in row_blocks(m, n_heads, n):
-        mask = None if attention_mask is None else attention_mask[0, 0, start:stop]
+        mask = None if attention_mask is None else attention_mask[0, :, start:stop]
         keys = k[:, : past + stop] if mask is None else k
         weights = attention_rows(
             q[:, start:stop], keys, past + start, scaling=scaling, softcap=softcap, mask=mask, sinks=sinks
@@ -130,7 +130,7 @@ def attention_maps(
     query : torch.Tensor, shape [B, H, m, head_dim]
         Queries of positions ``first … first + m - 1``.
     key : torch.Tensor, shape [B, H_kv, n, head_dim]
-    mask : torch.BoolTensor, shape [B or 1, 1, m, n], optional
+    mask : torch.BoolTensor, shape [B or 1, 1 or H, m, n], optional
         True where attention is allowed; causal if None.
     scaling : float
         Factor on q·k.
@@ -196,24 +196,24 @@ _WITHOUT_EFFECT = frozenset(
 )
 
 
-def chosen_keys(mask: torch.Tensor | None, indices: torch.Tensor, n_keys: int) -> torch.Tensor:
-    """The mask [B, 1, m, n] of sparse attention whose indexer chose some keys for each row (DeepSeek-V3.2).
+def chosen_keys(mask: torch.Tensor | None, indices: torch.Tensor, n_keys: int, block: int = 1) -> torch.Tensor:
+    """The mask [B, G, m, n] of sparse attention whose indexer chose some keys for each row (DeepSeek-V3.2).
 
     Parameters
     ----------
     mask : torch.BoolTensor, shape [B, 1, m, n], optional
         True where attention is allowed; causal if None.
-    indices : torch.Tensor, shape [B, m, k]
-        Positions of the chosen keys; negative ones choose none.
-    n_keys : int
-        n.
+    indices : torch.Tensor, shape [B, G, m, k]
+        Of each of G groups of heads the chosen keys, or blocks of keys; negative ones choose none.
+    n_keys, block : int
+        n, and the keys of a block.
     """
-    batch, m = indices.shape[:2]
+    (*shape, m, _), n_blocks = indices.shape, -(-n_keys // block)
     if mask is None:
         mask = torch.ones(m, n_keys, dtype=torch.bool, device=indices.device).tril(n_keys - m)
-    chosen = torch.zeros(batch, m, n_keys + 1, dtype=torch.bool, device=indices.device)  # the last is none
-    chosen.scatter_(-1, torch.where(indices < 0, n_keys, indices).long(), True)
-    return mask & chosen[:, None, :, :n_keys]
+    chosen = torch.zeros(*shape, m, n_blocks + 1, dtype=torch.bool, device=indices.device)  # the last is none
+    chosen.scatter_(-1, torch.where(indices < 0, n_blocks, indices).long(), True)
+    return mask & chosen[..., :n_blocks].repeat_interleave(block, -1)[..., :n_keys]
 
 
 def check_call(
@@ -221,8 +221,8 @@ def check_call(
 ) -> None:
     """Refuse an attention call that means more than q, k, v, a boolean mask, scaling, soft-cap and sinks.
 
-    A keyword that is swallowed gives another model's scores: sparse attention, for one, hands its choice of blocks of
-    keys over this way, and attention over all keys is what comes out without it. So what is not known is refused.
+    A keyword that is swallowed gives another model's scores: sparse attention, for one, hands its choice of keys over
+    this way (`chosen_keys`), and attention over all keys is what comes out without it. So what is not known is refused.
 
     Parameters
     ----------
@@ -250,10 +250,10 @@ def check_call(
         causal = getattr(module, "is_causal", True) if causal is None else causal
         if not causal and query.shape[2] > 1:
             raise ValueError(f"unsupported architecture: {where} attends in both directions")
-    elif attention_mask.dtype != torch.bool or attention_mask.shape[1] != 1:
+    elif attention_mask.dtype != torch.bool or attention_mask.shape[1] not in (1, query.shape[1]):
         raise ValueError(
             f"unsupported architecture: {where} has an attention mask of {attention_mask.dtype} and shape "
-            f"{tuple(attention_mask.shape)}; supported is a boolean one, the same for every head"
+            f"{tuple(attention_mask.shape)}; supported is a boolean one, for all heads or for each"
         )
     elif attention_mask.diagonal(attention_mask.shape[-1] - query.shape[2] + 1, -2, -1).any():  # tokens see the next
         raise ValueError(f"unsupported architecture: {where} attends in both directions")

@@ -132,18 +132,18 @@ def _stop(layers: list[LayerActivations], *_) -> None:
 def _keep_call(
     layer: LayerActivations, pool: _BufferPool, rows: Span, how: str, query, key, value, mask, scaling, softcap, sinks
 ) -> None:
-    """Keep q, k, v of one call of a layer's attention, or its maps; [1, H, N, head_dim] each, mask [1, 1, N, N]."""
+    """Keep q, k, v of one call of a layer's attention, or its maps; [1, H, N, head_dim], mask [1, 1 or H, N, N]."""
     if layer.k is not None:
         raise ValueError(f"unsupported architecture: layer {layer.parts.index} attends more than once in a pass")
     layer.scaling, layer.softcap, layer.sinks = scaling, softcap, sinks
     layer.k, layer.v = pool.keep("k", key[0]), pool.keep("v", value[0])  # [H_kv, N, head_dim]
     if how == "cached":
-        mask = None if mask is None else mask[0, 0]
+        mask = None if mask is None else mask[0]
         layer.maps = attention_rows(query[0], key[0], 0, mask=mask, scaling=scaling, softcap=softcap, sinks=sinks)
         return
     layer.fused = how == "fused" and layer.has_fused_kernel()
     layer.q = pool.keep("q", query[0, :, slice(*rows)])  # [H, M, head_dim]
-    layer.mask = None if mask is None else mask[0, 0, slice(*rows)]
+    layer.mask = None if mask is None else mask[0, :, slice(*rows)]
 
 
 def _keep_linear(layer: LayerActivations, pool: _BufferPool, rows: slice, calls: Calls) -> None:

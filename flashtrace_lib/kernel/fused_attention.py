@@ -86,7 +86,7 @@ def fused_column_sums(layer: LayerActivations, weights: torch.Tensor, target: Sp
         k = _plain(layer.k)  # [H_kv, N, head_dim]
         for start, stop in _blocks(layer, target):
             rows = slice(target[0] - first_row + start, target[0] - first_row + stop)
-            mask = None if layer.mask is None else layer.mask[rows]
+            mask = None if layer.mask is None else layer.mask[:, rows]
             keys = k[:, : target[0] + stop] if mask is None else k  # nothing behind the last row is attended
             q = _plain(layer.q[:, rows])  # [H, m', head_dim]
             for first in range(0, len(weights), head_dim):
@@ -130,7 +130,7 @@ def _blocks(layer: LayerActivations, target: Span) -> Iterator[Span]:
 def _transposed_product(
     q: torch.Tensor, k: torch.Tensor, vectors: torch.Tensor, scaling: float, mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """αᵀG for rows that end with the last key, or are masked by ``mask`` [m, n]; shape [H, n, B], B ≤ head_dim."""
+    """αᵀG for rows that end with the last key, or have a mask [1 or H, m, n]; shape [H, n, B], B ≤ head_dim."""
     m, head_dim = q.shape[1:]
     n_kv, n, _ = k.shape
     queries = q.reshape(n_kv, -1, m, head_dim)  # [H_kv, group, m, head_dim]
@@ -139,7 +139,7 @@ def _transposed_product(
     values = q.new_zeros(1, 1, 1, head_dim).expand(shape).requires_grad_()  # what they are does not matter
     gradient = torch.zeros(m, head_dim, device=q.device)
     gradient[:, : len(vectors)] = vectors.T
-    allowed = causal_lower_right(m, n) if mask is None else mask
+    allowed = causal_lower_right(m, n) if mask is None else mask[0] if len(mask) == 1 else mask.view(n_kv, -1, m, n)
     with sdpa_kernel(KERNELS):
         out = scaled_dot_product_attention(queries, keys, values, attn_mask=allowed, scale=scaling)
         (sums,) = torch.autograd.grad(out, values, gradient.expand(out.shape))  # [H_kv, group, n, head_dim]

@@ -223,7 +223,7 @@ def _attention_blocks(layer: LayerActivations, target: Span, first_row: int) -> 
     room = torch.empty(size) if layer.k.device.type == "cpu" else None  # a device's allocator keeps what is freed
     for start, stop in blocks:
         rows = slice(offset + start, offset + stop)
-        mask = None if layer.mask is None else layer.mask[rows]
+        mask = None if layer.mask is None else layer.mask[:, rows]
         keys = layer.k[:, : target[0] + stop] if mask is None else layer.k  # nothing behind the last row is attended
         yield start, stop, attention_rows(
             layer.q[:, rows], keys, target[0] + start, scaling=layer.scaling, softcap=layer.softcap, mask=mask,

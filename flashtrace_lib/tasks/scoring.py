@@ -147,10 +147,8 @@ def exact_set(example: Example, response_text: str) -> float:
     """
     pattern = example.metadata.get("answer_pattern")
     if not pattern:
-        raise ValueError(
-            f"example {example.id}: exact_set needs metadata['answer_pattern'], a regular expression of what an "
-            "answer looks like; use substring_recall for a task without one"
-        )
+        needs = "metadata['answer_pattern'], a regular expression of what an answer looks like; or use substring_recall"
+        raise ValueError(f"example {example.id}: exact_set needs {needs}")
     return float(set(re.findall(pattern, response_text)) == set(example.answers))
 
 

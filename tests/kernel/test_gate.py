@@ -8,7 +8,14 @@ from torch import nn
 from transformers import AttentionInterface, GraniteConfig, GraniteForCausalLM
 
 from flashtrace_lib import IFR, FlashTrace, Sample, Segments
-from flashtrace_lib.kernel.attention import attention_in_blocks, attention_maps, attention_rows, check_call, mix
+from flashtrace_lib.kernel.attention import (
+    attention_in_blocks,
+    attention_maps,
+    attention_rows,
+    check_call,
+    chosen_keys,
+    mix,
+)  # fmt: skip
 from flashtrace_lib.kernel.decomposition import check_decomposition, decomposition_gaps
 from flashtrace_lib.kernel.interception import IMPLEMENTATION
 from flashtrace_lib.methods import CAGE, GIM, AttnLRP, IGAttention, IntegratedGradients, Perturbation, Rollout
@@ -27,7 +34,7 @@ def scores(model, method=None):
 # --- attention calls ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("keyword", ["block_indices", "position_bias", "what_comes_next"])
+@pytest.mark.parametrize("keyword", ["position_bias", "what_comes_next"])
 def test_the_attention_function_swallows_no_keyword(keyword):
     q = torch.randn(1, 2, 5, 4)
     with pytest.raises(ValueError, match=f"passes '{keyword}' to its attention"):
@@ -36,7 +43,7 @@ def test_the_attention_function_swallows_no_keyword(keyword):
 
 @pytest.mark.parametrize(("mask", "message"), [
     (torch.zeros(1, 1, 3, 3), "attention mask of torch.float32"),
-    (torch.ones(1, 2, 3, 3, dtype=torch.bool), "the same for every head"),
+    (torch.ones(1, 3, 3, 3, dtype=torch.bool), "for all heads or for each"),
 ])  # fmt: skip
 def test_masks_of_another_kind_are_refused(mask, message):
     with pytest.raises(ValueError, match=message):
@@ -48,10 +55,11 @@ def test_attention_in_both_directions_is_refused():
         check_call(nn.Module(), torch.zeros(1, 2, 3, 4), None, {"is_causal": False})
 
 
-@pytest.mark.parametrize("method", GATED, ids=lambda m: m.name)
-def test_attention_to_chosen_blocks_is_refused_by_every_method_on_contributions(method):
-    with pytest.raises(ValueError, match="passes 'block_indices' to its attention"):
-        scores(tiny_random_model("minimax_m3_vl_text"), method)
+def test_chosen_keys_are_those_that_the_indices_name():
+    indices = torch.tensor([[[[0], [0], [1], [-1]], [[-1], [0], [0], [1]]]])  # [B, G, m, k], blocks of two keys
+    found = chosen_keys(None, indices, 4, block=2)[0].tolist()  # [G, m, n]
+    for group, rows in zip(found, indices[0].tolist(), strict=True):
+        assert group == [[j <= i and j // 2 in row for j in range(4)] for i, row in enumerate(rows)]
 
 
 # --- layers ---------------------------------------------------------------------------------------------------
