@@ -133,7 +133,7 @@ def decoder_layers(model: nn.Module) -> list[LayerParts]:
     if not stacks:
         raise ValueError(
             f"unsupported architecture {kind!r}: no decoder layer with self_attn.o_proj. Supported are the "
-            "Llama-like decoders (Llama, Qwen2, Qwen3, Mistral, Gemma-2/3, OLMo-2 and kin) and hybrids of them with "
+            "decoders like Llama, Qwen, Mistral, Gemma, OLMo, Cohere, Phi, GPT-NeoX or GPT-2, and hybrids of them with "
             "the gated delta rule, Mamba-2 or short convolutions"
         )
     if len(stacks) > 1:

@@ -74,8 +74,8 @@ FORMATS = (
         "end": ("<|end|>", "<|return|>", "<|call|>"),
         "other": (f"{_TURN}…<|channel|>commentary…<|message|>", "<|channel|>commentary…<|message|>")}, alone=False),
     Format("channels (self, user)", {
-        "open": (f"{_TURN} to=self<|message|>", "to=self<|message|>"), "close": ("<|eom|>",),
-        "answer": (f"{_TURN} to=user<|message|>", "to=user<|message|>"), "end": ("<|eot|>", "<|eom|>")}, alone=False),
+        "open": ("to=self<|message|>", f"{_TURN} to=self<|message|>"), "close": ("<|eom|>",),
+        "answer": ("to=user<|message|>", f"{_TURN} to=user<|message|>"), "end": ("<|eot|>", "<|eom|>")}, alone=False),
     Format("<|open|>think<|sep|>…<|close|>think<|sep|>", {
         "open": ("<|open|>think<|sep|>",), "close": ("<|close|>think<|sep|>",), "answer": ("<|open|>response<|sep|>",),
         "end": ("<|close|>response<|sep|>", "<|close|>message<|sep|>")}),

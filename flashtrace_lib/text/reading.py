@@ -127,10 +127,11 @@ def read_reply(reply: str, before: str = "", tokens: Sequence[Token] = ()) -> Re
             name, answer = ", ".join(filter(None, (name, tagged.row.name))), _marked_answer(reply, tagged, tokens)
             marks = [*marks, *tagged.marks]
             notes += [_UNCLOSED.format(tagged.row.name)] if tagged.marks[-1].kind == "answer" else []
-    cut = _cut_mark(reply[slice(*answer)]) if answer and not reply[answer[1] : size].strip() else 0
+    least = 1 if "end" in walk.row.marks and marks[-1].kind != "end" else 2  # the end of the answer is still to come
+    cut = _cut_mark(reply[: answer[1]], least) if answer and not reply[answer[1] : size].strip() else 0
     if cut:
         notes.append(_CUT.format(reply[answer[1] - cut : answer[1]]))
-        answer = _words(reply, (answer[0], answer[1] - cut), tokens)
+        answer = _words(reply, (answer[0], max(answer[0], answer[1] - cut)), tokens)
     blocks = [_words(reply, block, tokens) for block in (*walk.blocks, *([] if answer else tail))]
     for block in reversed([block for block in blocks if block and (not answer or block[1] <= answer[0])]):
         if thought and any(block[1] <= a and b <= thought[0] for a, b in words):
@@ -171,10 +172,11 @@ def _marked_answer(reply: str, walk: _Walk, tokens: Sequence[Token]) -> CharSpan
     return next((found for found in (_words(reply, span, tokens) for span in reversed(spans)) if found), None)
 
 
-def _cut_mark(text: str) -> int:
-    """How many characters of a mark, "</" or "<th" at least, stand at the end of a text that breaks off within it."""
-    text, marks = text.lower(), [mark.lower() for mark in ALL_MARKS if not mark[0].isalpha()]
-    starts = (mark[:n] for mark in marks for n in range(2 + mark[1].isalpha(), len(mark)))
+def _cut_mark(text: str, least: int) -> int:
+    """How many characters of a mark, ``least`` or "<th", stand at the end of a text that breaks off within it."""
+    text, marks = text.lower(), [mark.lower().replace("…", "") for mark in ALL_MARKS]
+    starts = (mark[:n] for mark in marks for n in range(least + (least > 1) * mark[1].isalpha(), len(mark)))
+    starts = (start for start in starts if not start[0].isalpha() or "=" in start)  # else an ordinary word
     return max((len(start) for start in starts if text.endswith(start)), default=0)
 
 
