@@ -62,7 +62,7 @@ def _places(record: Record) -> tuple[int, int, int] | None:
     if not all(_given(record.get(name)) for name in ("scores", "gold", "haystack", "sentences")):
         return None
     gold, (first, stop) = np.asarray(record["gold"], dtype=bool), record["haystack"]
-    spans = [(a, b) for a, b in record["sentences"] if first <= a < stop]
+    spans = [(max(a, first), b) for a, b in record["sentences"] if a < stop and b > first]
     holds = np.array([gold[a:b].any() for a, b in spans])
     if not holds.any() or holds.all():
         return None

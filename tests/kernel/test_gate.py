@@ -8,14 +8,8 @@ from torch import nn
 from transformers import AttentionInterface, GraniteConfig, GraniteForCausalLM
 
 from flashtrace_lib import IFR, FlashTrace, Sample, Segments
-from flashtrace_lib.kernel.attention import (
-    attention_in_blocks,
-    attention_maps,
-    attention_rows,
-    check_call,
-    chosen_keys,
-    mix,
-)  # fmt: skip
+from flashtrace_lib.kernel import attention as kernel
+from flashtrace_lib.kernel.attention import attention_in_blocks, attention_maps, attention_rows, check_call, mix
 from flashtrace_lib.kernel.decomposition import check_decomposition, decomposition_gaps
 from flashtrace_lib.kernel.interception import IMPLEMENTATION
 from flashtrace_lib.methods import CAGE, GIM, AttnLRP, IGAttention, IntegratedGradients, Perturbation, Rollout
@@ -57,7 +51,7 @@ def test_attention_in_both_directions_is_refused():
 
 def test_chosen_keys_are_those_that_the_indices_name():
     indices = torch.tensor([[[[0], [0], [1], [-1]], [[-1], [0], [0], [1]]]])  # [B, G, m, k], blocks of two keys
-    found = chosen_keys(None, indices, 4, block=2)[0].tolist()  # [G, m, n]
+    found = kernel.chosen_keys(None, indices, 4, block=2)[0].tolist()  # [G, m, n]
     for group, rows in zip(found, indices[0].tolist(), strict=True):
         assert group == [[j <= i and j // 2 in row for j in range(4)] for i, row in enumerate(rows)]
 
