@@ -13,7 +13,7 @@ from .segmenter import sentence_spans
 
 # A label, a heading or a tag of its own before the question.
 _MARKED = re.compile(
-    r"[\s*_#<>]*(?:(?i:questions?|query|frage|pregunta|domanda|вопрос)|Q|问题|問題|質問|질문)(?:\s*\d+)?[\s*_]*(?:[:\uff1a>][*_]*|$)"
+    r"[\s*_#<>]*(?:(?i:questions?|frage|pregunta|domanda|вопрос)|Q|问题|問題|質問|질문)(?:\s*\d+)?[\s*_]*(?:[:\uff1a>][*_]*|$)"
 )
 _ENDS_ASKING = re.compile(r"[?？؟\u037e\u055e፧⁇⁈‽][\s\"'”’»›)\]$\\』」】）*_!?]*(?:</\w+>\s*)*$")
 # Without a question mark: a question word at the head of a sentence, or an instruction, there or behind a comma, "and"
