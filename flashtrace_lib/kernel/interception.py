@@ -45,13 +45,14 @@ def in_this_thread(hook: Callable) -> Callable:
 def _attention(
     module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None,
     scaling: float | None = None, softcap: float | None = None, s_aux: torch.Tensor | None = None,
-    indices: torch.Tensor | None = None, block_indices: torch.Tensor | None = None, **kwargs,
+    indices: torch.Tensor | None = None, **kwargs,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
     """Attention function registered with transformers."""
     if indices is not None:
         attention_mask = chosen_keys(attention_mask, indices[:, None], key.shape[2])
-    if block_indices is not None:  # one choice for each group of heads (MiniMax-M3)
-        mask = chosen_keys(attention_mask, block_indices, key.shape[2], module.indexer.block_size)
+    block = getattr(getattr(module, "indexer", None), "block_size", None)
+    if block and kwargs.get("block_indices") is not None:  # one choice for each group of heads (MiniMax-M3)
+        mask = chosen_keys(attention_mask, kwargs.pop("block_indices"), key.shape[2], block)
         attention_mask = mask.repeat_interleave(query.shape[1] // mask.shape[1], 1)
     check_call(module, query, attention_mask, kwargs)
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling

@@ -28,7 +28,7 @@ def scores(model, method=None):
 # --- attention calls ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("keyword", ["position_bias", "what_comes_next"])
+@pytest.mark.parametrize("keyword", ["position_bias", "what_comes_next", "block_indices"])
 def test_the_attention_function_swallows_no_keyword(keyword):
     q = torch.randn(1, 2, 5, 4)
     with pytest.raises(ValueError, match=f"passes '{keyword}' to its attention"):
