@@ -128,7 +128,7 @@ class GIM(RelevanceMethod):
 
 def _ruled_logits(model: nn.Module, rules: Rules, target: Target) -> torch.Tensor:
     """`target_logits` of plain tokens under the rules."""
-    with differentiable(model), lrp_rules(model, rules):
+    with differentiable(model), lrp_rules(model, rules, check=True):
         return target_logits(model, embed(model, target.context), target, rules.cap)
 
 
@@ -164,6 +164,7 @@ def target_logits(
     else:  # adapters, or packed weights
         logits = head(hidden).float().gather(-1, ids[:, None])[:, 0]  # [M, V] -> [M]
     config = model.config.get_text_config()
-    logits = logits / getattr(config, "logits_scaling", 1.0)  # Granite
+    scale = getattr(without_peft(model), "logit_scale", None) or 1.0  # Cohere; Aya's weights have it, its model has not
+    logits = logits * scale / getattr(config, "logits_scaling", 1.0)  # Granite
     most = getattr(config, "final_logit_softcapping", None)
     return logits if most is None else cap(logits, most)

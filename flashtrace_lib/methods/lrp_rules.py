@@ -2,7 +2,7 @@
 
 Every rule keeps the values of the forward pass and changes only the slope that autograd sees:
 
-- RMSNorm is linear with its root mean square held fixed;
+- a norm is linear with the root mean square, or the standard deviation, that it divides by held fixed;
 - an element-wise non-linearity f (SiLU, GELU, soft-caps) has the slope f(x) / x; under GIM its own;
 - a product of two activations gives half of its relevance to each factor (gate ⊙ up; attention weights · values;
   queries · keys), so q and k see a quarter of the gradient and v a half;
@@ -22,7 +22,7 @@ from torch import nn
 
 from ..kernel.attention import attend, soft_cap
 from ..kernel.interception import Attention, answering, in_this_thread
-from ..model.architecture import decoder_layers, text_decoder
+from ..model.architecture import LayerParts, decoder_layers, text_decoder
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,9 @@ class Rules:
 ATTNLRP = Rules()
 # Ali et al. 2022: the attention weights are held fixed, which conserves relevance through the softmax as well.
 CP_LRP = Rules(on_scores=0.0, on_values=1.0)
-_GATED = ("gate_proj", "up_proj", "down_proj", "act_fn")
+# The linear maps of an MLP, the last one last; the first two kinds multiply its activation with a second factor.
+_GATED = (("gate_proj", "up_proj", "down_proj"), ("gate_up_proj", "down_proj"))
+_PLAIN = (("up_proj", "down_proj"), ("fc1", "fc2"), ("c_fc", "c_proj"), ("dense_h_to_4h", "dense_4h_to_h"))
 
 
 def linearised(x: torch.Tensor, value: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
@@ -108,72 +110,81 @@ def _attention(rules: Rules) -> Attention:
 
 
 @contextmanager
-def lrp_rules(model: nn.Module, rules: Rules = ATTNLRP) -> Iterator[None]:
+def lrp_rules(model: nn.Module, rules: Rules = ATTNLRP, *, check: bool = False) -> Iterator[None]:
     """Give the gradients of ``model`` the slopes of a set of rules; outputs stay as they are.
 
     Parameters
     ----------
     model : transformers.PreTrainedModel
-        Any decoder with RMSNorm and a gated MLP (Llama, Qwen2/3, Mistral, Gemma-2/3, OLMo-2).
+        Any decoder whose norms are RMSNorm or LayerNorm and whose MLPs are no mixture of experts.
     rules : Rules
+    check : bool
+        Hold every norm, when it is called, against its rule.
 
     Raises
     ------
     ValueError
-        If a norm or an MLP is of a kind that no rule covers.
+        If an MLP, or a norm under ``check``, is of a kind that no rule covers.
     """
-    norms, mlps = _norms(model), _mlps(model)
+    if getattr(model.config.get_text_config(), "clip_qkv", None):
+        raise ValueError("there is no rule for clipped queries, keys and values (clip_qkv): use another method")
+    mlps = [_mlp(parts) for parts in decoder_layers(model)]
     with ExitStack() as stack:
         stack.enter_context(answering(model, _attention(rules)))
-        for norm in norms:
-            stack.callback(norm.register_forward_hook(in_this_thread(_norm_hook(norm)), with_kwargs=True).remove)
-        for mlp in mlps:
+        for norm in (m for m in text_decoder(model).modules() if "Norm" in type(m).__name__):
+            hook = in_this_thread(partial(_norm_hook, check))
+            stack.callback(norm.register_forward_hook(hook, with_kwargs=True).remove)
+        for activation, product in mlps:
             if rules.linearised:
-                stack.callback(mlp.act_fn.register_forward_hook(in_this_thread(_activation_hook)).remove)
-            stack.callback(mlp.down_proj.register_forward_pre_hook(in_this_thread(_product_hook)).remove)
+                stack.callback(activation.register_forward_hook(in_this_thread(_activation_hook)).remove)
+            if product is not None:
+                stack.callback(product.register_forward_pre_hook(in_this_thread(_product_hook)).remove)
         yield
 
 
-def _norms(model: nn.Module) -> list[nn.Module]:
-    """All norm modules of the decoder; ValueError where one is not an RMSNorm."""
-    norms = [m for m in text_decoder(model).modules() if type(m).__name__.endswith("Norm")]
-    for norm in norms:
-        if not type(norm).__name__.endswith("RMSNorm") or _eps(norm) is None:
-            raise ValueError(f"there is no rule for {type(norm).__name__}, only for RMSNorm: use another method")
-    return norms
+def _mlp(parts: LayerParts) -> tuple[nn.Module, nn.Module | None]:
+    """Of a layer's MLP the activation, and what reads the gated product, None without; ValueError for other kinds."""
+    mlp = getattr(parts.layer, "mlp", parts.layer)  # in OPT's layers the maps stand beside attention
+    activation = next((c for name, c in _children(mlp) if name in ("act_fn", "activation_fn", "act")), None)
+    kind = next((names for names in (*_GATED, *_PLAIN) if _maps(mlp, parts.attention) == set(names)), None)
+    alone = mlp is parts.layer or _maps(parts.layer, parts.attention) == {"mlp"}
+    if activation is None or kind is None or not alone:
+        raise ValueError(
+            f"there is no rule for the MLP of layer {parts.index} ({type(mlp).__name__}): it needs "
+            "down_proj(act_fn(gate_proj(x)) * up_proj(x)), or the same without a gate; use another method"
+        )
+    return activation, getattr(mlp, kind[-1]) if kind in _GATED else None
 
 
-def _mlps(model: nn.Module) -> list[nn.Module]:
-    """The gated MLP of every decoder layer; ValueError where a layer has another kind."""
-    mlps = []
-    for parts in decoder_layers(model):
-        mlp = getattr(parts.layer, "mlp", None)
-        if not all(isinstance(getattr(mlp, name, None), nn.Module) for name in _GATED):
-            raise ValueError(
-                f"there is no rule for the MLP of layer {parts.index} ({type(mlp).__name__}): it needs "
-                "down_proj(act_fn(gate_proj(x)) * up_proj(x)); use another method"
-            )
-        mlps.append(mlp)
-    return mlps
+def _children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Named children, of a compiled module those of what was compiled."""
+    return getattr(module, "_orig_mod", module).named_children()
 
 
-def _eps(norm: nn.Module) -> float | None:
-    """Constant that an RMSNorm adds to the mean square."""
-    return getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
+def _maps(module: nn.Module, attention: nn.Module) -> set[str]:
+    """Names of the children that hold matrices, but for attention."""
+    held = {name: child.state_dict().values() for name, child in _children(module) if child is not attention}
+    return {name for name, tensors in held.items() if any(t.ndim > 1 for t in tensors)}
 
 
-def _norm_hook(norm: nn.Module) -> Callable:
-    """Hook that holds the root mean square fixed: the slope is g / rms(x)."""
-    eps = _eps(norm)
-
-    def hook(_, args, kwargs, out: torch.Tensor) -> torch.Tensor:
-        x = (args[0] if args else kwargs["hidden_states"]).to(out.device)  # the last layer may lie on another
-        with torch.no_grad():  # an RMSNorm maps ones to g / sqrt(1 + eps), whether its weight is g, g - 1 or not there
-            gain = norm.forward(x.new_ones(x.shape[-1])).float() * (1 + eps) ** 0.5  # [d]
-            slope = gain * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + eps)  # [..., d]
-        return linearised(x, out, slope)
-
-    return hook
+def _norm_hook(check: bool, norm: nn.Module, args: tuple, kwargs: dict, out: torch.Tensor) -> torch.Tensor:
+    """Hold what a norm divides by fixed: the slope is g / rms(x), and of a LayerNorm that of x less its mean."""
+    x = (args[0] if args else kwargs["hidden_states"]).to(out.device)  # the last layer may lie on another
+    eps = getattr(norm, "variance_epsilon", getattr(norm, "eps", 1e-5))  # on the mean square; OLMo writes it out
+    signs = torch.ones_like(x[(0,) * (x.ndim - 1)].detach())  # [d]
+    with torch.no_grad():  # 1, -1, 1, ... has the mean 0 and the mean square 1: it reads the gain, however that is kept
+        level = norm.forward(signs).float()  # [d]
+        signs[1::2] = -1
+        up, down = norm.forward(signs).float(), norm.forward(-signs).float()  # [d] each
+    gain, bias = (up - down) / 2 * signs * (1 + eps) ** 0.5, (up + down) / 2  # [d] each
+    centred = (level - bias).abs().sum() < gain.abs().sum() / 2  # what is the same in all channels is taken away
+    x = x - x.mean(-1, keepdim=True) * centred
+    with torch.no_grad():
+        slope = gain * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + eps)  # [..., d]
+        gap = (slope * x.float() + bias - out.float()).abs() if check else torch.zeros(1)
+    if check and not gap.amax() <= max(1e-3, 16 * torch.finfo(out.dtype).eps) * out.float().abs().amax():
+        raise ValueError(f"there is no rule for {type(norm).__name__}, only RMSNorm and LayerNorm: use another method")
+    return linearised(x, out, slope)
 
 
 def _activation_hook(module: nn.Module, args: tuple, out: torch.Tensor) -> torch.Tensor:

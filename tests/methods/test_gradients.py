@@ -12,6 +12,7 @@ from flashtrace_lib.methods.gradient_base import embed, log_probs, target_of
 from flashtrace_lib.methods.lrp_rules import ATTNLRP, capped, linearised, lrp_rules, scale_gradient
 from tests.oracles.naive_gradients import Naive, naive_ig, naive_ig_attn, naive_lrp
 from tests.oracles.tiny import FAMILIES, tiny_model, tiny_sample
+from tests.oracles.tiny_families import tiny_random_model
 
 METHODS = [AttnLRP(), GIM(), IntegratedGradients(), IGAttention()]
 
@@ -59,6 +60,19 @@ def test_attnlrp_equals_naive_on_every_family(family, rule):
 def test_relevance_is_conserved_without_biases(family):
     """CP-LRP: every rule but the softmax is exact, and the softmax is held. Biases would keep their own part."""
     meta = AttnLRP(rule="cp_lrp").attribute(tiny_model(family, torch.float64), tiny_sample()).metadata
+    assert meta["relevance"] == pytest.approx(meta["logit"], rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "family", "chameleon cohere gpt2 gpt_neox jais2 nemotron olmo opt persimmon phi phi3 stablelm starcoder2".split()
+)
+def test_relevance_is_conserved_through_other_norms_and_mlps(family):
+    """LayerNorm, MLPs without a gate or with gate and up in one matrix, parallel layers; no biases, no positions."""
+    model = tiny_random_model(family)
+    for name, weight in model.named_parameters():
+        if name.endswith("bias") or "wpe" in name or "embed_positions" in name:
+            weight.data.zero_()
+    meta = AttnLRP(rule="cp_lrp").attribute(model.double(), tiny_sample()).metadata
     assert meta["relevance"] == pytest.approx(meta["logit"], rel=1e-4, abs=1e-5)
 
 
@@ -121,9 +135,8 @@ def test_ig_equals_a_plain_loop(family):
 
 def test_ig_is_complete_as_the_steps_grow():
     model, sample = tiny_model(), tiny_sample()
-    gaps = [
-        abs(IntegratedGradients(steps=n, start=0.5).attribute(model, sample).metadata["gap_on_path"]) for n in (20, 200)
-    ]
+    both = (IntegratedGradients(steps=n, start=0.5).attribute(model, sample).metadata for n in (20, 200))
+    gaps = [abs(meta["gap_on_path"]) for meta in both]
     assert gaps[1] < gaps[0] / 20 and gaps[1] < 1e-3  # the trapezoid's error falls with the square of the steps
 
 
@@ -190,8 +203,8 @@ def test_bad_options_say_what_is_allowed(make, message):
 
 def test_attnlrp_refuses_what_no_rule_covers():
     model = tiny_model()
-    model.model.norm = nn.LayerNorm(32)
-    with pytest.raises(ValueError, match="no rule for LayerNorm"):
+    model.model.norm.forward = torch.tanh
+    with pytest.raises(ValueError, match="no rule for LlamaRMSNorm"):
         AttnLRP().attribute(model, tiny_sample())
     model = tiny_model()
     model.model.layers[1].mlp = nn.Sequential(nn.Linear(32, 32))
