@@ -160,9 +160,7 @@ class Method(ABC):
         result.seconds = seconds
         result.scores = result.scores.float().cpu()
         if not torch.isfinite(result.scores).all():
-            raise ValueError(
-                f"{self.name}: non-finite scores for sample {sample.id}; load the model in float32 or bfloat16"
-            )
+            raise ValueError(f"{self.name}: non-finite scores for sample {sample.id}; load it in float32 or bfloat16")
         result.metadata = {"options": self.options(), **result.metadata}
         result.sentences = sentences_of_input(sample)
         return result

@@ -40,9 +40,7 @@ def root() -> Path:
     named = os.environ.get("FLASHTRACE_ROOT")
     if named:
         if not Path(named).is_dir():
-            raise ValueError(
-                f"FLASHTRACE_ROOT is {named}, which is no folder: unset it, or name a checkout of the book"
-            )
+            raise ValueError(f"FLASHTRACE_ROOT is {named}, which is no folder: unset it or name a checkout of the book")
         return Path(named).resolve()
     here = Path.cwd().resolve()
     for folder in (Path(__file__).resolve().parent.parent, here, *here.parents):

@@ -142,8 +142,4 @@ def code_fingerprint() -> str:
 
 def _without(config: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     """``config`` without the keys ``names``, at any depth."""
-    return {
-        key: _without(value, names) if isinstance(value, dict) else value
-        for key, value in config.items()
-        if key not in names
-    }
+    return {k: _without(v, names) if isinstance(v, dict) else v for k, v in config.items() if k not in names}

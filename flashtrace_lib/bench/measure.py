@@ -60,9 +60,7 @@ def random_sample(n_prompt: int, n_reasoning: int, n_output: int, vocabulary: in
 
 def _sentences(segments: Segments, size: int) -> list[Span]:
     """Tile every segment by ranges of ``size`` tokens; the last of each may be shorter."""
-    return [
-        (first, min(first + size, stop)) for _, (start, stop) in segments.named() for first in range(start, stop, size)
-    ]
+    return [(a, min(a + size, stop)) for _, (start, stop) in segments.named() for a in range(start, stop, size)]
 
 
 def bench_sample(
@@ -157,12 +155,9 @@ def attribution_seconds(
 
 def medians(times: Sequence[Sequence[float]]) -> dict[str, float]:
     """``forward_s, seconds, ratio, n`` of (forward, attribution, …) seconds; ``ratio`` is the median of the pairs'."""
-    return {
-        "forward_s": statistics.median(t[0] for t in times),
-        "seconds": statistics.median(t[1] for t in times),
-        "ratio": statistics.median(t[1] / t[0] for t in times),
-        "n": len(times),
-    }
+    forward, seconds = (statistics.median(t[i] for t in times) for i in (0, 1))
+    ratio = statistics.median(t[1] / t[0] for t in times)
+    return {"forward_s": forward, "seconds": seconds, "ratio": ratio, "n": len(times)}
 
 
 @torch.inference_mode()

@@ -71,9 +71,7 @@ class LayerActivations:
     @property
     def n_heads(self) -> int:
         """H, heads with a share of W_O."""
-        if self.linear is not None:
-            return len(self.v)
-        return len(self.q if self.maps is None else self.maps)
+        return len(self.v if self.linear is not None else self.q if self.maps is None else self.maps)
 
     @property
     def mixers(self) -> list[LayerActivations]:

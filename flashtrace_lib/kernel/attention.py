@@ -10,7 +10,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from ..sample import Span
 
-BLOCK_BYTES = 2 * 2**20  # of attention scores held at once: large enough for the GEMM, small enough for the cache
+BLOCK_BYTES = 4 * 2**20  # of attention scores held at once: large enough for the GEMM, small enough for the cache
 
 
 def attention_rows(

@@ -71,11 +71,14 @@ def _block_overshoot(targets: _Targets, scale: torch.Tensor, v: torch.Tensor, w_
     if fused is not None:
         heads = [fused(one, v[h // group] @ w_o[h], targets.sign, targets.magnitude) for h, one in enumerate(scale)]
         return torch.stack(heads)
-    scale, out, columns = scale.contiguous(), torch.zeros(scale.shape, device=v.device), targets.w.mT  # [H, d, c]
+    scale, out = scale.contiguous(), torch.zeros(scale.shape, device=v.device)
+    values, columns = v.reshape(-1, v.shape[-1]), targets.w.permute(2, 0, 1).reshape(-1, v.shape[-1])  # [d * H, c]
 
     def gathered(pairs: _Pairs, which: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
-        h = (pairs.place // scale[0].numel())[which]
-        return torch.linalg.vecdot(v[h // group, pairs.j[which]], columns[h, d])
+        h = pairs.place // scale[0].numel()
+        source = (h // group * v.shape[1] + pairs.j).index_select(0, which)
+        at = h.index_select(0, which).add_(d, alpha=len(w_o))
+        return torch.linalg.vecdot(values.index_select(0, source), columns.index_select(0, at))
 
     if scale.shape[1] < _MANY:
         lengths = torch.linalg.vector_norm(v, dim=-1).repeat_interleave(group, 0)  # [H, n]

@@ -112,9 +112,7 @@ def chosen_method(method: Method | str | None, hops: int | None = None) -> Metho
         return METHODS[name]() if hops is None else METHODS[name](hops=hops)
     if isinstance(method, type) or not callable(getattr(method, "attribute", None)):
         shown = f"the class {method.__name__}: call it" if isinstance(method, type) else repr(method)
-        raise ValueError(
-            f"method is {shown}; it must be one that attributes, such as FlashTrace(hops=1), or the name of one"
-        )
+        raise ValueError(f"method is {shown}; it must be one that attributes, like FlashTrace(), or the name of one")
     if hops is not None:
         raise ValueError(f"hops={hops} beside a method that has its options: give hops to the method")
     return method

@@ -30,8 +30,7 @@ def unit_rows(activations: Activations, units: list[Span], label: str = "") -> t
     torch.FloatTensor, shape [G, N]
         Each row sums to 1; the row of a single token is its IFR row.
     """
-    at_once = min(UNITS_AT_ONCE, spans_at_once(activations))
-    rows = []
+    at_once, rows = min(UNITS_AT_ONCE, spans_at_once(activations)), []
     with tqdm(total=len(units), desc=label, leave=False, unit="unit") as bar:
         for first in range(0, len(units), at_once):
             part = units[first : first + at_once]

@@ -63,8 +63,7 @@ class IFR(Method):
     def rows(self, activations: Activations, span: Span | None = None) -> torch.Tensor:
         """Distribution of every captured row, or of those of ``span``, over the context, [M, N]; each sums to 1."""
         start, stop = activations.rows if span is None else span
-        size = self._at_once(activations)
-        rows = []
+        size, rows = self._at_once(activations), []
         for first in tqdm(range(start, stop, size), desc=self.name, leave=False, unit="pass"):
             last = min(first + size, stop)
             rows.append(span_scores(activations, torch.eye(last - first), (first, last)))

@@ -47,6 +47,4 @@ def lds(scores, masks, effects) -> float:
     sums = masks @ scores  # [n]
     # Scores are float32: equal sums of other terms differ by their rounding, and are ties all the same.
     sums = (sums / sums.abs().max().clamp_min(torch.finfo(torch.float64).tiny)).round(decimals=6)
-    if ranks_nothing(sums) or ranks_nothing(effects):
-        return 0.0
-    return rank_correlation(sums, effects)
+    return 0.0 if ranks_nothing(sums) or ranks_nothing(effects) else rank_correlation(sums, effects)

@@ -187,9 +187,7 @@ def _mixes_nothing(layer: nn.Module) -> bool:
 
 def _check_stack(model: nn.Module, stack: Sequence[nn.Module], kind: str) -> None:
     """ValueError unless each layer that the model counts is one whose attention was located."""
-    missing = {
-        i: type(layer).__name__ for i, layer in enumerate(stack) if not (_mixers(layer) or _mixes_nothing(layer))
-    }
+    missing = {i: type(one).__name__ for i, one in enumerate(stack) if not (_mixers(one) or _mixes_nothing(one))}
     if missing:
         raise ValueError(
             f"unsupported architecture {kind!r}: layers {list(missing)} of {len(stack)} "

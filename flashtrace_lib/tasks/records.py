@@ -70,12 +70,9 @@ def morehopqa_example(record: Record, id: str) -> Example:
                 support += [found] if found else []
                 lines += [found] if found else []
         lines += [f"{part['question']} {part['answer']}" for part in step.get("details", [step])]
-    places = {"question": len(body) + 2, "haystack": (0, len(body.rstrip()))}
-    evidence, output = _places(prompt, dict.fromkeys(support), id), f"The answer is {answer}."
-    chain = "\n".join(lines)
-    return _example(
-        "morehopqa", id, record, prompt, answer, chain, output, evidence=evidence, scorer="qa_match", **places
-    )
+    more = {"question": len(body) + 2, "haystack": (0, len(body.rstrip())), "scorer": "qa_match"}
+    more["evidence"], output = _places(prompt, dict.fromkeys(support), id), f"The answer is {answer}."
+    return _example("morehopqa", id, record, prompt, answer, "\n".join(lines), output, **more)
 
 
 def hotpotqa_example(record: Record, id: str) -> Example:
@@ -130,9 +127,8 @@ def exercise_example(record: Record, id: str) -> Example:
     code, hints = files[".meta/example.py"], files.get(".docs/hints.md", "").removeprefix("# Hints").strip()
     output, question = f"{name}\n```python\n{code}```", len(told) + len("\n####\n\n") + 1
     modules = {path: text for path, text in files.items() if path.endswith(".py") and "/" not in path}
-    example = _example(
-        "exercism", id, record, prompt, code, hints, output, question=question, scorer="unit_tests", files=modules
-    )
+    more = {"question": question, "scorer": "unit_tests", "files": modules}
+    example = _example("exercism", id, record, prompt, code, hints, output, **more)
     example.metadata["file"] = name
     return example
 

@@ -78,8 +78,7 @@ def ruler_examples(
     kind = haystack or ("essay" if cell.kind == "niah" else "noise")
     _check_options(length, n, seed, kind)
     label = f"{cell.name}-{length}-{kind}-s{seed}-noshot"  # RULER's worked example before a VT problem is left out
-    count = _counter(tokenizer)
-    examples = []
+    count, examples = _counter(tokenizer), []
     for i in tqdm(range(n), desc=f"ruler {cell.name}", unit="example", delay=2):
         example = _example(cell, length, count, f"{cell.name}|{kind}|{seed}|{i}", kind, keep)
         metadata = {"seed": seed, "index": i, **example.metadata}

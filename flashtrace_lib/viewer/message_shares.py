@@ -35,8 +35,7 @@ class Part:
 
 def parts(sample: Sample) -> list[Part]:
     """Parts that tile the context of a sample; a sample without messages has one, the user's."""
-    named = named_tokens(sample)
-    tiled = []
+    named, tiled = named_tokens(sample), []
     for (named_as, _), run in groupby(range(len(sample)), key=lambda i: (named[i], i >= sample.response[0])):
         positions = list(run)
         tiled.append(Part(*named_as, (positions[0], positions[-1] + 1)))

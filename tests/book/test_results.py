@@ -31,8 +31,7 @@ FILES = [name for name in load_profile(paths.BOOK).results]
 def made(tmp_path_factory):
     """A file of results of a tiny model, with the samples and the frame that it was made of."""
     torch.manual_seed(0)
-    model = LlamaForCausalLM(CONFIGS["llama"]).eval()
-    samples = []
+    model, samples = LlamaForCausalLM(CONFIGS["llama"]).eval(), []
     for i in range(3):
         ids = torch.randint(3, 60, (30,))
         gold = torch.zeros(30, dtype=torch.bool)

@@ -48,8 +48,7 @@ def test_a_list_of_methods_takes_their_names_and_a_scorer_is_made(model, samples
 
 
 def test_second_run_computes_nothing(model, samples, tmp_path):
-    store = Store(tmp_path / "x")
-    scorer = Scorer(model)
+    store, scorer = Store(tmp_path / "x"), Scorer(model)
     first = evaluate(model, METHODS, samples, store=store, scorer=scorer, progress=False)
     assert len(CALLS) == 6
     done = scorer.n_contexts
@@ -82,8 +81,7 @@ def test_new_labels_find_the_old_records(model, samples, tmp_path):
 
 
 def test_curve_is_added_later_without_attributing_again(model, samples, tmp_path):
-    store = Store(tmp_path / "x")
-    scorer = Scorer(model)
+    store, scorer = Store(tmp_path / "x"), Scorer(model)
     options = dict(store=store, scorer=scorer, progress=False)
     frame = evaluate(model, [Embedding()], samples, metrics=("recovery", "r_precision"), **options)
     assert scorer.n_contexts == 0 and set(frame["metric"]) == {"recovery", "r_precision"}

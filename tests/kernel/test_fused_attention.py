@@ -88,11 +88,9 @@ def test_the_choice_goes_by_device_and_size():
     assert choose(torch.device("cpu"), 32, (0, 10**5)) == "recompute"
     assert choose(torch.device("cuda"), 32, (4096, 8192)) == "fused"
     assert choose(torch.device("cuda"), 32, (500, 510)) == "recompute"
-    att = FlashTrace().attribute(tiny_model(), tiny_sample())
-    assert att.metadata["attention"] == {"used": "recompute"}
-    assert FlashTrace(attention="cached").attribute(tiny_model(), tiny_sample()).metadata["attention"] == {
-        "used": "cached"
-    }
+    for asked, used in (("auto", "recompute"), ("cached", "cached")):
+        att = FlashTrace(attention=asked).attribute(tiny_model(), tiny_sample())
+        assert att.metadata["attention"] == {"used": used}
 
 
 def test_ways_to_the_same_result_share_one_stored_key():

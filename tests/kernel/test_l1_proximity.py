@@ -82,8 +82,7 @@ def test_no_tensor_of_all_contributions_exists():
 
 def test_the_compiled_loop_computes_the_same(monkeypatch):
     scale, v, w_o, y = problem(y_scale=0.1)
-    expected = per_head(scale, v, w_o, y)
-    calls = []
+    expected, calls = per_head(scale, v, w_o, y), []
     kernel = lambda *args: calls.append(1) or l1_proximity._overshoot(*args)  # noqa: E731
     monkeypatch.setattr(l1_proximity, "fused_kernel", lambda device: kernel)
     torch.testing.assert_close(per_head(scale, v, w_o, y), expected, atol=1e-5, rtol=1e-5)

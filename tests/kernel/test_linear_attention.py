@@ -30,15 +30,12 @@ def delta_call(groups, *decay):
     """β up to 1.9: the state's eigenvalues may be negative. KDA has decay by channel, and no groups of heads."""
     q, k, g = normal(1, N, groups, STATE), normal(1, N, groups, STATE) + 0.3, -normal(1, N, *decay).abs() * 0.2
     beta = normal(1, N, HEADS).sigmoid() * 1.9
-    return dict(
-        query=q, key=k, g=g, beta=beta, use_qk_l2norm_in_kernel=True, initial_state=None, output_final_state=False
-    )
+    how = dict(use_qk_l2norm_in_kernel=True, initial_state=None, output_final_state=False)
+    return dict(query=q, key=k, g=g, beta=beta, **how)
 
 
-SCAN = dict(
-    dt=normal(1, N, HEADS), A=-normal(HEADS).exp(), B=normal(1, N, 2, STATE), C=normal(1, N, 2, STATE), D=normal(HEADS)
-)
-SCAN |= dict(dt_bias=normal(HEADS), dt_softplus=True, dt_limit=(0.0, float("inf")), chunk_size=64)
+SCAN = dict(dt=normal(1, N, HEADS), A=-normal(HEADS).exp(), B=normal(1, N, 2, STATE), C=normal(1, N, 2, STATE))
+SCAN |= dict(D=normal(HEADS), dt_bias=normal(HEADS), dt_softplus=True, dt_limit=(0.0, float("inf")), chunk_size=64)
 
 
 def state_updates(hidden_states, dt, A, B, C, D, dt_bias, **_):

@@ -27,13 +27,11 @@ def test_lasso_meets_its_optimality_conditions(n, n_features, alpha):
     """Of ‖y − X w‖² / 2n + α ‖w‖₁: X_uᵀ (y − X w) / n is α sign(w_u), or within ±α where w_u is 0."""
     features, target = problem(n, n_features)
     features[:, 2] = True  # tells nothing
-    found = lasso(features, target, alpha)
-    x = features.double()
+    found, x = lasso(features, target, alpha), features.double()
     spread = x.std(0, correction=0)
     x = (x - x.mean(0)) / torch.where(spread > 0, spread, 1.0)
     w = found * spread
-    slope = x.T @ (target - target.mean() - x @ w) / n
-    active = w != 0
+    slope, active = x.T @ (target - target.mean() - x @ w) / n, w != 0
     torch.testing.assert_close(slope[active], alpha * w[active].sign(), atol=1e-6, rtol=0)
     assert (slope.abs() <= alpha + 1e-6).all() and found[2] == 0
     assert active.any() and (alpha < 0.05 or not active.all())
@@ -69,9 +67,8 @@ def test_planted_coefficients_are_recovered(additive, n_masks):
     signed = torch.tensor(found.metadata["signed"])
     per_sentence = torch.stack([signed[a - 3 : b - 3].mean() for a, b in SENTENCES[:6]])
     torch.testing.assert_close(per_sentence, PLANTED, atol=1e-3, rtol=0)
-    torch.testing.assert_close(
-        found.by_sentence() / found.by_sentence()[1], PLANTED.clamp_min(0) / 8, atol=1e-3, rtol=0
-    )
+    shares = found.by_sentence()
+    torch.testing.assert_close(shares / shares[1], PLANTED.clamp_min(0) / 8, atol=1e-3, rtol=0)
     assert found.metadata["forward_passes"] == n_masks and found.metadata["n_units"] == 6
 
 
@@ -97,10 +94,8 @@ def test_the_method_is_the_lasso_on_naive_effects(monkeypatch):
 
 def test_seed_and_sample_fix_the_masks():
     model, sample = tiny_model(), haystack_sample()
-    one, same, other = (
-        ContextCite(n_masks=8, seed=seed).attribute(model, sample).metadata["signed"] for seed in (0, 0, 1)
-    )
-    assert one == same != other
+    found = [ContextCite(n_masks=8, seed=seed).attribute(model, sample).metadata["signed"] for seed in (0, 0, 1)]
+    assert found[0] == found[1] != found[2]
 
 
 @pytest.mark.parametrize("options", [{"n_masks": 1}, {"alpha": -0.1}, {"keep": 1.0}])

@@ -156,8 +156,7 @@ def test_no_hops_and_empty_reasoning_are_hop_zero_alone():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_bfloat16_model_is_close_to_float32(family):
-    sample = tiny_sample()
-    rounded = tiny_model(family, torch.bfloat16)
+    sample, rounded = tiny_sample(), tiny_model(family, torch.bfloat16)
     exact = FlashTrace().attribute(copy.deepcopy(rounded).float(), sample).scores  # the same, rounded weights
     half = FlashTrace().attribute(rounded, sample).scores
     assert half.dtype == torch.float32

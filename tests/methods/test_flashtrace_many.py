@@ -84,6 +84,23 @@ def test_one_forward_pass_serves_all_spans_also_in_batches(monkeypatch):
         assert a.seconds > 0 and a.metadata["options"] == FlashTrace().options()
 
 
+def test_layers_side_by_side_give_the_same_numbers():
+    model, sample, threads = tiny_model(), tiny_sample(), torch.get_num_threads()
+    found = []
+    try:
+        for n in (1, 3):
+            torch.set_num_threads(n)
+            found.append(torch.stack([one.scores for one in FlashTrace().attribute_many(model, sample, SPANS)]))
+            assert torch.get_num_threads() == n
+        model.model.layers[1].self_attn.o_proj.weight.data.fill_(float("nan"))
+        with pytest.raises(ValueError, match="layer 1"):
+            FlashTrace().attribute(model, sample)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
+    torch.testing.assert_close(*found, atol=0, rtol=0)
+
+
 @pytest.mark.parametrize("span", [(8, 9), (3, 5), (12, 12), (14, 17)])
 def test_spans_outside_the_response_are_refused(span):
     with pytest.raises(ValueError, match="does not lie in the response"):

@@ -45,8 +45,7 @@ def test_the_planted_model_copies_from_the_evidence(planted):
 @pytest.mark.parametrize("position, kind", [(2, 0), (6, 2), (13, 3)])
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in BLIND])
 def test_faithful_methods_rank_the_planted_evidence_first(planted, name, position, kind):
-    sample = planted_sample(position, kind)
-    method = made(name)
+    sample, method = planted_sample(position, kind), made(name)
     scores = method.attribute(planted, sample).scores
     reach = getattr(method, "smoothing", 1) // 2  # a method that shares scores among neighbours finds the place
     gold = int(sample.gold_in_prompt.nonzero())

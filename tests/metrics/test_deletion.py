@@ -62,8 +62,7 @@ def test_response_that_ends_before_the_context(model):
 
 def test_fewer_tokens_than_steps(model):
     sample = tiny_sample()  # seven input tokens
-    scores = random_scores(sample)
-    scorer = Scorer(model)
+    scores, scorer = random_scores(sample), Scorer(model)
     curve = scorer.curve(sample, scores, 20)
     assert torch.allclose(curve.log_probs, naive_curve(model, sample, scores, 20), atol=1e-4)
     assert scorer.n_contexts == 8  # equal contexts are scored once

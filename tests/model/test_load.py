@@ -266,8 +266,7 @@ def test_float32_scores_of_the_embedded_model_equal_float64(embedded):
     model, tokenizer = embedded
     ids = torch.tensor(tokenizer("The red key opens the cellar, the blue key opens the attic. Blue: attic.").input_ids)
     target = (len(ids) - 4, len(ids))
-    activations = capture(model, ids, target)
-    weights = torch.ones(1, 4)
+    activations, weights = capture(model, ids, target), torch.ones(1, 4)
     exact = torch.zeros(len(ids), dtype=torch.float64)
     for layer in activations.layers:
         (sums,), *states = aggregate(layer, weights, target, target[0])

@@ -60,8 +60,7 @@ def _prox(z, y):
 
 
 def _value_bias(attention):
-    bias = attention.v_proj.bias
-    size = attention.v_proj.weight.shape[0]
+    bias, size = attention.v_proj.bias, attention.v_proj.weight.shape[0]
     return (torch.zeros(size, dtype=torch.float64) if bias is None else bias.detach()).view(-1, attention.head_dim)
 
 

@@ -9,8 +9,7 @@ def naive_metric(model, sample, changed, metric):
     """Mean NLL of O in a context that ends with it, or mean divergence from the intact context's prediction."""
     n = sample.segments.output[1] - sample.segments.output[0]
     intact = predictions(model, sample.input_ids[: sample.segments.output[1]], n)
-    log_probs = predictions(model, changed, n)
-    per_token = []
+    log_probs, per_token = predictions(model, changed, n), []
     for t, token in enumerate(sample.input_ids[slice(*sample.segments.output)]):
         p, q = intact[t].exp(), log_probs[t].exp()
         if metric == "nll":

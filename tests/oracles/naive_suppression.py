@@ -17,8 +17,7 @@ def attend_without(hidden):
 
     def attention(module, query, key, value, attention_mask, scaling, softcap=None, sliding_window=None, **kwargs):
         _, heads, n, _ = query.shape
-        group = heads // key.shape[1]
-        out = torch.zeros_like(query)
+        group, out = heads // key.shape[1], torch.zeros_like(query)
         for h in range(heads):
             for i in range(n):
                 seen = [j for j in range(i + 1) if not sliding_window or j > i - sliding_window]

@@ -41,8 +41,7 @@ def tiny_qwen():
 
 def write_gguf(path, model):
     """Write ``model`` in float32 with the tokenizer of `TOKENS`."""
-    config = model.config
-    writer = gguf.GGUFWriter(path, "qwen2")
+    config, writer = model.config, gguf.GGUFWriter(path, "qwen2")
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)

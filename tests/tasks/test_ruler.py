@@ -22,8 +22,7 @@ from flashtrace_lib.tasks.splits import in_split
 from flashtrace_lib.text.offsets import char_spans_to_token_mask
 
 # Of the prompts, answers and true chains of every cell: stored responses are found by the prompt's text.
-PROMPTS = "0af22ec01aa0bf30"
-HAYSTACKS = ("essay", "noise")
+PROMPTS, HAYSTACKS = "0af22ec01aa0bf30", ("essay", "noise")
 
 
 @pytest.fixture(scope="module")

@@ -44,8 +44,7 @@ def byte_fallback_tokenizer():
 
 
 def test_bytes_of_a_character_before_do_not_spoil_what_follows():
-    tokenizer = byte_fallback_tokenizer()
-    bird = list("🦜".encode())
+    tokenizer, bird = byte_fallback_tokenizer(), list("🦜".encode())
     text, offsets = decode_with_offsets(tokenizer, [*bird, 257], before=[256, 258, *bird])
     assert text == "🦜 Hi" and offsets == [(0, 1)] * 4 + [(1, 4)]
 

@@ -36,8 +36,7 @@ def browser():
 def browser_page(browser):
     """A new page, which ends without console errors, exceptions, failed requests and requests that leave files."""
     with browser.new_context(viewport={"width": 1400, "height": 900}) as context:
-        page = context.new_page()
-        problems = []
+        page, problems = context.new_page(), []
         page.on("console", lambda message: message.type == "error" and problems.append(f"console: {message.text}"))
         page.on("pageerror", lambda error: problems.append(f"exception: {error}"))
         page.on("requestfailed", lambda request: problems.append(f"failed: {request.url[:200]}"))

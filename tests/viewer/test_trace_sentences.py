@@ -33,8 +33,7 @@ def on_one_line(text):
 def test_it_opens_on_sentences_ranked_as_in_python(browser_page, folder, traced):
     page = opened(browser_page, folder, by="")
     assert unit(page, "Sentences").is_checked()
-    expected = traced.top(99, by="sentence")
-    shown = chips(page)
+    expected, shown = traced.top(99, by="sentence"), chips(page)
     assert [on_one_line(text) for text, _ in shown] == [on_one_line(text) for text in expected["sentence"]]
     assert [share for _, share in shown] == pytest.approx(list(100 * expected["share"]), abs=0.06)
     for row in expected.itertuples():  # one colour a sentence, and it ends where the sentence does
