@@ -13,14 +13,14 @@
 # >
 # > **Answer.** Yes, exactly: the sum over the answer's tokens can be taken before the proximity is measured, and the fast
 # > kernel equals the literal loop. It is another quantity than the average of single-token rows, though on the example both
-# > rank the tokens almost alike. Over spans from 4 to 64 tokens the time of IFR, one token at a time, grows 9.8 times, and
-# > that of FlashTrace 1.5 times.
+# > rank the tokens almost alike. Over spans from 4 to 64 tokens the time of IFR, one token at a time, grows 6.6 times, and
+# > that of FlashTrace 1.3 times.
 # >
 # > **n.** One sample, which proves nothing beyond the identity; three runs a point for the time.
 # >
 # > **Figure.** `fig2_overview`: from the rows of attention to the scores.
 #
-# <!-- numbers: 9.8 = fig2_cost.csv[method=ifr_one_by_one].growth; 1.5 = fig2_cost.csv[method=flashtrace].growth -->
+# <!-- numbers: 6.6 = fig2_cost.csv[method=ifr_one_by_one].growth; 1.3 = fig2_cost.csv[method=flashtrace].growth -->
 #
 # Sections 4.1 and 4.2 of the paper, built up from its equations on one example: to which tokens of the input is an answer
 # of several tokens attributed? Explaining the answer token by token costs one pass for each of them. FlashTrace sums the
@@ -189,7 +189,7 @@ fig = plots.cost_curve(
     spans, "n_output", "seconds", title=f"Time to attribute a span, {spans['n_input'].iloc[0]} input tokens",
     xlabel="target span |O|, tokens", ylabel="time, s",
 )  # fmt: skip
-run.figure(fig, "fig2_cost", "Cost against span length", stamp="SmolLM2-135M, two CPU cores; code of 8e4aa40")
+run.figure(fig, "fig2_cost", "Cost against span length", stamp="SmolLM2-135M, two CPU cores; code of 9e2966d")
 
 # %%
 medians = spans.groupby(["method", "n_output"])["seconds"].median().unstack()

@@ -12,18 +12,18 @@
 # > **Question.** How do the time and the memory of an attribution grow with the length of the input and of the
 # > generation, and how much faster is FlashTrace than the baselines?
 # >
-# > **Answer.** At the paper's longest generation FlashTrace is 22 times as fast as IFR run one target token at a time,
-# > where the paper says 130. It is 6.86 times as fast as IFR run in one batch, and 2.12 times as fast as AttnLRP, which is
-# > the cheaper baseline. It takes one to one and a half forward passes of the same tokens, and CAGE, AT2 and, where little is
-# > generated, IFR on T ∪ O take about as much. The last of these has a lower MAS, so that FlashTrace is not on the front of cost
-# > and faithfulness.
+# > **Answer.** At the paper's longest generation FlashTrace is 18 times as fast as IFR run one target token at a time,
+# > where the paper says 130. It is 5.84 times as fast as IFR run in one batch, and 3.33 times as fast as AttnLRP, which is
+# > the cheaper baseline. It takes 0.85 to 1.5 forward passes of the same tokens (a pass returns logits, which an attribution does
+# > not need), and CAGE, AT2 and, where little is generated, IFR on T ∪ O take about as much. It is on the front of cost and
+# > faithfulness, beside IFR on T ∪ O, which has a lower MAS and took a tenth longer.
 # >
 # > **n.** One to three runs for a time, one to three for a peak of memory; the columns `n` and `n_peak` of
 # > `fig4_measurements` have them. MAS: the model's own answers on RULER, about one a cell.
 # >
 # > **Figure.** `fig4_cost_by_length`: time and memory against both lengths.
 #
-# <!-- numbers: 22 = efficiency_headline.csv[method=ifr_one_by_one].times; 130 = efficiency_headline.csv[method=ifr_one_by_one].paper; 6.86 = efficiency_headline.csv[method=ifr].times; 2.12 = efficiency_headline.csv[method=attnlrp].times -->
+# <!-- numbers: 18 = efficiency_headline.csv[method=ifr_one_by_one].times; 130 = efficiency_headline.csv[method=ifr_one_by_one].paper; 5.84 = efficiency_headline.csv[method=ifr].times; 3.33 = efficiency_headline.csv[method=attnlrp].times -->
 #
 # Section 5.1, Figure 4, Tables 6 and 9, and appendices B, C and L of the paper. How do the time and the memory of an
 # attribution grow with the length of the input $\mathbf I$, and with the length of the generation, $\mathbf T$ and
@@ -72,9 +72,8 @@ frame = efficiency_tables.by_axis(run.results("efficiency").part("sweep"))
 # Perturbation, CLP and ReAGent change a sentence at a time (appendix D.2), here at every length, so that a curve shows one
 # algorithm. `python -m flashtrace_book.efficiency.worker` measures one method at a size of your own.
 #
-# All was measured with the code of commit 8e4aa40 (captum's adapter, which did not run there, with that of the commit after it) on
-# two cores of one virtual machine that did hardly anything else; the headline on one of them, with other work on the other, and there
-# IFR one by one in its first run, in which its memory was read, the three others in a second one.
+# All was measured in 64 minutes with the code of commit 9e2966d, on two cores of one virtual machine that did nothing else and whose
+# speed wavers by a tenth.
 
 # %%
 run.table(frame.drop(columns="runs_s"), "fig4_measurements", "What was measured, and where",
@@ -91,10 +90,10 @@ run.table(frame.drop(columns="runs_s"), "fig4_measurements", "What was measured,
 both = frame[frame["axis"].isin(["input", "generation"])]
 fig = efficiency_plots.cost_by_length(both, title="Cost of one attribution by length")
 run.figure(fig, "fig4_cost_by_length", "Time and peak memory of one attribution by length",
-           stamp=f"{readable('base')}, random tokens; code of 8e4aa40")  # fmt: skip
+           stamp=f"{readable('base')}, random tokens; code of 9e2966d")  # fmt: skip
 
 # %% [markdown]
-# In (c), from 256 tokens on, the plain forward pass lies *above* FlashTrace. The pass, as `model(ids)` makes it, returns the
+# In (c), from 128 tokens on, the plain forward pass lies *above* FlashTrace. The pass, as `model(ids)` makes it, returns the
 # logits of every position, a number for each of the 49,152 words of the vocabulary. An attribution needs the states of the
 # layers and no logits. In (d) the two are near each other, because FlashTrace keeps queries and states of the rows that it
 # explains. Beside both stands what the logits alone take.
@@ -127,16 +126,16 @@ run.claim("scales_best", next_best, figure="fig4_cost_by_length", **timed)
 # ## The headline: how much faster than IFR?
 #
 # *Predict first.* With 5,000 generated tokens IFR one by one makes 5,000 sweeps over the model's activations, FlashTrace
-# two. A forward pass of these tokens takes most of a minute on the processor that measured this. Is FlashTrace ten, a
+# two. A forward pass of these tokens takes a quarter of a minute on the processor that measured this. Is FlashTrace ten, a
 # hundred or a thousand times as fast?
 #
 # <details><summary>What was measured</summary>
-# Tens of times, not hundreds. FlashTrace cannot be faster than the forward pass that it contains, and here that pass is
+# Nearer to ten than to a hundred. FlashTrace cannot be faster than the forward pass that it contains, and here that pass is
 # most of its time: over it alone, IFR one by one does not reach the paper's factor. On a GPU the pass is cheap beside
 # thousands of starts of small kernels.
 # </details>
 #
-# One run each, on one thread of one machine, under a budget of its own.
+# One run each, under a budget of its own.
 
 # %%
 headline = run.table(efficiency_tables.headline(frame), "efficiency_headline",
@@ -282,14 +281,14 @@ for role, value, label in (
 # multiple of FlashTrace's peak of memory. The authors' file has it slower than IFR: it seems to pay there
 # for each target token.
 #
-# **FlashTrace scales well, but not best.** CAGE takes a little less memory at the longest sizes, and less time in forward
-# passes, by medians of one to three runs. The memory of both grows with the generation, as a forward pass's does. That time grows more slowly
-# with the target than token by token holds against IFR in one batch, and one by one at four sizes.
+# **FlashTrace scales best in the generation, not in the input.** With 1,024 generated tokens it takes the least time and the least
+# memory. With 2,048 of input CAGE takes a little less time and IFR a little less memory, by medians of three runs. That time grows
+# more slowly with the target than token by token holds against IFR in one batch, and one by one at six sizes.
 #
-# **FlashTrace is not on the front.** There stand AT2, `FlashTrace.best()` and the last token, which have a much higher
-# MAS, and IFR on T ∪ O. At the 32 generated tokens of this figure that one costs no more than FlashTrace with one hop, and
-# its MAS is lower by the interval of 60 answers (`05_ruler`); with 1,024 generated it takes 5.5 passes, FlashTrace 1.1.
-# CAGE is about as cheap and has no MAS here, so that the front may have room for it.
+# **FlashTrace is on the front, not alone.** With it stand AT2, which has a much higher MAS, and IFR on T ∪ O, whose MAS is lower
+# by the interval of 60 answers (`05_ruler`). At the 32 generated tokens of this figure that one took a tenth longer than FlashTrace
+# with one hop, no more than this machine's speed wavers by; an earlier measurement, with slower hops, had the two alike. With 1,024
+# generated tokens IFR takes 3.7 passes for as many rows, FlashTrace one. CAGE is about as cheap and has no MAS here.
 #
 # Other differences: two CPU cores and a model of 135 million parameters, against five A800 and one of 8 billion, so that
 # lengths are shorter and budgets lower. FlashTrace keeps no attention map here, so attention maps cannot exhaust memory.
