@@ -65,8 +65,7 @@ def test_tokens_and_sentences_must_fit():
 
 
 def test_the_haystack_is_what_the_task_marked_else_what_stands_before_the_question():
-    ids = torch.arange(12)
-    segments = Segments((1, 8), (8, 8), (8, 11))
+    ids, segments = torch.arange(12), Segments((1, 8), (8, 8), (8, 11))
     assert Sample(ids, segments).haystack == (1, 8)
     assert Sample(ids, segments, metadata={"question_start": 6}).haystack == (1, 6)
     assert Sample(ids, segments, metadata={"question_start": 1}).haystack == (1, 8)  # all of it asks

@@ -75,10 +75,13 @@ def span_sums(activations: Activations, weights: torch.Tensor, target: Span) -> 
 
 @contextmanager
 def _side_by_side(layers: list[LayerActivations]) -> Iterator[Callable]:
-    """A `map` over layers; on the CPU it runs several at once, as products of one layer are too small for all cores."""
+    """A `map` over layers; on the CPU it runs several at once, as products of one layer are too small for all cores.
+
+    Not layers with a fused kernel: which kernels may be taken is one setting of the whole process.
+    """
     threads = torch.get_num_threads()
     n = min(threads, LAYERS_AT_ONCE)
-    if n == 1 or any(layer.v.device.type != "cpu" for layer in layers):
+    if n == 1 or any(layer.fused or layer.v.device.type != "cpu" for layer in layers):
         yield map
         return
     torch.set_num_threads(threads // n)  # new threads begin with it

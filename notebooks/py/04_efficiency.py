@@ -14,9 +14,9 @@
 # >
 # > **Answer.** At the paper's longest generation FlashTrace is 18 times as fast as IFR run one target token at a time,
 # > where the paper says 130. It is 5.84 times as fast as IFR run in one batch, and 3.33 times as fast as AttnLRP, which is
-# > the cheaper baseline. It takes 0.85 to 1.5 forward passes of the same tokens (a pass returns logits, which an attribution does
-# > not need), and CAGE, AT2 and, where little is generated, IFR on T ∪ O take about as much. It is on the front of cost and
-# > faithfulness, beside IFR on T ∪ O, which has a lower MAS and took a tenth longer.
+# > the cheaper baseline. It takes about a forward pass of the same tokens, whose logits it does not need; CAGE, AT2 and, where
+# > little is generated, IFR on T ∪ O take about as much. It is on the front of cost and faithfulness, beside IFR on T ∪ O, which
+# > has a lower MAS and took a tenth longer.
 # >
 # > **n.** One to three runs for a time, one to three for a peak of memory; the columns `n` and `n_peak` of
 # > `fig4_measurements` have them. MAS: the model's own answers on RULER, about one a cell.
@@ -72,8 +72,8 @@ frame = efficiency_tables.by_axis(run.results("efficiency").part("sweep"))
 # Perturbation, CLP and ReAGent change a sentence at a time (appendix D.2), here at every length, so that a curve shows one
 # algorithm. `python -m flashtrace_book.efficiency.worker` measures one method at a size of your own.
 #
-# All was measured in 64 minutes with the code of commit 9e2966d, on two cores of one virtual machine that did nothing else and whose
-# speed wavers by a tenth.
+# All was measured in 64 minutes with the code of commit 9e2966d (fused attention, which did not run rightly there, with that of the
+# commit after it), on two cores of one virtual machine that did nothing else and whose speed wavers by a tenth.
 
 # %%
 run.table(frame.drop(columns="runs_s"), "fig4_measurements", "What was measured, and where",

@@ -14,8 +14,7 @@ from tests.oracles.naive import _states, naive_flashtrace, naive_layer
 from tests.oracles.tiny import COMMON, tiny_model, tiny_sample
 
 # Two query heads share a key head in all of them; qwen2 has biases of queries, keys and values, llama_bias of W_O too.
-MODELS = ["llama", "qwen2", "llama_bias"]
-SPAN = (9, 15)
+MODELS, SPAN = ["llama", "qwen2", "llama_bias"], (9, 15)
 
 
 def close(a, b, tolerance=1e-5):

@@ -18,8 +18,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
 )
 
-VOCABULARY = 97
-MAX_PARAMETERS = 10_000_000
+VOCABULARY, MAX_PARAMETERS = 97, 10_000_000
 FAMILIES = tuple(sorted({**MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, **MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}))
 
 # Sizes by name; the first pattern that matches the whole name counts.

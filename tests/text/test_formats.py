@@ -68,8 +68,7 @@ def test_fuzzed_replies_never_end_within_a_tag(toks):
         "<|start|>assistant", "analysis", "final", "commentary", "<|start|>user\n", "< THINK >", "Here is my response:",
         "<", "日本", "<|im_end|>", "#### 7", "<th", "</ans", "[/TH",
     ]  # fmt: skip
-    tags = re.compile("|".join(map(re.escape, TAGS)))
-    built = 0
+    tags, built = re.compile("|".join(map(re.escape, TAGS))), 0
     for k in range(N_FUZZED):
         reply = "".join(draw.choices(pieces, k=draw.randint(1, 12)))
         prefix = draw.choice(["", "", "<think>\n", "<think>\n\n</think>\n", "[THINK]"])
