@@ -72,8 +72,8 @@ frame = efficiency_tables.by_axis(run.results("efficiency").part("sweep"))
 # Perturbation, CLP and ReAGent change a sentence at a time (appendix D.2), here at every length, so that a curve shows one
 # algorithm. `python -m flashtrace_book.efficiency.worker` measures one method at a size of your own.
 #
-# All was measured in 64 minutes with the code of commit 9e2966d (fused attention, which did not run rightly there, with that of the
-# commit after it), on two cores of one virtual machine that did nothing else and whose speed wavers by a tenth.
+# All was measured in 64 minutes with the code of commit 9e2966d (fused attention, which did not run rightly there, with that of
+# 4308c25), on two cores of one virtual machine that did nothing else and whose speed wavers by a tenth.
 
 # %%
 run.table(frame.drop(columns="runs_s"), "fig4_measurements", "What was measured, and where",
