@@ -11,6 +11,7 @@ import tomllib
 import pytest
 import yaml
 
+from scripts import mutations
 from tests.environment import ROOT
 
 PIN = re.compile(r"([A-Za-z0-9_.-]+)==([A-Za-z0-9_.+!-]+)")
@@ -115,3 +116,7 @@ def test_torch_is_installed_first():
 def test_installed_version_is_the_pinned_one(name, pin):
     installed = importlib.metadata.version(name).partition("+")[0]  # torch names its build after a plus sign
     assert installed == pin, f"{name} {installed} is installed, {pin} is pinned: run `make env`"
+
+
+def test_every_mistake_that_tests_should_notice_can_be_made():
+    assert all(mutations.mutated(mistake) for mistake in mutations.MUTATIONS)
