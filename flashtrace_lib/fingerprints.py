@@ -116,8 +116,7 @@ def _adapters_in_use(model: torch.nn.Module) -> dict[str, list[Any]]:
     for name, module in model.named_modules():
         disabled = getattr(module, "disable_adapters", None)  # of a model of transformers this is a method
         if isinstance(disabled, bool):
-            active = list(module.active_adapters)
-            scales = getattr(module, "scaling", {})
+            active, scales = list(module.active_adapters), getattr(module, "scaling", {})
             scales = [float(scales[adapter]) if adapter in scales else None for adapter in active]
             found[name] = [active, scales, list(module.merged_adapters), disabled]
     return found

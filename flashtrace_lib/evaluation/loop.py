@@ -68,8 +68,7 @@ def evaluate(
     if not isinstance(methods, Mapping):
         methods = [chosen_method(method) for method in methods]
     store = Memory() if store is None else store if isinstance(store, Store) else Store(store)
-    curve = any(name in ON_CURVE for name in metrics)
-    n_masks = masks if "lds" in metrics else 0
+    curve, n_masks = any(name in ON_CURVE for name in metrics), masks if "lds" in metrics else 0
     job = _Job(Recorder(model, scorer, steps, tolerance), labelled(methods), store, masks_beside(store), curve, n_masks)
     shown = {} if progress else {"disable": True}
     records = [job.run(sample) for sample in tqdm(list(samples), "evaluate", unit="sample", **shown)]

@@ -54,8 +54,7 @@ class Recorder:
 
     def attribution(self, method: Method, sample: Sample) -> Record:
         """Attribute, and return the raw columns that need no deletion curve."""
-        result = method.attribute(self.model, sample)
-        spans = sample.segments
+        result, spans = method.attribute(self.model, sample), sample.segments
         return {
             "method_name": method.name,
             "options": to_json(method.options(), f"options of {method.name}"),

@@ -81,8 +81,7 @@ def _telling(function: Callable, name: str, alone: bool) -> Callable:
 
     @wraps(function)
     def call(*args, **kwargs):
-        calls = _CALLS.get()
-        out = function(*args, **kwargs)
+        calls, out = _CALLS.get(), function(*args, **kwargs)
         if _ONES.get() and (name != CONVOLUTION or alone):
             return (torch.ones_like(out[0]), *out[1:]) if isinstance(out, tuple) else torch.ones_like(out)
         if calls is not None:

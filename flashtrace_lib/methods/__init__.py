@@ -25,6 +25,7 @@ _PLACES = {
     "gim": "attnlrp.GIM",
     "cage": "cage.CAGE",
     "suppression": "suppression.Suppression",
+    "suppression_response": "suppression.ResponseSuppression",
     "contextcite": "contextcite.ContextCite",
     "at2": "at2.AT2",
     "rollout": "rollout.Rollout",

@@ -71,8 +71,7 @@ class AT2(Method):
 
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
         check_weights(model, self.name)
-        weights = self._weights(model)
-        attention = head_attention(model, sample)
+        weights, attention = self._weights(model), head_attention(model, sample)
         signed = torch.zeros(len(sample))  # [N]
         for row, by_head in zip(_fitting(weights, attention), attention, strict=True):
             signed += row @ by_head  # [H] @ [H, N]

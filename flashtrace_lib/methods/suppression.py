@@ -69,6 +69,7 @@ class Suppression(Method):
     """
 
     name: ClassVar[str] = "suppression"
+    late: ClassVar[bool] = False  # hidden from the response alone
 
     def _attribute(self, model: nn.Module, sample: Sample) -> Attribution:
         effects = self.matrix(model, sample)
@@ -116,11 +117,29 @@ class Suppression(Method):
         n, ids = stop - start, sample.input_ids[: stop - 1].cpu()
         intact = score_rows(model, [ids], n, whole_distribution)[0]  # [R, V]
         how = {"visible": (_all_but(span, len(ids)) for span in columns), "progress": f"{self.name} {sample.id}"}
-        rows, total = repeat(ids, len(columns)), len(columns)
-        changed = score_rows(model, rows, n, kl_from(intact), resembling=ids, total=total, **how)  # [U, R]
+        how |= {"resembling": ids, "total": len(columns), "late": self.late}
+        changed = score_rows(model, repeat(ids, len(columns)), n, kl_from(intact), **how)  # [U, R]
         ends = torch.tensor([end for _, end in columns])
         unchanged = torch.arange(start, stop) <= ends[:, None]  # [U, R]: predicted before or within the column
         return changed.masked_fill(unchanged, 0).clamp_min(0)  # a divergence below 0 is rounding
+
+
+@dataclass
+class ResponseSuppression(Suppression):
+    """As `Suppression`, but a sentence of I is hidden from the positions alone that predict T and O.
+
+    What later sentences of I took from it stays, so that I is read once, and a sentence costs the positions of T and O
+    alone. Sentences of T are hidden from all that follows, as there.
+
+    Needs a model whose keys and values of I can be kept: not one with a sliding window.
+
+    References
+    ----------
+    As `Suppression`, whose source has sentences of T alone, for which the two are the same.
+    """
+
+    name: ClassVar[str] = "suppression_response"
+    late: ClassVar[bool] = True
 
 
 def _all_but(span: Span, n_tokens: int) -> torch.Tensor:

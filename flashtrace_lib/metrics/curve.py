@@ -8,8 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-DEFINITIONS = ("log_probability", "printed")
-DENOMINATORS = ("signed", "absolute")
+DEFINITIONS, DENOMINATORS = ("log_probability", "printed"), ("signed", "absolute")
 
 
 def as_vector(values, name: str, dtype: torch.dtype = torch.float64) -> torch.Tensor:

@@ -224,8 +224,7 @@ class Scorer:
         digest = hashlib.sha256(sample.input_ids.cpu().numpy().tobytes())
         digest.update(repr((sample.segments.prompt, sample.response, sample.mask_token_id)).encode())
         known = self._known.setdefault(digest.hexdigest(), {})
-        todo = [n for n in counts.unique().tolist() if n not in known]
-        found = dict(known)
+        todo, found = [n for n in counts.unique().tolist() if n not in known], dict(known)
         if todo:
             masks = torch.zeros(len(todo), len(sample.prompt_ids), dtype=torch.bool)  # [B, |I|]
             for mask, n in zip(masks, todo, strict=True):

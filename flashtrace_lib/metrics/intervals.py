@@ -8,8 +8,7 @@ from scipy.special import stdtrit
 
 # Five differences have one sign by chance in one case of sixteen, six in one of thirty-two: below six, no exact
 # two-sided test of paired samples can reach 5 %, whatever the samples are.
-MIN_SAMPLES = 6
-NONE = (math.nan, math.nan)
+MIN_SAMPLES, NONE = 6, (math.nan, math.nan)
 
 
 def mean_interval(values, level: float = 0.95, clusters=None, within=None) -> tuple[float, float]:

@@ -125,8 +125,7 @@ def decoder_layers(model: nn.Module) -> list[LayerParts]:
         If the model has no layers of the supported form, if any layer of its stack is of another form, or if a W_O
         cannot be read; the message names family, layer and reason.
     """
-    kind = family(model)
-    decoder = text_decoder(model)
+    kind, decoder = family(model), text_decoder(model)
     stacks = [m for m in decoder.modules() if isinstance(m, nn.ModuleList) and any(map(_mixers, m))]
     # of a decoder that has encoders of its own within (Phi-4-multimodal), the layers
     stacks = [m for m in stacks if m is getattr(decoder, "layers", None)] or stacks

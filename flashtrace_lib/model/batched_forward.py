@@ -17,6 +17,7 @@ from tqdm import tqdm
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from .architecture import family
 from .checks import check_equal, check_ids, check_once, plain_logits, run_checked
 from .context import steady_length
 from .state import eager_maps, evaluating, input_device, model_budget
@@ -165,7 +166,7 @@ def _check_batched(model: nn.Module) -> None:
 def score_rows(
     model: nn.Module, rows: Iterable[torch.Tensor], n_targets: int, measure: Measure, *,
     resembling: torch.Tensor | SharedPrefix | None = None, visible: Iterable[torch.Tensor] | None = None,
-    progress: str | None = None, total: int | None = None,
+    late: bool = False, progress: str | None = None, total: int | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """Measure the predictions of the last ``n_targets`` positions of every row.
 
@@ -187,6 +188,8 @@ def score_rows(
     visible : iterable of torch.BoolTensor, shape [L], optional
         One for each row: False at the tokens that no position behind them attends to, in any layer and head, as if
         their keys and values were deleted; ids and positions stay. What such a token itself predicts means nothing.
+    late : bool
+        Tokens are hidden from the positions alone that predict targets; those before are the ones of ``resembling``.
     progress : str, optional
         Label of a progress bar over the rows; none without it.
     total : int, optional
@@ -199,22 +202,30 @@ def score_rows(
     Raises
     ------
     ValueError
-        If the model does not predict in batches what it predicts in ordinary passes (`check_batched`).
+        If the model does not predict in batches what it predicts in ordinary passes (`check_batched`); with ``late`` if
+        what stands before the targets cannot be kept (`SharedPrefix.usable`).
     """
     shown = {} if progress else {"disable": True}
     with in_use(model) as model, tqdm(total=total, desc=progress, leave=False, unit="context", **shown) as bar:
         check_batched(model)
-        return _score_rows(model, rows, n_targets, measure, resembling, visible, bar.update)
+        return _score_rows(model, rows, n_targets, measure, resembling, visible, late, bar.update)
 
 
-def _score_rows(model, rows, n_targets, measure, resembling=None, visible=None, done=lambda n: None) -> torch.Tensor:
+def _score_rows(
+    model, rows, n_targets, measure, resembling=None, visible=None, late=False, done=lambda n: None
+) -> torch.Tensor:
     """`score_rows` of a model that may be read in batches; ``done`` is told of every row."""
     device = input_device(model)
     budget = model_budget(model)  # of one batched forward; a single row may exceed it
     kept: list[torch.Tensor] = []
     with evaluating(model):
         prefix = SharedPrefix(model, resembling) if isinstance(resembling, torch.Tensor) else resembling
-        for batch, masks, n_common in _batches(model, rows, visible, n_targets, budget, prefix):
+        if late and not (prefix and prefix.usable):
+            raise ValueError(
+                f"{family(model)} does not keep the keys and values of all that stands before the response, so that "
+                "nothing can be hidden from the response alone"
+            )
+        for batch, masks, n_common in _batches(model, rows, visible, n_targets, budget, prefix, late):
             cache = prefix.cache(n_common, len(batch)) if prefix else None
             past = {"past_key_values": cache, "use_cache": True} if cache is not None else {"use_cache": False}
             past |= _masked(masks, n_common, device)
@@ -225,7 +236,7 @@ def _score_rows(model, rows, n_targets, measure, resembling=None, visible=None, 
 
 def _batches(
     model, rows: Iterable[torch.Tensor], visible: Iterable[torch.Tensor] | None, n_targets: int, budget: int,
-    prefix: SharedPrefix | None,
+    prefix: SharedPrefix | None, late: bool = False,
 ) -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor], int]]:  # fmt: skip
     """Group consecutive rows, none longer than the first of its batch, within the budget.
 
@@ -236,7 +247,8 @@ def _batches(
     masks: list[torch.Tensor] = []
     starts: list[int] = []
     for row, mask in zip(rows, repeat(None) if visible is None else visible, strict=visible is not None):
-        start = prefix.common(row, min(len(row) - n_targets, _unchanged(row, mask))) if prefix else 0
+        same = len(row) - n_targets  # a position that predicts a target is always computed
+        start = prefix.common(row, same if late else min(same, _unchanged(row, mask))) if prefix else 0
         if batch:
             spread = len(batch[0]) - len(row)  # positions whose logits are computed for the other rows' sake
             n_logits = n_targets + max(0, spread)

@@ -73,8 +73,7 @@ def check_context(model: nn.Module, sample: Sample) -> None:
         If a token is not in the vocabulary, the context is longer than the model's positions, or it begins with
         padding, which a model without an attention mask reads as text.
     """
-    ids = sample.input_ids
-    vocabulary = vocabulary_size(model)
+    ids, vocabulary = sample.input_ids, vocabulary_size(model)
     outside = ids[(ids < 0) | (ids >= vocabulary)]
     if len(outside):
         raise ValueError(

@@ -46,8 +46,7 @@ def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_n
     prompts = [tokenise(tokenizer, text)[0] for text in texts]
     model = unwrap(model)
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-    length = max(map(len, prompts))
-    ends = _end_tokens(model, tokenizer)
+    length, ends = max(map(len, prompts)), _end_tokens(model, tokenizer)
     how = {"max_new_tokens": max_new_tokens, "do_sample": False, "pad_token_id": pad}
     with torch.inference_mode(), in_use(model), evaluating(model):
         n, past = _shared(model, prompts)

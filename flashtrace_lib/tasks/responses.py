@@ -22,8 +22,7 @@ from ..text.chat_template import CODE_ALONE, OPENED, STEP_BY_STEP, render_prompt
 from .example import Example
 from .scoring import is_correct, score
 
-FALLBACKS = ("teacher-forced", "unfiltered", "none")
-MODES = ("thinking", "direct")
+FALLBACKS, MODES = ("teacher-forced", "unfiltered", "none"), ("thinking", "direct")
 STEPS, OWN_STEPS, CODE = "step_by_step", "own_steps", "code_alone"
 ALL_MODES = (*MODES, STEPS, OWN_STEPS, CODE)
 FORCED, UNFILTERED, NOTHING = FALLBACKS

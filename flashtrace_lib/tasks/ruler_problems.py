@@ -191,8 +191,7 @@ def _tracking_chain(order: list[tuple[int, str]]) -> str:
     """
     lines = []
     for chain, statement in order:
-        variable = statement.split()[1]
-        verdict = "yes" if chain == 0 else "no"
+        variable, verdict = statement.split()[1], "yes" if chain == 0 else "no"
         lines.append(f"{statement} {verdict}, so {variable} {verdict}")
     return "\n".join(lines)
 

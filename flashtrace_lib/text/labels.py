@@ -4,8 +4,7 @@ import re
 
 from .offsets import CharSpan, strip_span
 
-WHOLE = "plain text"
-_BOX = re.compile(r"\\(?:f?boxed|box)\s*\{")
+WHOLE, _BOX = "plain text", re.compile(r"\\(?:f?boxed|box)\s*\{")
 _BRACE = re.compile(r"(?s)\\.|[{}]")
 # At the start of a line or of a sentence: "Answer:", "**Final answer** 42", "So the final answer is 42", "#### 42". In
 # other languages only with a colon.

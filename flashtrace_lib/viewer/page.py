@@ -85,8 +85,7 @@ def trace_page(sample: Sample, targets: Sequence[tuple[Span, Attribution]], titl
     """
     if sample.tokens is None:
         raise ValueError(f"sample {sample.id} has no display tokens: build it with text.build_sample, or set tokens")
-    method = visible(title.split(" · ")[0])
-    title = escape(visible(title))
+    method, title = visible(title.split(" · ")[0]), escape(visible(title))
     form = sample.metadata.get("format")
     told = f" · reasoning and answer told apart by: {escape(visible(form))}" if form else ""
     script = "".join(_read(name) for name in SCRIPTS)

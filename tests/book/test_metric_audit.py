@@ -79,8 +79,7 @@ def test_bisection_keeps_its_bound_and_pairs_the_methods(records):
     cheap = table.loc[0.02]
     assert cheap.loc["all", "n"] == 24 and 2 < cheap.loc["ifr", "passes"] < STEPS + 1
     assert 0 < cheap.loc["all", "rise_worst"] < 0.03 and cheap.loc["all", "mas_worst"] < 0.06
-    gap = cheap.loc["flashtrace"] - cheap.loc["ifr"]
-    paired = cheap.loc["flashtrace - ifr"]
+    gap, paired = cheap.loc["flashtrace"] - cheap.loc["ifr"], cheap.loc["flashtrace - ifr"]
     assert paired["rise"] == pytest.approx(gap["rise"]) and paired["n"] == 8
 
 

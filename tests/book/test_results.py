@@ -56,8 +56,7 @@ def made(tmp_path_factory):
 
 def test_metrics_of_stored_rows_are_those_that_were_measured(made):
     results, _, frame = made
-    back = results.frame()
-    own = frame[~frame["method"].str.startswith("random")]
+    back, own = results.frame(), frame[~frame["method"].str.startswith("random")]
     both = own.merge(back, on=["sample", "method", "metric"], suffixes=("", "_back"))
     assert len(both) == len(own) and both["value"].notna().all()
     assert np.allclose(both["value"], both["value_back"], atol=2e-5)  # the working store keeps float32

@@ -93,8 +93,7 @@ def test_curve_is_added_later_without_attributing_again(model, samples, tmp_path
 
 def test_records_are_raw_and_definitions_can_change_without_the_model(model, samples, tmp_path):
     store = Store(tmp_path / "x")
-    frame = run(METHODS, samples, model, store=store)
-    records = store.records()
+    frame, records = run(METHODS, samples, model, store=store), store.records()
     record = records.iloc[0]
     assert len(record["log_probs"]) == len(record["cumulative"]) == len(record["n_masked"]) == 21
     assert len(record["scores"]) == 40 and [len(hop) for hop in record["hop_scores"]] == [60, 60]

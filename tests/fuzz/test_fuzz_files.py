@@ -48,8 +48,7 @@ def places(data, at=()):
 @given(st.data())
 def test_a_changed_trace_is_refused_or_whole(traced, data):
     changed = json.loads(json.dumps(traced[0]))
-    at = data.draw(st.sampled_from([p for p in places(changed) if p]))
-    inner = changed
+    at, inner = data.draw(st.sampled_from([p for p in places(changed) if p])), changed
     for key in at[:-1]:
         inner = inner[key]
     if data.draw(st.booleans()):

@@ -153,8 +153,7 @@ def test_a_missing_residual_multiplier_is_seen_in_every_dtype(dtype, monkeypatch
 
 
 def test_attnlrp_reads_the_logits_that_granite_scales():
-    att = AttnLRP().attribute(granite(), tiny_sample())
-    sample = tiny_sample()
+    att, sample = AttnLRP().attribute(granite(), tiny_sample()), tiny_sample()
     start, stop = sample.segments.output
     with torch.no_grad():
         logits = granite()(sample.input_ids[None]).logits[0, start - 1 : stop - 1]
@@ -244,8 +243,7 @@ def test_families_that_fit_no_form_are_refused(family, message):
 def test_latent_attention_works_in_every_method_on_contributions(family):
     """Its heads have values of another width than keys, and no `head_dim`."""
     model, sample = tiny_random_model(family), tiny_sample()
-    one = FlashTrace().attribute(model, sample)
-    span = sample.segments.output
+    one, span = FlashTrace().attribute(model, sample), sample.segments.output
     torch.testing.assert_close(FlashTrace().attribute_many(model, sample, [span])[0].scores, one.scores)
     for method in (CAGE(), Rollout()):
         assert scores(model, method).sum() == pytest.approx(1, abs=1e-4)

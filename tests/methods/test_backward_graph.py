@@ -111,8 +111,7 @@ def test_cage_equals_naive_on_every_family(family):
 def test_cage_takes_a_sample_without_sentences():
     model, sample = tiny_model(), tiny_sample()
     sample.sentences = [(1, 8), (9, 12), (12, 15)]
-    whole = CAGE().attribute(model, sample)
-    plain = CAGE().attribute(model, tiny_sample())
+    whole, plain = CAGE().attribute(model, sample), CAGE().attribute(model, tiny_sample())
     close(whole.scores, plain.scores, 0)
     assert whole.metadata["has_sentences"] and not plain.metadata["has_sentences"]
 

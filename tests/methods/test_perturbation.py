@@ -171,6 +171,5 @@ def test_the_first_token_of_o_follows_a_mask_token_where_nothing_is_left(model):
     for row in rows:
         log_probs = plain_logits(model, row)[-4:-1].log_softmax(-1)  # [3, V]: what predicts the three tokens of O
         plain.append(-log_probs.gather(-1, sample.input_ids[6:, None]).double().mean())
-    m = torch.stack(plain)
-    found = CLP(units="token").attribute(model, sample).scores.double()
+    m, found = torch.stack(plain), CLP(units="token").attribute(model, sample).scores.double()
     assert torch.allclose(found, distribution(m[1:] - m[:-1]), atol=1e-5)

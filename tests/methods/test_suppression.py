@@ -7,7 +7,7 @@ import torch
 from transformers import BertConfig, BertLMHeadModel, BloomConfig, BloomForCausalLM, MambaConfig, MambaForCausalLM
 
 from flashtrace_lib import load_model
-from flashtrace_lib.methods import Suppression
+from flashtrace_lib.methods import ResponseSuppression, Suppression
 from flashtrace_lib.methods.suppression import check_suppressible
 from flashtrace_lib.model.batched_forward import score_rows, whole_distribution
 from tests.oracles.contexts import SENTENCES, close, long_sample, watched
@@ -63,6 +63,24 @@ def test_matrix_and_scores_equal_naive_on_every_family(family, make):
     att = Suppression().attribute(model, sample)
     close(att.scores, walked(sample, expected, found.rows, found.columns))
     assert att.metadata["forward_passes"] == 1 + len(found.columns) and att.metadata["backward_passes"] == 0
+
+
+@pytest.mark.parametrize("make", [short_sample, sample_from_the_start, long_sample])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_hidden_from_the_response_alone_equals_naive_or_is_refused(family, make):
+    model, sample, method = tiny_model(family), make(), ResponseSuppression()
+    if getattr(model.config, "sliding_window", None):
+        with pytest.raises(ValueError, match=f"{model.config.model_type}.* hidden from the response alone"):
+            method.matrix(model, sample)
+        return
+    found, everywhere = method.matrix(model, sample), Suppression().matrix(model, sample)
+    first = sample.segments.generated[0] - 1
+    expected = naive_matrix(model, sample, found.rows, found.columns, first)
+    close(found.values, expected)
+    close(method.attribute(model, sample).scores, walked(sample, expected, found.rows, found.columns))
+    of_reasoning = [start >= first for start, _ in found.columns]
+    close(found.values[:, of_reasoning], everywhere.values[:, of_reasoning])
+    assert (found.values - everywhere.values).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])

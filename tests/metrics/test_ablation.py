@@ -89,8 +89,7 @@ def naive_effects(model, sample, masks, sources, spans):
 def test_effects_equal_the_plain_loop(family):
     model, sample = tiny_model(family), haystack_sample()
     masks = draw_masks(5, 9, generator=generator())
-    found = sentence_effects(model, sample, masks)
-    spans = [(60, 75), (77, 88), (60, 90)]
+    found, spans = sentence_effects(model, sample, masks), [(60, 75), (77, 88), (60, 90)]
     expected = naive_effects(model.double(), sample, masks, SENTENCES[:5], spans)
     for one, other in zip(found, expected, strict=True):
         assert one.shape == (9, 3) and one.dtype == torch.float64

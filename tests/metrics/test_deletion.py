@@ -28,8 +28,7 @@ def random_scores(sample, seed=1):
 def naive_curve(model, sample, scores, steps):
     """One unbatched forward over the whole context a step, all logits, token by token."""
     start = sample.segments.prompt[0]
-    order = sorted(range(len(scores)), key=lambda i: (-float(scores[i]), i))
-    values = []
+    order, values = sorted(range(len(scores)), key=lambda i: (-float(scores[i]), i)), []
     for k in range(steps + 1):
         ids = sample.input_ids.clone()
         for i in order[: k * len(order) // steps]:

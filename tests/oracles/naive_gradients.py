@@ -176,8 +176,7 @@ def naive_ig(model, sample, steps, start):
 def naive_ig_attn(model, sample, steps, path, perception, start_layer=0):
     """Feedback times perception, mean over the tokens of O, [N] float64."""
     naive, ids = Naive(model), sample.input_ids
-    x = naive.embed(ids)
-    rows = [t - 1 for t in range(*sample.segments.output)]
+    x, rows = naive.embed(ids), [t - 1 for t in range(*sample.segments.output)]
     feedback = torch.zeros(len(rows), model.config.num_attention_heads, len(ids), dtype=torch.float64)
     for k in range(steps):
         alpha = k / (steps - 1)

@@ -49,8 +49,7 @@ def test_only_finished_and_correct_answers_are_kept(answering, embedded):
 
 
 def test_a_hopeless_cell_is_given_up_and_teacher_forced_as_a_whole(answering, embedded):
-    asked = answering({})
-    found = collect(*embedded, EXAMPLES, 2, batch_size=3, progress=False)
+    asked, found = answering({}), collect(*embedded, EXAMPLES, 2, batch_size=3, progress=False)
     assert asked == [3] and found.counts["tried"] == 3  # the second block is not tried
     assert found.kind == FORCED and [s.metadata["response"] for s in found.samples] == [FORCED, FORCED]
     sample = found.samples[0]
@@ -119,8 +118,7 @@ def test_where_no_response_is_finished_the_fallback_takes_its_place_without_a_fi
 
 
 def test_stored_responses_are_not_generated_again(answering, embedded, tmp_path):
-    asked = answering({i: "4127<|im_end|>" for i in range(6)})
-    store = Store(tmp_path / "responses")
+    asked, store = answering({i: "4127<|im_end|>" for i in range(6)}), Store(tmp_path / "responses")
     first = collect(*embedded, EXAMPLES, 2, store=store, batch_size=2, progress=False)
     again = collect(*embedded, EXAMPLES, 4, store=Store(tmp_path / "responses"), batch_size=2, progress=False)
     assert asked == [2, 2]  # the first block once, then only the second
@@ -130,8 +128,7 @@ def test_stored_responses_are_not_generated_again(answering, embedded, tmp_path)
 
 
 def test_a_model_that_can_think_begins_its_turn_itself(embedded, thinker):
-    plain = embedded[1]
-    prefixed = replace(EXAMPLES[0], answer_prefix="The code is")
+    plain, prefixed = embedded[1], replace(EXAMPLES[0], answer_prefix="The code is")
     assert prompt_settings(plain, prefixed) == {"answer_prefix": "The code is"}
     assert prompt_settings(thinker, prefixed) == prompt_settings(thinker, prefixed, "thinking")
     assert prompt_settings(thinker, prefixed) == {"template_kwargs": {"enable_thinking": True}}
@@ -198,8 +195,7 @@ def test_own_steps_adds_no_word_and_takes_the_box_for_the_answer(answering, embe
 
 
 def test_both_modes_of_one_problem_are_kept_apart(answering, embedded, thinker, tmp_path):
-    asked = answering({0: "The code is 4127.<|im_end|>"})
-    store = Store(tmp_path / "responses")
+    asked, store = answering({0: "The code is 4127.<|im_end|>"}), Store(tmp_path / "responses")
     how = {"store": store, "progress": False}
     found = {mode: collect(embedded[0], thinker, EXAMPLES[:1], 1, mode=mode, **how) for mode in ("thinking", "direct")}
     assert asked == [1, 1]

@@ -116,8 +116,7 @@ def test_words_that_are_neither_reasoning_nor_output_are_the_rest(model, tok):
 
 
 def test_one_message_is_the_prompt_as_before(model, tok):
-    result = trace(model, tok, PROMPT, RESPONSE, hops=1)
-    plain = build_sample(tok, PROMPT, RESPONSE)
+    result, plain = trace(model, tok, PROMPT, RESPONSE, hops=1), build_sample(tok, PROMPT, RESPONSE)
     assert result.sample.segments == plain.segments and torch.equal(result.sample.input_ids, plain.input_ids)
     alone = FlashTrace().attribute(model, plain)
     torch.testing.assert_close(result.attribution.scores, alone.scores, atol=1e-6, rtol=1e-5)

@@ -213,8 +213,7 @@ def pixels(figure):
 
 def test_figure_draws_the_colours_and_grows_with_the_text():
     short = heatmap_figure(["one", " two"], [0.0, 1.0], title="t")
-    image = pixels(short)
-    expected = np.round(255 * np.array(to_rgb(colour_of(1.0, 1.0, False))))
+    image, expected = pixels(short), np.round(255 * np.array(to_rgb(colour_of(1.0, 1.0, False))))
     assert (np.abs(image - expected) <= 1).all(-1).sum() > 100
     long = heatmap_figure([f" word{i}" for i in range(300)], np.ones(300), budget=None)
     assert long.get_size_inches()[1] > 3 * short.get_size_inches()[1]

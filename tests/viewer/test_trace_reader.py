@@ -64,8 +64,7 @@ def test_it_opens_on_the_answer_and_a_click_on_any_sentence_shows_what_it_came_f
 
 
 def test_hops_and_their_difference(browser_page, folder, traced):
-    page = opened(browser_page, folder)
-    hops = [hop.scores for hop in traced.attribution.hops]
+    page, hops = opened(browser_page, folder), [hop.scores for hop in traced.attribution.hops]
     for k, scores in enumerate(hops):
         view(page, f"Hop {k}").check()
         agree(page, traced, scores)

@@ -125,8 +125,7 @@ def test_copies_of_a_sentence_s_score_are_not_added_up(browser_page, model, tok,
 
 
 def test_a_token_says_what_its_sentence_has(browser_page, folder, traced):
-    page = opened(browser_page, folder, by="sentences")
-    best = traced.top(1, by="sentence").iloc[0]
+    page, best = opened(browser_page, folder, by="sentences"), traced.top(1, by="sentence").iloc[0]
     page.locator(f"[data-i='{best['start'] + 2}']").hover()
     tip = page.inner_text("#tip")
     assert "its sentence's score" in tip and f"({100 * best['share']:.1f} %)" in tip and "rank 1" in tip

@@ -61,6 +61,7 @@ METHOD_STYLES = {
     "at2": MethodStyle("AT2", "#8DA0CB", "8", (0, (6, 2, 1, 2))),
     "at2_uniform": MethodStyle("AT2, uniform weights", "#8DA0CB", "8", (0, (6, 2, 1, 2))),
     "suppression": MethodStyle("Attention suppression", "#661100", "h", (0, (3, 2, 1, 2))),
+    "suppression_response": MethodStyle("Suppression from T ∪ O", "#CC6677", "h", (0, (1, 1, 3, 1))),
     "contextcite": MethodStyle("ContextCite", "#B8860B", "d", (0, (2, 1, 1, 1))),
     "mean_pooling": MethodStyle("Mean pooling", "#661100", "p", (0, (3, 3))),
     "last_token": MethodStyle("Last token", "#999933", "h", (0, (1, 3))),
