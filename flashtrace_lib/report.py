@@ -33,8 +33,7 @@ def report(result: Trace, top: int = 15) -> str:
 
 def _top_lines(result: Trace, top: int) -> list[str]:
     """One line per token; the words around it come last, so that no letter can shift a column."""
-    frame = result.top(top)
-    total = float(np.abs(result.attribution.scores.numpy()).sum()) or 1.0
+    frame, total = result.top(top), float(np.abs(result.attribution.scores.numpy()).sum()) or 1.0
     largest = float(frame["score"].abs().max()) or 1.0
     spans = [part.span for part in parts(result.sample)]
     lines = ["rank   score      share  token at             text"]

@@ -100,8 +100,7 @@ def verify(model: torch.nn.Module, sample: Sample, ranked: Sequence[tuple[Span, 
 
 def _alike(content: Sequence[Span], chosen: Sequence[Span], sample: Sample) -> list[list[Span]]:
     """Up to ``DRAWS`` sets of as many other sentences: of the sets drawn, those of the nearest number of tokens."""
-    rest = sorted(set(content) - set(chosen))
-    generator = seeded_generator("verification", sample)
+    rest, generator = sorted(set(content) - set(chosen)), seeded_generator("verification", sample)
     if comb(len(rest), len(chosen)) <= _TRIED:
         sets = list(combinations(rest, len(chosen)))
     else:

@@ -53,8 +53,7 @@ class IntegratedGradients(GradientMethod):
         gradient_base.check_forward(model, self.name, partial(gradient_base.log_probs_of_text, model), logits=False)
         target = gradient_base.target_of(model, sample)
         embeddings = gradient_base.embed(model, target.context)  # [1, n, d]
-        at_once = gradient_base.fits(model, len(target.context), len(target.ids))
-        values = []
+        at_once, values = gradient_base.fits(model, len(target.context), len(target.ids)), []
 
         def explained(points: torch.Tensor) -> torch.Tensor:  # [B, n, d] -> [B]
             value = gradient_base.log_probs(model, points, target).sum(-1)

@@ -11,7 +11,7 @@ from torch import nn
 
 from ..attribution import Attribution, Method
 from ..model.architecture import family
-from ..model.batched_forward import kl_from, score_rows, whole_distribution
+from ..model.batched_forward import SharedPrefix, kl_from, score_rows, whole_distribution
 from ..model.checks import check_ids, check_once
 from ..model.context import check_context
 from ..model.state import evaluating, input_device
@@ -115,9 +115,11 @@ class Suppression(Method):
         """Divergence (nats) at every token from T's first to O's last when each column is suppressed, [U, R]."""
         start, stop = sample.segments.generated
         n, ids = stop - start, sample.input_ids[: stop - 1].cpu()
-        intact = score_rows(model, [ids], n, whole_distribution)[0]  # [R, V]
-        how = {"visible": (_all_but(span, len(ids)) for span in columns), "progress": f"{self.name} {sample.id}"}
-        how |= {"resembling": ids, "total": len(columns), "late": self.late}
+        with evaluating(model), torch.inference_mode():
+            how = {"resembling": SharedPrefix(model, ids)}
+        intact = score_rows(model, [ids], n, whole_distribution, **how)[0]  # [R, V]
+        how |= {"progress": f"{self.name} {sample.id}", "total": len(columns), "late": self.late}
+        how["visible"] = (_all_but(span, len(ids)) for span in columns)
         changed = score_rows(model, repeat(ids, len(columns)), n, kl_from(intact), **how)  # [U, R]
         ends = torch.tensor([end for _, end in columns])
         unchanged = torch.arange(start, stop) <= ends[:, None]  # [U, R]: predicted before or within the column

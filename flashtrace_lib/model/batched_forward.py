@@ -85,8 +85,9 @@ class SharedPrefix:
             return None
         cache = DynamicCache()
         for index, states in enumerate(self._layers):
-            keys, values = (state[:, :, :length].repeat(batch, 1, 1, 1) for state in states)
-            cache.update(keys, values, index)
+            keys, values = (state[:, :, :length].expand(batch, -1, -1, -1) for state in states)
+            cache.update(keys[:, :, :0], values[:, :, :0], index)
+            cache.layers[index].keys, cache.layers[index].values = keys, values  # no copy but the one of its growth
         return cache
 
 
