@@ -12,8 +12,7 @@ SMALL = Settings(
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_weights(tmp_path):
-    whole = load_file(train(tmp_path / "whole", SMALL) / "adapter_model.safetensors")
-    drawn = []
+    whole, drawn = load_file(train(tmp_path / "whole", SMALL) / "adapter_model.safetensors"), []
 
     def killed(rng, tokenizer, settings):
         drawn.append(1)

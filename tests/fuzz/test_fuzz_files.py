@@ -97,8 +97,7 @@ RECORDS = Path(__file__).parents[1] / "records"
 @given(st.sampled_from(sorted(set(TASKS) - {"exercism"})), st.data())
 def test_odd_records_are_named_or_read(tmp_path, kind, data):
     record = json.loads(json.dumps(folder_records(kind, RECORDS)[1][0]))
-    at = data.draw(st.sampled_from([p for p in places(record) if p]))
-    inner = record
+    at, inner = data.draw(st.sampled_from([p for p in places(record) if p])), record
     for key in at[:-1]:
         inner = inner[key]
     inner[at[-1]] = data.draw(JSON)

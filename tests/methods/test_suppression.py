@@ -129,6 +129,10 @@ def test_batches_and_a_shared_beginning_change_nothing(family, monkeypatch):
     monkeypatch.setattr("flashtrace_lib.model.batched_forward.model_budget", lambda model: 1)
     close(Suppression().matrix(model, sample).values, whole)
     assert sum(computed) < (6 if family == "llama" else 8) * 87  # 5 columns, the intact context, the shared beginning
+    if family == "llama":
+        computed.clear()
+        ResponseSuppression().matrix(model, sample)
+        assert sum(computed) <= 87 + 6 * 28  # the context, and of each column and intact what predicts T and O
 
 
 def test_a_sample_without_sentences_has_units_of_its_own():

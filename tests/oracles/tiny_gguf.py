@@ -73,8 +73,7 @@ def write_gguf(path, model):
 
 def write_wheels(folder, data, package="flashtrace-test-part", n=6):
     """``data`` in ``n`` pieces, a wheel each; the names of their packages."""
-    size = -(-len(data) // n)
-    names = [f"{package}{k}" for k in range(1, n + 1)]
+    size, names = -(-len(data) // n), [f"{package}{k}" for k in range(1, n + 1)]
     for k, name in enumerate(names):
         write_wheel(folder, name, f"part0{k + 1}.bin", data[k * size : (k + 1) * size])
     return names

@@ -35,8 +35,7 @@ def built(example: Example) -> Sample:
 
 def check_marked(example: Example) -> None:
     """The question is the rest of the prompt, begins as its template does, and is found among the tokens."""
-    question = example.prompt[example.question :]
-    begins = BEGINS[example.cell]
+    question, begins = example.prompt[example.question :], BEGINS[example.cell]
     assert question.startswith(begins) and begins not in question[len(begins) :]
     assert question_of(built(example)) == question.strip()
 
