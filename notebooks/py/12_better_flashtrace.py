@@ -402,6 +402,21 @@ run.table(on_few(everyone, "auroc_facts"), "beyond_perturbation",
 # R-precision is within 0.05 of suppression's on both sides, by the interval. Seen before: three forced texts of 512 tokens with a seed of
 # their own, on which the two agree in R-precision (1.00, 1.00, 0.88) and `best()` has 0.00 to 0.18.
 
+# %%
+precise = reasoned[reasoned["metric"] == "r_precision_haystack"]
+by_text = precise.assign(haystack=precise["sample"].str.extract("-(noise|essay)-", expand=False))
+table = minus(by_text, "suppression_response", ("metric", "haystack"))
+run.table(table, "beyond_response", "R-precision (haystack) minus that of suppression from the response", wide=grid(table, "haystack"))
+
+# %%
+run.table(by_text.groupby(["method", "haystack"], sort=False)["value"].mean().unstack().round(3).rename(label_of).reset_index(),
+          caption="R-precision by haystack: means of all answers")  # fmt: skip
+
+# %%
+about = {"models": "notation", "figure": "beyond_response"}
+note(run, "response_finds_more", contrast(precise, "suppression_response", "flashtrace_best", ("r_precision_haystack",)), own, **about)
+note(run, "response_loses_little", contrast(everyone, "suppression_response", "suppression", ("r_precision_haystack",)), own, **about)
+
 # %% [markdown]
 # ## The hypotheses, judged
 #
