@@ -104,8 +104,7 @@ def _checked(label: str, model: Any, row: dict[str, Any], steps: int) -> Check:
     sample = rebuilt_sample(row)
     if sample_fingerprint(sample) != row["sample_key"]:
         return Check(label, "the stored sample is not the one that its key names", False)
-    found = method_of(row).attribute(model, sample).scores.numpy()
-    stored = np.asarray(row["scores"])
+    found, stored = method_of(row).attribute(model, sample).scores.numpy(), np.asarray(row["scores"])
     gap = float(np.abs(found - stored).max() / max(np.abs(stored).max(), 1e-12))
     said, agrees = f"scores differ by {gap:.1e} of the largest", gap <= SCORES
     if isinstance(row.get("log_probs"), np.ndarray):

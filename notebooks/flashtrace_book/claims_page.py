@@ -127,8 +127,7 @@ def _table(frame: pd.DataFrame) -> list[str]:
 
 def headline_table(judged: list[dict[str, Any]]) -> str:
     """README's table: the headline claims, one number each."""
-    by_id = {claim["id"]: claim for claim in judged}
-    rows = []
+    by_id, rows = {claim["id"]: claim for claim in judged}, []
     for name in HEADLINES:
         claim = by_id[name]
         row = {

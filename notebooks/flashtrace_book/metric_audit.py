@@ -104,8 +104,7 @@ def temperature_table(records: pd.DataFrame, temperatures: Iterable[float] = TEM
     """
     rows = []
     for record in _with_curve(records):
-        response = m.normalise_response(record["log_probs"])
-        steps = len(record["log_probs"]) - 1
+        response, steps = m.normalise_response(record["log_probs"]), len(record["log_probs"]) - 1
         for temperature in temperatures:
             share = m.cumulative(m.sharpen(record["scores"], temperature), steps)
             rows.append((record["method"], temperature, m.mas(response, share)))

@@ -153,8 +153,7 @@ def _in_prompt(samples: pd.DataFrame) -> pd.DataFrame:
 
 def rebuilt_sample(row: dict[str, Any]) -> Sample:
     """The sample of a row; where its ids are not stored, since its haystack is others' text, they are all 0."""
-    ids = row.get("input_ids")
-    n = int(row["n_tokens"])
+    ids, n = row.get("input_ids"), int(row["n_tokens"])
     gold = None
     if row.get("gold") is not None:
         gold = torch.zeros(n, dtype=torch.bool)

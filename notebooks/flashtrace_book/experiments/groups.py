@@ -159,8 +159,7 @@ def make(profile: Profile, name: str, settings: Sequence[Mapping[str, Any]]) -> 
         where = f"results.{name}.groups[{number}]"
         group = read(Group, data, where)
         plans = [read(Plan, plan, f"{where}.plans") for plan in group.plans]
-        store = Store(paths.working_store(profile.name, name))
-        collections = group_collections(profile, group)
+        store, collections = Store(paths.working_store(profile.name, name)), group_collections(profile, group)
         rows += rows_of_group(profile, group, plans, collections, store)
     return rows
 
@@ -255,8 +254,7 @@ def first_of_cells(samples: Iterable[Sample], n: int) -> list[Sample]:
 def group_collections(profile: Profile, group: Group) -> dict[str, Collection]:
     """Answers of the group's model to its problems, by cell; they are kept in a store of the profile's."""
     model, tokenizer = model_of(profile, group.model)
-    store = Store(paths.working_store(profile.name, "responses"))
-    found = {}
+    store, found = Store(paths.working_store(profile.name, "responses")), {}
     for cell, examples in tqdm(group_examples(profile, group, tokenizer).items(), desc=group.task):
         named = group.name.format(cell=cell)
         examples = [replace(example, cell=named) for example in examples]

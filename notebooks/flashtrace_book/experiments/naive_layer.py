@@ -66,8 +66,7 @@ def naive_layer_scores(
     alpha = captured_maps(layer, target, first_row)  # [H, m, N]
     n_heads, m, n = alpha.shape
     w_o = layer.parts.projection().view(n_heads, -1, x_mid.shape[-1])  # [H, head_dim, d]
-    group = n_heads // len(layer.v)
-    start = target[0] - first_row
+    group, start = n_heads // len(layer.v), target[0] - first_row
     scale = torch.ones(m) if layer.row_scale is None else layer.row_scale[start : start + m]
     y = sum(weights[i] * x_mid[i].float() for i in range(m))  # eq. 5, weighted
     residual = sum(weights[i] * layer.x_in[start + i].float() for i in range(m))

@@ -148,8 +148,7 @@ def _arrow(figure: Figure, upper: Axes, lower: Axes, left: str, right: str) -> N
     ends = {"xyA": (0.5, -0.13), "coordsA": upper.transAxes, "xyB": (0.5, 1.12), "coordsB": lower.transAxes}
     figure.add_artist(ConnectionPatch(**ends, arrowstyle="-|>", lw=1.2, color="#444444", mutation_scale=9))
     a, b = upper.get_position(), lower.get_position()
-    middle = (a.y0 + b.y1) / 2
-    centre = (a.x0 + a.x1) / 2
+    middle, centre = (a.y0 + b.y1) / 2, (a.x0 + a.x1) / 2
     figure.text(centre - 0.015, middle, left, ha="right", va="center", fontsize=7, color=INK)
     figure.text(centre + 0.015, middle, right, ha="left", va="center", fontsize=7, color="#555555")
 

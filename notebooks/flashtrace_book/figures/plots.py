@@ -129,13 +129,11 @@ def metric_bars(frame: pd.DataFrame, metric: str, *, cells: Sequence[str] | None
     """
     part = rows_of(frame, metric)
     cells = list(cells) if cells is not None else list(dict.fromkeys(part["cell"]))
-    methods = method_order(list(part["method"]))
-    name = metric_name(metric)
+    methods, name = method_order(list(part["method"])), metric_name(metric)
     width = min(2 * WIDTH, max(WIDTH * 0.75, 0.24 * len(cells) * len(methods) + 1.6))
     figure, axes = new_axes(title or name, "", name, height=2.9, width=width)
     for i, method in enumerate(methods):
-        rows = part[part["method"] == method].set_index("cell").reindex(cells)
-        style = method_style(method)
+        rows, style = part[part["method"] == method].set_index("cell").reindex(cells), method_style(method)
         spread = whiskers(rows["mean"], rows["low"], rows["high"])
         bar = {"color": style.colour, "label": style.label, "lw": 0.4}
         x = grouped_bars(axes, rows["mean"], spread, series=i, n_series=len(methods), group=0.84, **bar)
