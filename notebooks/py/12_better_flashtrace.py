@@ -18,8 +18,8 @@
 # > is quoted. The causal hop, which asks the model which steps matter, puts evidence first most often of what is fast, and is what
 # > `trace()` shows; that it tells the facts apart better than `best()` is not shown. **Hiding each sentence from the response alone picks
 # > them out most cleanly**, at a pass over the response for each (`suppression_response`: R-precision in essays 0.885 against 0.546 of
-# > `best()`); with all scores shared by sentence the causal hop is not told from it. A hint that the reasoning does not mention is found best by IFR on the answer alone: FlashTrace's
-# > hop neither finds nor hides it, and the causal hop hides it on one of two models.
+# > `best()`); with all scores shared by sentence the causal hop is not told from it. A hint that the reasoning does not mention is found
+# > best by IFR on the answer alone: FlashTrace's hop neither finds nor hides it, and the causal hop hides it on one of two models.
 # >
 # > **n.** The grid: 230 own right answers of a model taught to reason in two ways, 24 a cell (22 and 16 where eight facts are noted).
 # > Fresh samples of RULER: 20 of the reasoner, 12 of qwen, all right. Needles: 48 of qwen. Table 1: 160, 10 with deletion curves of
@@ -377,7 +377,8 @@ run.table(lds.merge(against, on="method", how="left"), "beyond_lds", "LDS on the
 # ## A pass for each sentence
 #
 # Perturbation and attention suppression take a pass for each sentence, 190 in noise and some 60 in essays. They were measured on the
-# first answers of each cell in essays, four of each (three where one has no more): in noise they cost three times as much. No hypothesis was written for either. All methods on these answers, and R-precision in the haystack minus suppression's:
+# first answers of each cell in essays, four of each (three where one has no more): in noise they cost three times as much. No hypothesis
+# was written for either. All methods on these answers, and R-precision in the haystack minus suppression's:
 
 # %%
 run.table(on_few(everyone, "r_precision_haystack", "suppression"), "beyond_suppression",
@@ -385,8 +386,8 @@ run.table(on_few(everyone, "r_precision_haystack", "suppression"), "beyond_suppr
 
 # %% [markdown]
 # **Suppression picks the facts out more cleanly than all but its own cheaper form, below.** Evidence is first in all of the 39
-# answers but one; of as many tokens as the evidence has, 0.855 are right, against 0.514 of `FlashTrace.best()`, 0.520 of the causal hop and 0.407 of IFR on
-# $\mathbf T \cup \mathbf O$, each by the interval. Among the facts alone its AUROC, 0.973, is not told from that of `best()`. It asks of every
+# answers but one; of as many tokens as the evidence has, 0.855 are right, against 0.514 of `FlashTrace.best()`, 0.520 of the causal hop
+# and 0.407 of IFR on $\mathbf T \cup \mathbf O$, each by the interval. Among the facts alone its AUROC, 0.973, is not told from that of `best()`. It asks of every
 # sentence of $\mathbf T$, not of the answer alone, on which earlier ones it rests, and walks back through them: the recursion of section
 # 4, with effects in place of proximity. It takes some 70 passes where `best()` takes one.
 #
@@ -427,7 +428,8 @@ run.table(level.assign(label=level["method"].map(label_of)), "beyond_haystack", 
 shared = grid_frame(beyond, even=True).query("method not in @ON_FEW and metric in ('auroc_facts', 'r_precision_haystack')")
 level = shared.pivot_table("value", "method", "metric", sort=False).reset_index()
 table = level.merge(minus(shared[shared["metric"] == "r_precision_haystack"], "suppression_response"), on="method", how="left").drop(columns="metric")
-run.table(table.assign(label=table["method"].map(label_of)), "beyond_even", "Scores shared by the tokens of a sentence; R-precision minus suppression's", digits=3)
+run.table(table.assign(label=table["method"].map(label_of)), "beyond_even",
+          "Scores shared by the tokens of a sentence; R-precision minus that of suppression from the response", digits=3)  # fmt: skip
 
 # %%
 about = {"models": "notation", "figure": "beyond_response"}
