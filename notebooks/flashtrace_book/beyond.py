@@ -11,7 +11,7 @@ from flashtrace_lib import metrics as m
 from flashtrace_lib.evaluation.results_table import frame_from_records
 
 from .ablations import hop_records, label_of, minus
-from .results import Results
+from .results import Results, shared_by_sentence
 from .statistics import mean_row, paired_difference
 
 HINTED = ("first", "rank", "auroc_haystack")
@@ -65,7 +65,7 @@ def grid_frame(results: Results, even: bool = False) -> pd.DataFrame:
         As `Results.frame`, with ``reasoning, off_path, chain``.
     """
     records, about = _records(results), _places(results)
-    records = [_even(row, about.at[row["sample"], "sentences"]) for row in records] if even else records
+    records = [shared_by_sentence(row) for row in records] if even else records
     frame = frame_from_records(records, METRICS[1:]).astype({"value": float})
     once = frame.drop_duplicates(["sample", "method"]).set_index(["sample", "method"])
     values = [(row["sample"], row["method"], _among_facts(row, about.loc[row["sample"]])) for row in records]
@@ -73,16 +73,6 @@ def grid_frame(results: Results, even: bool = False) -> pd.DataFrame:
     facts = once.drop(columns="value").join(found).assign(metric=METRICS[0]).reset_index()
     whole = pd.concat([facts, frame], ignore_index=True)
     return whole.merge(about[[*CELL, "chain"]].reset_index(), on="sample", how="left")
-
-
-def _even(record: dict[str, Any], sentences: list[tuple[int, int]]) -> dict[str, Any]:
-    """The record with the mean of each sentence in the place of its tokens' scores."""
-    if record.get("scores") is None:
-        return record
-    scores = np.array(record["scores"], dtype=float)
-    for start, stop in sentences:
-        scores[start:stop] = scores[start:stop].mean()
-    return record | {"scores": scores}
 
 
 def _records(results: Results) -> list[dict[str, Any]]:
@@ -102,13 +92,11 @@ def _places(results: Results) -> pd.DataFrame:
     """Where each sample stands in the grid, and the tokens of its facts, counted from the first of I."""
     rows = []
     for row in results.samples().to_dict("records"):
-        said, (first, end) = json.loads(row["metadata"]), row["prompt"]
+        said, first = json.loads(row["metadata"]), row["prompt"][0]
         gold = np.asarray(row["gold"], dtype=int)
         others = np.setdiff1d(np.asarray(said["distracting"], dtype=int), gold)
-        sentences = [(a - first, b - first) for a, b in row["sentences"] if first <= a and b <= end]
         rows.append({"sample": row["sample"], "reasoning": said["mode"], "off_path": said["off_path"],
-                     "chain": said["chain"], "gold": gold - first, "others": others - first,
-                     "sentences": sentences})  # fmt: skip
+                     "chain": said["chain"], "gold": gold - first, "others": others - first})  # fmt: skip
     return pd.DataFrame(rows).set_index("sample")
 
 

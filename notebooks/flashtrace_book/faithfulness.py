@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from flashtrace_lib.evaluation import summarise
+from flashtrace_lib.evaluation.results_table import frame_from_records
 from flashtrace_lib.metrics import top_count
 from flashtrace_lib.metrics.intervals import difference_interval, rank_correlation
 
@@ -13,6 +14,7 @@ from .ablations import contrast, label_of, minus
 from .figures.style import CONTROLS
 from .figures.tables import comparison_table
 from .paper_numbers import NIAH_CELLS, VT_CELLS, paper_value
+from .results import Results, shared_by_sentence
 from .statistics import mean_row
 
 NEEDLES, CHAINS, ALL = "needles", "chains", "all cells"
@@ -39,6 +41,23 @@ def widely_measured(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows of the methods that were measured on at least half of the samples of a cell, metric by metric."""
     counts = frame.groupby(["metric", "cell", "method"])["sample"].transform("nunique")
     return frame[2 * counts >= frame.groupby(["metric", "cell"])["sample"].transform("nunique")]
+
+
+def by_unit(results: Results, answers: str) -> pd.DataFrame:
+    """R-precision within the haystack, of scores by token and with each sentence's scores shared by its tokens.
+
+    Returns
+    -------
+    pandas.DataFrame
+        As `Results.frame`, with ``unit``. The method ``evidence`` scores the evidence itself: the most that a ranking
+        can reach, less than 1 where a sentence ends in tokens that are no evidence. Means of random draws stay.
+    """
+    rows = results.records(METHODS, answers=answers).to_dict("records")
+    once = {row["sample"]: row for row in reversed(rows)}.values()  # the first, since random ones have no scores
+    rows += [row | {"method": "evidence", "scores": row["gold"].astype(float)} for row in once]
+    units = {"tokens": rows, "sentences": [shared_by_sentence(row) for row in rows]}
+    parts = [frame_from_records(x, ("r_precision_haystack",)).assign(unit=unit) for unit, x in units.items()]
+    return shared_samples(pd.concat(parts, ignore_index=True).astype({"value": float}))
 
 
 def table_1(frame: pd.DataFrame, documents: pd.DataFrame) -> pd.DataFrame:

@@ -180,8 +180,7 @@ def ranking_properties(records: pd.DataFrame) -> pd.DataFrame:
         scores, end = record["scores"].astype(float), record["haystack"][1]
         # Of tied tokens the earlier first, as the stored curves masked them.
         top = np.sort(np.argsort(-scores, kind="stable")[: m.top_count(len(scores))])
-        mass = np.abs(scores) / np.abs(scores).sum()
-        response = m.normalise_response(record["log_probs"])
+        mass, response = np.abs(scores) / np.abs(scores).sum(), m.normalise_response(record["log_probs"])
         rows.append({
             "sample": record["sample"], "method": record["method"],
             "rise": m.rise(response), "mas": m.mas(response, record["cumulative"]),

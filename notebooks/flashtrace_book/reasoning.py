@@ -62,8 +62,7 @@ def leads(frame: pd.DataFrame, first: str, others: Iterable[str]) -> pd.DataFram
 
 def example(results: Results, method: str, **where: Any) -> tuple[Sample, Attribution]:
     """The shortest sample that was answered rightly, or of all where none was, and what a method said of it."""
-    samples = results.samples(**where)
-    known = results.part(METHOD).query("method == @method")["sample_key"]
+    samples, known = results.samples(**where), results.part(METHOD).query("method == @method")["sample_key"]
     samples = samples[samples["sample_key"].isin(known)].sort_values(["right", "n_tokens"], ascending=[False, True])
     found, attributions = results.attributions(method, sample_key=samples["sample_key"].iloc[0])
     return found[0], attributions[0]

@@ -89,8 +89,7 @@ class Results:
             places = {method: place for place, method in enumerate(methods)}
             rows = rows[rows["method"].isin(places)]
             rows = rows.iloc[np.argsort(rows["method"].map(places), kind="stable")]
-        rows = rows.merge(samples, on="sample_key", how="inner")
-        masks = self.part(MASKS)
+        rows, masks = rows.merge(samples, on="sample_key", how="inner"), self.part(MASKS)
         if len(masks) and "masks_key" in rows:
             shared = masks.rename(columns={"key": "masks_key"})
             rows = rows.merge(
@@ -182,6 +181,16 @@ def _rebuilt(record: pd.Series, method: str) -> Attribution:
     scores = torch.from_numpy(np.array(record["scores"], dtype=np.float32))
     metadata = json.loads(record.get("method_metadata") or "{}")
     return Attribution(scores, method, float(record["seconds"]), hops, flow, metadata)
+
+
+def shared_by_sentence(record: dict[str, Any]) -> dict[str, Any]:
+    """A row of `Results.records` with the mean of each sentence of I in the place of its tokens' scores."""
+    if record.get("scores") is None:
+        return record
+    scores = np.array(record["scores"], dtype=float)
+    for start, stop in record["sentences"]:
+        scores[start:stop] = scores[start:stop].mean()
+    return record | {"scores": scores}
 
 
 def write_rows(rows: Iterable[dict[str, Any]], path: Path) -> None:

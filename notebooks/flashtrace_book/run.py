@@ -26,8 +26,7 @@ from .figures.tables import Shown, flat, latex, markdown
 from .profile import Profile, load_profile
 from .results import Results
 
-_DPI = 150
-_STAMP_ID = "flashtrace-stamp"
+_DPI, _STAMP_ID = 150, "flashtrace-stamp"
 LIVE_TOLERANCE = 1e-3  # of numbers that a model computes while a chapter runs, relative to the largest
 READABLE = {  # names of models as a reader knows them
     "reasoner": "SmolLM2-135M + adapter",

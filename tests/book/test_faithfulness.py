@@ -1,5 +1,7 @@
 """What chapters 05 and 09 share: groups of cells, one n for all methods, caps, margins, and two models' order."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -30,6 +32,16 @@ def test_means_are_of_samples_that_all_methods_have():
     whole = frame({"flashtrace": 0.5, "ifr": 0.4})
     lacking = whole.drop(index=whole[(whole["method"] == "ifr") & (whole["sample"] == "mq_q2-3")].index)
     assert len(f.shared_samples(whole)) == 24 and "mq_q2-3" not in set(f.shared_samples(lacking)["sample"])
+
+
+def test_by_sentences_a_word_counts_for_its_sentence():
+    row = {"sample": "a", "cell": "h2_c3", "model": "m", "method": "ifr", "n_input": 7, "right": True}
+    row |= {"scores": np.array([9, 7, 0, 0, 1, 1, 0]), "gold": np.array([0, 1, 1, 1, 0, 0, 0], dtype=bool)}
+    row |= {"sentences": [[1, 4], [4, 7]], "haystack": [1, 7]}
+    results = SimpleNamespace(records=lambda methods, answers: pd.DataFrame([row]))
+    found = f.by_unit(results, "own").set_index(["method", "unit"])["value"]
+    assert found["ifr", "tokens"] == pytest.approx(1 / 3) and found["ifr", "sentences"] == 1
+    assert found["evidence", "tokens"] == found["evidence", "sentences"] == 1
 
 
 def test_table_1_holds_the_mean_of_the_papers_cells_for_a_group():

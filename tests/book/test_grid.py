@@ -56,7 +56,6 @@ def test_among_the_facts_by_hand():
     about = pd.Series({"gold": np.array([1, 2]), "others": np.array([4, 5])})
     assert beyond._among_facts({"scores": [9, 3, 1, 9, 2, 0]}, about) == pytest.approx(0.75)  # three of four pairs
     assert beyond._among_facts({"scores": None}, about) == 0.5
-    assert list(beyond._even({"scores": [9, 3, 1, 9, 2]}, [(1, 3), (3, 5)])["scores"]) == [9, 2, 2, 5.5, 5.5]
 
 
 def test_a_plan_takes_the_first_samples_of_few_sentences(monkeypatch):

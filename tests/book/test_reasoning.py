@@ -41,8 +41,7 @@ def test_five_samples_have_a_slope_and_no_interval():
 
 
 def test_each_bin_compares_with_the_best_other_method_of_that_bin():
-    short = [(n, [0.1, 0.3, 0.2]) for n in (10, 11, 12)]
-    long = [(n, [0.1, 0.2, 0.4]) for n in (90, 91, 92)]
+    short, long = [(n, [0.1, 0.3, 0.2]) for n in (10, 11, 12)], [(n, [0.1, 0.2, 0.4]) for n in (90, 91, 92)]
     frame = reasoning.length_bins(curves(short + long, methods=("flashtrace", "ifr", "attnlrp")), bins=2)
     table = reasoning.lead_by_length(frame, reasoning.BASELINES)
     assert table["best other"].tolist() == ["attnlrp", "ifr"] and table["length"].tolist() == [11, 91]

@@ -67,8 +67,7 @@ def test_samples_of_one_template_are_one_cluster():
         ]  # fmt: skip
 
     frame = frame_from_records(records(6), ("recovery",)).assign(value=values)
-    row = summarise(frame).iloc[0]
-    labels = [f"math/apples/{i % 6}" for i in range(10)]
+    row, labels = summarise(frame).iloc[0], [f"math/apples/{i % 6}" for i in range(10)]
     assert frame["cluster"].tolist() == labels
     assert (row["low"], row["high"]) == pytest.approx(mean_interval(values, clusters=labels, within=(0, 1)))
     assert (row["n"], row["n_effective"], row["high"]) == (10, 6, 1)

@@ -40,8 +40,7 @@ def test_ifr_all_without_reasoning_is_ifr():
 
 
 def test_mass_is_shared_among_the_segments_and_the_template():
-    sample = tiny_sample(n=16, prompt=(1, 8), reasoning=(9, 12), output=(12, 15))
-    scores = torch.arange(16.0)
+    sample, scores = tiny_sample(n=16, prompt=(1, 8), reasoning=(9, 12), output=(12, 15)), torch.arange(16.0)
     shares = mass_by_segment(scores, sample)
     assert shares == pytest.approx(
         {"prompt": 28 / 120, "reasoning": 30 / 120, "output": 39 / 120, "context": (0 + 8 + 15) / 120}

@@ -59,8 +59,7 @@ for family in ("llama", "qwen3", "mistral"):
 print(json.dumps(found))
 """
 TOKENIZER = make_tokenizer()
-MODEL = make_chat_model(TOKENIZER)
-METHOD = FlashTrace.released(TOKENIZER, hops=2)
+MODEL, METHOD = make_chat_model(TOKENIZER), FlashTrace.released(TOKENIZER, hops=2)
 
 
 def by_hand(at):

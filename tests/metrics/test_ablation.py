@@ -97,8 +97,7 @@ def test_effects_equal_the_plain_loop(family):
 
 
 def test_sources_and_spans_can_be_given_and_may_be_empty(model):
-    sample = haystack_sample(reasoning=(60, 60))
-    masks = draw_masks(2, 4, generator=generator())
+    sample, masks = haystack_sample(reasoning=(60, 60)), draw_masks(2, 4, generator=generator())
     sources, spans = [(30, 41), (50, 57)], [(60, 60), (80, 83)]
     found = sentence_effects(model, sample, masks, sources, spans)
     expected = naive_effects(tiny_model("llama").double(), sample, masks, sources, spans)
@@ -132,8 +131,7 @@ def naive_lds(scores, masks, effects):
 
 
 def test_lds_of_the_true_effects_of_an_additive_function_is_one():
-    true = torch.tensor([0.5, -1.25, 3.0, 0.1, 0.0])
-    masks = draw_masks(5, 20, generator=generator())
+    true, masks = torch.tensor([0.5, -1.25, 3.0, 0.1, 0.0]), draw_masks(5, 20, generator=generator())
     effects = masks.double() @ true.double() + 7
     assert lds(true, masks, effects) == pytest.approx(1)
     assert lds(true, masks, effects.exp()) == pytest.approx(1)  # the order alone counts

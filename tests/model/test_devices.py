@@ -18,8 +18,7 @@ from flashtrace_lib.model.batched_forward import log_prob_of, score_rows
 from flashtrace_lib.model.state import model_budget
 from tests.oracles.tiny import FAMILIES, tiny_model
 
-IDS = torch.arange(3, 19)
-META = torch.device("meta")
+IDS, META = torch.arange(3, 19), torch.device("meta")
 
 
 def spread(family, first_away=1):

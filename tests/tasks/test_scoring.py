@@ -33,8 +33,7 @@ def test_letter_case_and_pattern_characters():
 @given(st.lists(st.integers(10**6, 10**7 - 1), min_size=1, max_size=8, unique=True), st.data())
 def test_recall_is_the_fraction_of_answers_given(values, data):
     given_back = data.draw(st.lists(st.sampled_from(values), unique=True))
-    text = "They are " + ", ".join(map(str, given_back)) + "."
-    ex = example(*map(str, values))
+    text, ex = "They are " + ", ".join(map(str, given_back)) + ".", example(*map(str, values))
     assert score(ex, text) == pytest.approx(len(given_back) / len(values))
     assert is_correct(ex, text) is (len(given_back) == len(values))
 

@@ -168,8 +168,7 @@ def test_an_attention_sink_does_not_bleach_the_rest():
 
 
 def test_the_output_does_not_set_the_scale_unless_it_stands_alone():
-    scores = [0.01, 0.04, 0.02, 0.7, 0.9]
-    labels = ["prompt", "prompt", "reasoning", "output", "context"]
+    scores, labels = [0.01, 0.04, 0.02, 0.7, 0.9], ["prompt", "prompt", "reasoning", "output", "context"]
     assert make_panel(list("abcde"), scores, labels).limit == pytest.approx(0.04)
     assert make_panel(list("de"), scores[3:], labels[3:]).limit == pytest.approx(0.7)
 

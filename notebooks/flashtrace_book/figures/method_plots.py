@@ -56,7 +56,7 @@ def pooled_dots(table: pd.DataFrame, metric: str, groups: Mapping[str, str], *, 
     part = part[part["cell"].isin(groups)]
     methods = method_order(list(part["method"]))
     heading = f"{title or metric_name(metric)} ({better_side(metric)})"
-    figure, panels = new_panels(heading, 1, len(groups), height=0.22 * len(methods) + 1.5, sharey=True)
+    figure, panels = new_panels(heading, 1, len(groups), height=0.22 * len(methods) + 1.5, sharex=True, sharey=True)
     for axes, (cell, name) in zip(panels[0], groups.items(), strict=True):
         measured = part[part["cell"] == cell].set_index("method")
         for place, method in enumerate(methods):
@@ -72,12 +72,13 @@ def pooled_dots(table: pd.DataFrame, metric: str, groups: Mapping[str, str], *, 
         name_rows(axes, [method_style(method).label for method in methods])
         axes.grid(axis="y", visible=False)
         axes.set_title(name)
-        axes.set_xlabel(metric_name(metric))
+        axes.set_xlabel(metric_name(metric).replace(", ", ",\n"))
         few = "" if measured["low"].notna().any() else "; too few for intervals"
         note(axes, f"n = {n_range(measured['n'])}{few}")
         axes.locator_params(axis="x", nbins=4)
     hatched = Patch(fill=False, hatch="////", ec=LIGHT, lw=0, label="not measured")
-    handles = [panels[0][0].collections[-1], *[hatched] * (len(part) < len(groups) * len(methods))]
+    theirs = panels[0][0].collections[-1:] if part["paper"].notna().any() else []
+    handles = [*theirs] + [hatched] * (len(part) < len(groups) * len(methods))
     # In fractions of the figure itself: a tight box counts the stamp below it in, and would move the legend onto that.
     at_foot = {"bbox_to_anchor": (0.5, 0), "bbox_transform": figure.transFigure}
     figure.legend(handles=handles, loc="lower center", ncols=2, **at_foot)
@@ -154,16 +155,14 @@ def metric_by_length(frame: pd.DataFrame, metric: str, *, title: str = "") -> Fi
     ValueError
         If a column or the metric is missing.
     """
-    part = rows_of(frame, metric, by="length")
-    name = metric_name(metric)
+    part, name = rows_of(frame, metric, by="length"), metric_name(metric)
     figure, axes = new_axes(title or name, "reasoning T (tokens, median of the bin)", name, height=3.0, width=WIDTH)
     methods = method_order(list(dict.fromkeys(part["method"])))
     step = 0.012 * float(part["length"].max())  # keeps the whiskers apart
     for i, method in enumerate(methods):
         rows = part[part["method"] == method].sort_values("length")
         x = rows["length"] + side_by_side(i, len(methods), step)
-        spread = whiskers(rows["mean"], rows["low"], rows["high"])
-        style = method_style(method)
+        spread, style = whiskers(rows["mean"], rows["low"], rows["high"]), method_style(method)
         line = {"elinewidth": 0.8, "capsize": 1.5, "label": style.label, **style.plot_options}
         axes.errorbar(x, rows["mean"], yerr=spread, **line)
     axes.set_ylim(0, 1)

@@ -70,8 +70,7 @@ def extrapolated_cost(frame: pd.DataFrame, *, title: str = "Cost of multi-hop at
     for entry, part in frame.groupby("method", sort=False):
         method, *variant = entry.split(" ")  # "ifr per token"
         style = method_style(method)
-        label = " ".join([style.label, *variant])
-        points = {"color": style.colour, "marker": style.marker}
+        label, points = " ".join([style.label, *variant]), {"color": style.colour, "marker": style.marker}
         measured, fitted = part[part["measured"]], part[~part["measured"]]
         whole = points | {"label": label, "ls": DASHED if len(fitted) else "-"}  # its label stands at the last point
         axes.plot(part["n_reasoning"], part["seconds"], **whole)

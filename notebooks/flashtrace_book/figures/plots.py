@@ -30,8 +30,7 @@ def mass_by_segment(frame: pd.DataFrame, *, title: str = "Where each hop's mass 
         Jitter of the dots, one a sample.
     """
     require(frame, "sample", "hop", "segment", "mass")
-    hops = sorted(frame["hop"].unique())
-    segments = [s for s in SEGMENTS if s in set(frame["segment"])]
+    hops, segments = sorted(frame["hop"].unique()), [s for s in SEGMENTS if s in set(frame["segment"])]
     figure, axes = new_axes(title, "", "share of the hop's mass (fraction)", height=2.9)
     width = 0.8 / len(segments)  # of a bar
     rng = np.random.default_rng(seed)
