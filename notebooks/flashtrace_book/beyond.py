@@ -32,20 +32,23 @@ def fresh(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[~frame["sample"].isin(seen)]
 
 
-def causal_gains(results: Results, metrics: Sequence[str], answers: str = "own") -> pd.DataFrame:
+def causal_gains(results: Results, metrics: Sequence[str], answers: str = "own", whole: bool = False) -> pd.DataFrame:
     """The causal hop minus each rival: all cells that have it, and the cell of chains side by side alone.
+
+    ``whole`` as for `Results.frame`; IFR and mean pooling, the strongest by sentences, are rivals then too.
 
     Returns
     -------
     pandas.DataFrame
         ``group, method, label, metric, difference, low, high, n``.
     """
-    frame = fresh(results.frame(metrics, [CAUSAL, *RIVALS], answers=answers))
+    rivals = (*("mean_pooling", "ifr") * whole, *RIVALS)
+    frame = fresh(results.frame(metrics, [CAUSAL, *rivals], answers=answers, whole=whole))
     groups = {"all cells": frame, "h2_c3": frame[frame["cell"] == "h2_c3"]}
     parts = [
         paired_difference(part, CAUSAL, rival).assign(group=group, method=rival, label=label_of(rival))
         for group, part in groups.items()
-        for rival in RIVALS
+        for rival in rivals
         if rival in set(part["method"])
     ]
     return pd.concat(parts, ignore_index=True)

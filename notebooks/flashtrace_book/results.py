@@ -64,8 +64,9 @@ class Results:
         return _chosen(self.part(SAMPLE), where)
 
     def frame(
-        self, metrics: Sequence[str] = METRICS, methods: Iterable[str] | None = None, *, options: Any = (), **where: Any
-    ) -> pd.DataFrame:
+        self, metrics: Sequence[str] = METRICS, methods: Iterable[str] | None = None, *, options: Any = (),
+        whole: bool = False, **where: Any,
+    ) -> pd.DataFrame:  # fmt: skip
         """Metrics of the methods, one row a sample, method and metric (`frame_from_records`).
 
         Parameters
@@ -75,11 +76,14 @@ class Results:
             Labels, in the order of the table. Default: all.
         options : tuple of str
             Definition and denominator of deletion metrics, see `frame_from_records`.
+        whole : bool
+            With each sentence's score shared by its tokens (`shared_by_sentence`).
         **where
             As for `samples`.
         """
-        table = frame_from_records(self.records(methods, **where).to_dict("records"), tuple(metrics), *options)
-        return table.astype({"value": float})
+        rows = self.records(methods, **where).to_dict("records")
+        rows = map(shared_by_sentence, rows) if whole else rows
+        return frame_from_records(rows, tuple(metrics), *options).astype({"value": float})
 
     def records(self, methods: Iterable[str] | None = None, **where: Any) -> pd.DataFrame:
         """Rows of the methods with the columns of their samples and masks, as `frame_from_records` takes them."""

@@ -149,8 +149,7 @@ def paired_difference(frame: pd.DataFrame, first: str, second: str, by: tuple[st
     if missing := [name for name in (first, second) if name not in set(both["method"])]:
         raise ValueError(f"no rows of {', '.join(missing)}: the frame has {', '.join(sorted(set(frame['method'])))}")
     same = [name for name in dict.fromkeys(("sample", "cell", "model", "metric", *by)) if name in both]
-    wide = both.pivot_table(index=same, columns="method", values="value").reset_index()
-    rows = []
+    wide, rows = both.pivot_table(index=same, columns="method", values="value").reset_index(), []
     for keys, part in wide.groupby(list(by), sort=False):
         group = dict(zip(by, keys, strict=True))
         differences = (part[first] - part[second]).dropna()

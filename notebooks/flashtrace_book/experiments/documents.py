@@ -74,8 +74,7 @@ def hotpotqa_at_length(
     ValueError
         If a supporting paragraph is missing.
     """
-    rng = random.Random(f"{id}|{seed}")
-    own = titled(record["context"], "title", "sentences")
+    rng, own = random.Random(f"{id}|{seed}"), titled(record["context"], "title", "sentences")
     wanted = {title for title, _ in titled(record["supporting_facts"], "title", "sent_id")}
     support = [paragraph for paragraph in own if paragraph[0] in wanted]
     if missing := wanted - {title for title, _ in support}:

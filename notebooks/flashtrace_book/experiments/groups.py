@@ -41,8 +41,7 @@ KEEP = {  # which answers are kept -> options of `responses.collect`
     "right or forced": {"fallback": FORCED},
     "finished": {"fallback": UNFILTERED, "filtered": False},
 }
-_PUNCTUATION = re.compile(r"[,.\s]+")
-_CHAIN = re.compile(r"h(\d+)_c(\d+)$")
+_PUNCTUATION, _CHAIN = re.compile(r"[,.\s]+"), re.compile(r"h(\d+)_c(\d+)$")
 
 
 @dataclass(frozen=True)
