@@ -272,12 +272,10 @@ for metric, role in (("recovery", "check"), (PRIMARY, "decides")):
 # $\mathbf T$ and $\mathbf O$ together, where lines that are only noted count as much as those on which the answer rests.
 #
 # These are rankings of tokens. With every method's scores shared by the tokens of a sentence, as chapter 05 does (looked at after the
-# runs; IFR and mean pooling are there the strongest):
+# runs, so that it is no check of the claim; IFR and mean pooling are there the strongest):
 
 # %%
 table = causal_gains(ruler, (PRIMARY,), answers, whole=True)
-numbers = table[table["group"] == "all cells"].assign(label=lambda t: "by sentences, " + t["metric"] + ", minus " + t["label"])
-note(run, "causal_finds_more", numbers, answers, "check", models="reasoner", figure="causal_hop")
 title = "By sentences: the causal hop minus other methods, R-precision within the haystack"
 run.table(table, "causal_hop_by_sentence", title, wide=grid(table, "group"))
 
