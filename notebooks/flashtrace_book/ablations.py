@@ -15,7 +15,7 @@ from .claims import BESIDE, DECIDES
 from .figures.mass import mass_frame
 from .figures.style import METHOD_STYLES
 from .figures.tables import Shown, interval_grid
-from .results import CURVE, RANKING, Results, shared_by_sentence
+from .results import CURVE, RANKING, Results, by_sentence
 from .run import Run
 from .statistics import against, mean_row, paired_difference
 
@@ -52,14 +52,11 @@ def note(run: Run, name: str, numbers: pd.DataFrame, answers: str, role: str = D
 
 
 def by_hops(
-    results: Results, method: str = "flashtrace_k3", metrics: Sequence[str] = RANKING, whole: bool = False, **where: Any
+    results: Results, method: str = "flashtrace_k3", metrics: Sequence[str] = RANKING, whole: str = "", **where: Any
 ) -> pd.DataFrame:
-    """Metrics of rankings with the first K hops of a method (`hop_records`); ``where`` as for `Results.samples`.
-
-    ``whole``: with each sentence's score shared by its tokens.
-    """
-    rows = hop_records(results, method, **where)
-    return frame_from_records(map(shared_by_sentence, rows) if whole else rows, metrics).astype({"value": float})
+    """Metrics of rankings with the first K hops of a method (`hop_records`); ``whole`` as for `Results.frame`."""
+    rows = by_sentence(hop_records(results, method, **where), whole)
+    return frame_from_records(rows, metrics).astype({"value": float})
 
 
 def hop_records(results: Results, method: str = "flashtrace_k3", **where: Any) -> list[dict[str, Any]]:

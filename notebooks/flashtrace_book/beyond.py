@@ -11,7 +11,7 @@ from flashtrace_lib import metrics as m
 from flashtrace_lib.evaluation.results_table import frame_from_records
 
 from .ablations import hop_records, label_of, minus
-from .results import Results, shared_by_sentence
+from .results import Results, by_sentence
 from .statistics import mean_row, paired_difference
 
 HINTED = ("first", "rank", "auroc_haystack")
@@ -32,7 +32,7 @@ def fresh(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[~frame["sample"].isin(seen)]
 
 
-def causal_gains(results: Results, metrics: Sequence[str], answers: str = "own", whole: bool = False) -> pd.DataFrame:
+def causal_gains(results: Results, metrics: Sequence[str], answers: str = "own", whole: str = "") -> pd.DataFrame:
     """The causal hop minus each rival: all cells that have it, and the cell of chains side by side alone.
 
     ``whole`` as for `Results.frame`; IFR and mean pooling, the strongest by sentences, are rivals then too.
@@ -42,7 +42,7 @@ def causal_gains(results: Results, metrics: Sequence[str], answers: str = "own",
     pandas.DataFrame
         ``group, method, label, metric, difference, low, high, n``.
     """
-    rivals = (*("mean_pooling", "ifr") * whole, *RIVALS)
+    rivals = (*("mean_pooling", "ifr") * bool(whole), *RIVALS)
     frame = fresh(results.frame(metrics, [CAUSAL, *rivals], answers=answers, whole=whole))
     groups = {"all cells": frame, "h2_c3": frame[frame["cell"] == "h2_c3"]}
     parts = [
@@ -54,21 +54,20 @@ def causal_gains(results: Results, metrics: Sequence[str], answers: str = "own",
     return pd.concat(parts, ignore_index=True)
 
 
-def grid_frame(results: Results, even: bool = False) -> pd.DataFrame:
+def grid_frame(results: Results, whole: str = "") -> pd.DataFrame:
     """Metrics of all methods on the grid; FlashTrace with fewer hops is part of its run with three.
 
     Parameters
     ----------
-    even : bool
-        Each sentence's score is shared by its tokens, for all methods as it is for those that score sentences.
+    whole : {"", "mean", "sum"}
+        As for `Results.frame`.
 
     Returns
     -------
     pandas.DataFrame
         As `Results.frame`, with ``reasoning, off_path, chain``.
     """
-    records, about = _records(results), _places(results)
-    records = [shared_by_sentence(row) for row in records] if even else records
+    records, about = by_sentence(_records(results), whole), _places(results)
     frame = frame_from_records(records, METRICS[1:]).astype({"value": float})
     once = frame.drop_duplicates(["sample", "method"]).set_index(["sample", "method"])
     values = [(row["sample"], row["method"], _among_facts(row, about.loc[row["sample"]])) for row in records]

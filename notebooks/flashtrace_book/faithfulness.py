@@ -14,7 +14,7 @@ from .ablations import contrast, label_of, minus
 from .figures.style import CONTROLS
 from .figures.tables import comparison_table
 from .paper_numbers import NIAH_CELLS, VT_CELLS, paper_value
-from .results import Results, shared_by_sentence
+from .results import Results, by_sentence
 from .statistics import mean_row
 
 NEEDLES, CHAINS, ALL = "needles", "chains", "all cells"
@@ -43,20 +43,23 @@ def widely_measured(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[2 * counts >= frame.groupby(["metric", "cell"])["sample"].transform("nunique")]
 
 
+UNITS = {"tokens": "", "means": "mean", "sums": "sum"}  # what a ranking ranks: tokens, or sentences by one of two
+
+
 def by_unit(results: Results, answers: str) -> pd.DataFrame:
-    """R-precision within the haystack, of scores by token and with each sentence's scores shared by its tokens.
+    """R-precision within the haystack of rankings by token, and of sentences by their mean and by their sum.
 
     Returns
     -------
     pandas.DataFrame
-        As `Results.frame`, with ``unit``. The method ``evidence`` scores the evidence itself: the most that a ranking
-        can reach, less than 1 where a sentence ends in tokens that are no evidence. Means of random draws stay.
+        As `Results.frame`, with ``unit``. The method ``evidence`` scores the evidence itself: about the most that can
+        be reached, less than 1 where a sentence ends in tokens that are no evidence. Means of random draws stay.
     """
     rows = results.records(METHODS, answers=answers).to_dict("records")
     once = {row["sample"]: row for row in reversed(rows)}.values()  # the first, since random ones have no scores
     rows += [row | {"method": "evidence", "scores": row["gold"].astype(float)} for row in once]
-    units = {"tokens": rows, "sentences": [shared_by_sentence(row) for row in rows]}
-    parts = [frame_from_records(x, ("r_precision_haystack",)).assign(unit=unit) for unit, x in units.items()]
+    found = {unit: frame_from_records(by_sentence(rows, how), ("r_precision_haystack",)) for unit, how in UNITS.items()}
+    parts = [part.assign(unit=unit) for unit, part in found.items()]
     return shared_samples(pd.concat(parts, ignore_index=True).astype({"value": float}))
 
 

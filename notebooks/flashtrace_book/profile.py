@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-FOLDER = Path(__file__).with_name("profiles")
-T = TypeVar("T")
+FOLDER, T = Path(__file__).with_name("profiles"), TypeVar("T")
 
 
 @dataclass(frozen=True)

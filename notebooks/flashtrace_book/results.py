@@ -65,7 +65,7 @@ class Results:
 
     def frame(
         self, metrics: Sequence[str] = METRICS, methods: Iterable[str] | None = None, *, options: Any = (),
-        whole: bool = False, **where: Any,
+        whole: str = "", **where: Any,
     ) -> pd.DataFrame:  # fmt: skip
         """Metrics of the methods, one row a sample, method and metric (`frame_from_records`).
 
@@ -76,14 +76,13 @@ class Results:
             Labels, in the order of the table. Default: all.
         options : tuple of str
             Definition and denominator of deletion metrics, see `frame_from_records`.
-        whole : bool
-            With each sentence's score shared by its tokens (`shared_by_sentence`).
+        whole : {"", "mean", "sum"}
+            Rank whole sentences (`by_sentence`).
         **where
             As for `samples`.
         """
         rows = self.records(methods, **where).to_dict("records")
-        rows = map(shared_by_sentence, rows) if whole else rows
-        return frame_from_records(rows, tuple(metrics), *options).astype({"value": float})
+        return frame_from_records(by_sentence(rows, whole), tuple(metrics), *options).astype({"value": float})
 
     def records(self, methods: Iterable[str] | None = None, **where: Any) -> pd.DataFrame:
         """Rows of the methods with the columns of their samples and masks, as `frame_from_records` takes them."""
@@ -187,14 +186,20 @@ def _rebuilt(record: pd.Series, method: str) -> Attribution:
     return Attribution(scores, method, float(record["seconds"]), hops, flow, metadata)
 
 
-def shared_by_sentence(record: dict[str, Any]) -> dict[str, Any]:
-    """A row of `Results.records` with the mean of each sentence of I in the place of its tokens' scores."""
-    if record.get("scores") is None:
-        return record
-    scores = np.array(record["scores"], dtype=float)
-    for start, stop in record["sentences"]:
-        scores[start:stop] = scores[start:stop].mean()
-    return record | {"scores": scores}
+def by_sentence(records: Iterable[dict[str, Any]], combine: str) -> list[dict[str, Any]]:
+    """Rows of `Results.records` with the "mean" or "sum" of each sentence of I in its tokens' place; "": as they are.
+
+    By the sum, which `Trace.top` shows, a long sentence of many small scores can pass a short one; by the mean not.
+    """
+    rows = []
+    for row in records:
+        if combine and row.get("scores") is not None:
+            scores = np.array(row["scores"], dtype=float)
+            for start, stop in row["sentences"]:
+                scores[start:stop] = getattr(scores[start:stop], combine)()
+            row = row | {"scores": scores}
+        rows.append(row)
+    return rows
 
 
 def write_rows(rows: Iterable[dict[str, Any]], path: Path) -> None:

@@ -26,7 +26,8 @@
 # <!-- numbers: 0.875 = fig1a_trend.csv[samples=written,label=IFR,share=share].rho;
 # −0.199 = fig1b_change.csv[method=attnlrp,metric=recovery].difference;
 # −0.051 = fig1b_change.csv[method=ifr,metric=recovery].difference;
-# −0.247 = fig1b_change_by_sentence.csv[method=attnlrp,metric=r_precision_haystack].difference;
+# −0.247 = fig1b_change_by_sentence.csv[method=attnlrp,by=mean,metric=r_precision_haystack].difference;
+# −0.110 = fig1b_change_by_sentence.csv[method=attnlrp,by=sum,metric=r_precision_haystack].difference;
 # 38.6 = fig1c_factor.csv[method=ifr per token].factor_longest -->
 #
 # Section 3.2, Figure 1 and appendix I of the paper. A reasoning model reads an input $\mathbf I$, writes a reasoning
@@ -188,19 +189,20 @@ grid = tables.interval_grid(change, "method", "metric")
 run.table(change, "fig1b_change", "Evidence found after reasoning minus that of the direct answer", wide=grid)
 
 # %% [markdown]
-# Is that evidence lost, or words of sentences that still stand first? With the score of each sentence shared evenly by its tokens, as
-# `05_ruler` does (looked at after the runs):
+# Is that evidence lost, or words of sentences that still stand first? With whole sentences ranked, by the mean of their tokens' scores and
+# by the sum, as `05_ruler` does (looked at after the runs):
 
 # %%
-whole = results.frame(RANKING, [*METHODS, "string_match"], cell=list(pilot.WAYS), whole=True)
-whole = pilot.change_with_reasoning(whole)
-grid = tables.interval_grid(whole, "method", "metric")
+whole = {how: results.frame(RANKING, [*METHODS, "string_match"], cell=list(pilot.WAYS), whole=how) for how in ("mean", "sum")}
+whole = pd.concat([pilot.change_with_reasoning(part).assign(by=how) for how, part in whole.items()], ignore_index=True)
+grid = tables.interval_grid(whole.assign(method=whole["method"] + ", " + whole["by"]), "method", "metric")
 run.table(whole, "fig1b_change_by_sentence", "The same by sentences", wide=grid)
 
 # %% [markdown]
-# **By sentences IFR and FlashTrace lose nothing within the haystack**: with reasoning and without it, what they rank first are the
-# sentences of the evidence and no others. AttnLRP's R-precision changes by −0.247. What all three lose by sentences as well is recovery
-# over the whole input: the question, which is no part of the haystack, takes more of the top tenth as one sentence.
+# **By sentences IFR and FlashTrace lose nothing within the haystack**, whichever way they are combined: with reasoning and without it, what
+# these rank first are the sentences of the evidence and no others. AttnLRP's R-precision changes by −0.247 by means and −0.110 by sums.
+# What all three lose by sentences as well is recovery over the whole input: the question, which is no part of the haystack, takes more
+# of the top tenth as one sentence.
 
 # %% [markdown]
 # The claim is of standard methods, IFR and AttnLRP here. FlashTrace and the string match stand beside them.

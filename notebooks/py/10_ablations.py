@@ -86,8 +86,8 @@ shallow = ruler.frame(CURVE, ("flashtrace", "flashtrace_k0"), answers=answers)
 about = {"models": "reasoner, qwen", "figure": "table7_hops"}
 metrics = ("r_precision", "auroc_haystack")
 others = [contrast(deep, "flashtrace_k1", "flashtrace_k0", metrics, name="RULER, ")]
-whole = by_hops(ruler, whole=True, answers=answers)
-others += [contrast(whole, "flashtrace_k1", "flashtrace_k0", ("recovery", *metrics), name="RULER by sentences, ")]
+whole = {f"RULER by sentences' {how}s, ": by_hops(ruler, whole=how, answers=answers) for how in ("mean", "sum")}
+others += [contrast(part, "flashtrace_k1", "flashtrace_k0", ("recovery", *metrics), name=name) for name, part in whole.items()]
 note(run, "one_hop", pd.concat(others), answers, "check", **about)
 gained = [
     contrast(deep, "flashtrace_k1", "flashtrace_k0", ("recovery",), name="RULER, "),
@@ -274,8 +274,8 @@ run.table(structure, caption="Share of each hop's whole mass on structural token
 # ## What the paper found, what we found, why they differ
 #
 # **Hops.** The paper finds RISE between 0.127 and 0.133 at every depth, and MAS lowest with one hop. Here the first hop helps in
-# every metric, and each further one a little more, on RULER and on real questions. Most of what it adds to recovery are further words of
-# sentences that stood first before it (`03_recursion`). The input gains mass and, within the
+# every metric, and each further one a little more, on RULER and on real questions. What it adds to recovery are in part further words
+# of sentences that stood first before it (`03_recursion`). The input gains mass and, within the
 # reasoning, mass moves to earlier tokens, as the paper says. But **the reasoning gains, too**. Hop 0 can land on $\mathbf O$
 # itself, hop 1 cannot, and most of what leaves $\mathbf O$ goes to the reasoning's own tokens.
 #

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from flashtrace_book import faithfulness as f
+from flashtrace_book.results import by_sentence
 
 
 def frame(values, metric="recovery", cells=("mq_q2", "h4_c1"), n=6):
@@ -40,8 +41,9 @@ def test_by_sentences_a_word_counts_for_its_sentence():
     row |= {"sentences": [[1, 4], [4, 7]], "haystack": [1, 7]}
     results = SimpleNamespace(records=lambda methods, answers: pd.DataFrame([row]))
     found = f.by_unit(results, "own").set_index(["method", "unit"])["value"]
-    assert found["ifr", "tokens"] == pytest.approx(1 / 3) and found["ifr", "sentences"] == 1
-    assert found["evidence", "tokens"] == found["evidence", "sentences"] == 1
+    assert found["ifr", "tokens"] == pytest.approx(1 / 3) and found["ifr", "means"] == found["ifr", "sums"] == 1
+    assert (found["evidence"] == 1).all()
+    assert by_sentence([row], "sum")[0]["scores"].tolist() == [9, 7, 7, 7, 2, 2, 2]
 
 
 def test_table_1_holds_the_mean_of_the_papers_cells_for_a_group():

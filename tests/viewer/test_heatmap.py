@@ -43,8 +43,7 @@ def sample_and_hops(n=60, hops=2, seed=0):
     rng = np.random.default_rng(seed)
     segments = Segments((5, 35), (38, 50), (52, 58))
     words = [f" w{i}" for i in range(n)]
-    sample = Sample(torch.arange(n), segments, tokens=words, metadata={"id": "s"})
-    made = []
+    sample, made = Sample(torch.arange(n), segments, tokens=words, metadata={"id": "s"}), []
     for _ in range(hops):
         scores = torch.tensor(rng.dirichlet(np.full(n, 0.3)), dtype=torch.float32)
         made.append(Hop(scores, segments.output, torch.ones(6) / 6))

@@ -90,8 +90,7 @@ def token_kinds(sample: Sample) -> list[str]:
     first, stop = sample.segments.prompt
     last = max((a for a, b in sample.sentences if first <= a and b <= stop), default=stop)
     question = sample.metadata.get("question_start", last)
-    outside_input = {"context": "template", "reasoning": "reasoning", "output": "output"}
-    kinds = []
+    outside_input, kinds = {"context": "template", "reasoning": "reasoning", "output": "output"}, []
     for i, (label, text) in enumerate(zip(sample.segments.labels(len(sample)), sample.tokens, strict=True)):
         kinds.append(outside_input.get(label) or _input_kind(text, in_question=i >= question))
     return ["first token", *kinds[1:]]

@@ -41,8 +41,7 @@ def by_axis(rows: pd.DataFrame) -> pd.DataFrame:
     """
     frame = rows.assign(axis=rows["axes"].map(json.loads)).explode("axis", ignore_index=True)
     frame["length"] = frame["n_generated"].where(frame["axis"].isin(_GENERATED), frame["n_input"])
-    frame = frame.reindex(columns=list(COLUMNS))
-    whole = ["n_input", "n_generated", "length"]
+    frame, whole = frame.reindex(columns=list(COLUMNS)), ["n_input", "n_generated", "length"]
     frame[whole] = frame[whole].astype(int)
     places = [frame["axis"].map(list(AXES).index), frame["method"].map(method_order(list(frame["method"])).index)]
     return frame.iloc[np.lexsort([frame["length"], *places[::-1]])].reset_index(drop=True)
