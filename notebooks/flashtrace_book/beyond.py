@@ -35,7 +35,7 @@ def fresh(frame: pd.DataFrame) -> pd.DataFrame:
 def causal_gains(results: Results, metrics: Sequence[str], answers: str = "own", whole: str = "") -> pd.DataFrame:
     """The causal hop minus each rival: all cells that have it, and the cell of chains side by side alone.
 
-    ``whole`` as for `Results.frame`; IFR and mean pooling, the strongest by sentences, are rivals then too.
+    ``whole`` as for `Results.frame`; IFR and mean pooling, which gain much by sentences, are rivals then too.
 
     Returns
     -------

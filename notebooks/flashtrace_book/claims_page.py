@@ -90,7 +90,7 @@ def _claim_table(judged: list[dict[str, Any]]) -> list[str]:
             "paper": f"{claim['paper']} ({claim['where']})",
             "ours": "<br>".join(map(number_text, claim["numbers"])),
             "checks": checks or claim["no_checks"],
-            "forced, beside": "<br>".join(map(number_text, claim["beside"])),
+            "beside, not counted": "<br>".join(map(number_text, claim["beside"])),
             "answers": claim["answers"],
             "models": claim["models"],
             "verdict": f"**{claim['verdict']}**" + (f": {claim['why']}" if claim["why"] else ""),

@@ -191,6 +191,8 @@ def by_sentence(records: Iterable[dict[str, Any]], combine: str) -> list[dict[st
 
     By the sum, which `Trace.top` shows, a long sentence of many small scores can pass a short one; by the mean not.
     """
+    if combine not in ("", "mean", "sum"):
+        raise ValueError(f"sentences are combined by 'mean' or 'sum', not {combine!r}")
     rows = []
     for row in records:
         if combine and row.get("scores") is not None:

@@ -193,16 +193,21 @@ run.table(change, "fig1b_change", "Evidence found after reasoning minus that of 
 # by the sum, as `05_ruler` does (looked at after the runs):
 
 # %%
-whole = {how: results.frame(RANKING, [*METHODS, "string_match"], cell=list(pilot.WAYS), whole=how) for how in ("mean", "sum")}
-whole = pd.concat([pilot.change_with_reasoning(part).assign(by=how) for how, part in whole.items()], ignore_index=True)
+ranked = {how: results.frame(RANKING, [*METHODS, "string_match"], cell=list(pilot.WAYS), whole=how) for how in ("mean", "sum")}
+whole = pd.concat([pilot.change_with_reasoning(part).assign(by=how) for how, part in ranked.items()], ignore_index=True)
 grid = tables.interval_grid(whole.assign(method=whole["method"] + ", " + whole["by"]), "method", "metric")
 run.table(whole, "fig1b_change_by_sentence", "The same by sentences", wide=grid)
 
+# %%
+level = pd.concat([part.assign(by=how) for how, part in ranked.items()]).query("metric == 'recovery_haystack'")
+level = level.pivot_table("value", ["method", "by"], "cell", sort=False).reset_index()
+run.table(level, "fig1b_level_by_sentence", "Recovery within the haystack by sentences, means", digits=3)
+
 # %% [markdown]
-# **By sentences IFR and FlashTrace lose nothing within the haystack**, whichever way they are combined: with reasoning and without it, what
-# these rank first are the sentences of the evidence and no others. AttnLRP's R-precision changes by −0.247 by means and −0.110 by sums.
-# What all three lose by sentences as well is recovery over the whole input: the question, which is no part of the haystack, takes more
-# of the top tenth as one sentence.
+# **By sentences IFR and FlashTrace lose nothing within the haystack**, whichever way they are combined: with reasoning and without it its top
+# tenth holds all of the evidence. AttnLRP's R-precision changes by −0.247 by means and −0.110 by sums.
+# What all three lose by sentences as well is recovery over the whole input: what is no part of the haystack, question and instruction, takes
+# more of the top tenth.
 
 # %% [markdown]
 # The claim is of standard methods, IFR and AttnLRP here. FlashTrace and the string match stand beside them.

@@ -14,7 +14,7 @@
 # > **Answer.** On RULER the gains do not hold, on word problems they do. On its own right answers to RULER IFR's RISE is lower
 # > than FlashTrace's by 0.004 and its MAS by 0.022; AttnLRP recovers 0.086 more of the evidence. What the two models agree on is
 # > mostly that every method beats chance. Unlike for the reasoner of `05_ruler`, a string match recovers 0.146 less than
-# > FlashTrace, which is words again: by sentences it finds all.
+# > FlashTrace, which is words again: by sentences it finds as much.
 # >
 # > **n.** 42 right answers of qwen to seven cells of RULER, one a cell with deletion curves and ablations (n = 7). No two share a
 # > record: effective n is n. Beside them 18 forced answers (three cells) and 22 right answers with reasoning drawn out, 12 of them

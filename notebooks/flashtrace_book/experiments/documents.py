@@ -92,8 +92,7 @@ def hotpotqa_at_length(
 def _distractors(own: Sequence[Paragraph], wanted: set[str], others: Iterable[Record], rng: random.Random) -> list:
     """Paragraphs that support nothing, each title once: the record's own in random order, then those of others."""
     first = [paragraph for paragraph in own if paragraph[0] not in wanted]
-    taken = {title for title, _ in own}
-    further = []
+    taken, further = {title for title, _ in own}, []
     for other in others:
         for title, sentences in titled(other["context"], "title", "sentences"):
             if title not in taken:
