@@ -189,7 +189,7 @@ def _verdict(claim: Mapping[str, Any], parts: Mapping[str, list[dict[str, Any]]]
         return PARTLY, f"not for {', '.join(others)}"
     if "fails" in judged:
         agree = [number["label"] for number in parts[CHECK] if number["state"] == "holds"]
-        return (PARTLY, f"only for {', '.join(agree)}") if agree and "open" in judged else (NOT, "")
+        return NOT, f"though {', '.join(agree)} {'holds' if len(agree) == 1 else 'hold'}" if agree else ""
     return UNDECIDED, "the intervals hold the bound"
 
 

@@ -14,7 +14,7 @@
 # >
 # > **Answer.** Yes, on RULER. Hop 1 has more mass on the input than hop 0 in every sample, and adds 0.057 to recovery; the
 # > second recursive hop adds 0.021 and the third 0.016. Of whole sentences, ranked by the mean of their tokens, hop 1 adds 0.023
-# > and the others next to nothing; ranked by the sum they add as much as by tokens. But the mass on the reasoning rises, where the paper says that it
+# > and the others next to nothing; ranked by the sum hop 1 adds as much as by tokens, the others less. But the mass on the reasoning rises, where the paper says that it
 # > falls. A string match, which needs no model, finds more tokens than any number of hops.
 # >
 # > **n.** One written example, then 80 samples of RULER, each its own cluster, with the model's own right answers.

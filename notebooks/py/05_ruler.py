@@ -415,7 +415,7 @@ print(f"means of single cells: more recovered than IFR in {(cells['recovery'] > 
 # `FlashTrace.best()` finds more than the paper's setting, and its RISE is worse: to find the evidence and to lower the
 # likelihood fastest are two things (`11_metrics`). The last token alone recovers less than a random ranking.
 #
-# FlashTrace beats a random ranking on RULER, on HotpotQA and on MoreHopQA. On mathematics it is not shown to (`06_math`).
+# FlashTrace beats a random ranking on RULER, on HotpotQA and on MoreHopQA. On mathematics it does not: in MAS the random ranking is ahead (`06_math`).
 #
 # Reasons why these numbers need not agree with the paper's, in the order in which we think they matter:
 #

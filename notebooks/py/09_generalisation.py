@@ -11,7 +11,8 @@
 #
 # > **Question.** Do FlashTrace's gains hold for a model of another family, and do two models agree about the order of methods?
 # >
-# > **Answer.** On RULER the gains do not hold, on word problems they do. On its own right answers to RULER IFR's RISE is lower
+# > **Answer.** On RULER the gains do not hold; on ten problems of GSM8K FlashTrace is ahead of IFR, where a random ranking has a lower MAS
+# > than either. On its own right answers to RULER IFR's RISE is lower
 # > than FlashTrace's by 0.004 and its MAS by 0.022; AttnLRP recovers 0.086 more of the evidence. What the two models agree on is
 # > mostly that every method beats chance. Unlike for the reasoner of `05_ruler`, a string match recovers 0.146 less than
 # > FlashTrace, which is words again: by sentences it finds as much.

@@ -11,7 +11,7 @@
 #
 # > **Question.** Which claims of the paper hold here?
 # >
-# > **Answer.** Of the paper's claims 9 are reproduced, 12 partly, and 10 are not; 3 are undecided, and the rest cannot be tested here.
+# > **Answer.** Of the paper's claims 9 are reproduced, 11 partly, and 11 are not; 3 are undecided, and the rest cannot be tested here.
 # > Every verdict follows from a rule that is written beside it.
 # >
 # > **n.** Each claim prints its own n and, where samples share a record, the number of independent ones.
@@ -19,8 +19,8 @@
 # > **Figure.** None; the counts, and all verdicts, are tables.
 #
 # <!-- numbers: 9 = claims_counts.csv[verdict=reproduced].of the paper;
-# 12 = claims_counts.csv[verdict=partly reproduced].of the paper;
-# 10 = claims_counts.csv[verdict=not reproduced].of the paper;
+# 11 = claims_counts.csv[verdict=partly reproduced].of the paper;
+# 11 = claims_counts.csv[verdict=not reproduced].of the paper;
 # 3 = claims_counts.csv[verdict=undecided].of the paper -->
 #
 # A claim is judged on the strongest evidence there is: prompts of the paper's length, and answers that the model wrote

@@ -28,7 +28,7 @@ def verdict_of(folder, numbers, checks=(), name="ruler_recovery"):
     ("numbers", "checks", "verdict"),
     [
         ([HOLDS, HOLDS], [], "reproduced"), ([HOLDS, OPEN], [], "partly reproduced"),
-        ([HOLDS], [FAILS], "partly reproduced"), ([HOLDS], [OPEN], "reproduced"), ([FAILS, OPEN], [], "not reproduced"),
+        ([HOLDS], [FAILS], "partly reproduced"), ([HOLDS], [OPEN], "reproduced"), ([FAILS, OPEN], [HOLDS], "not reproduced"),
         ([OPEN], [], "undecided"), ([FEW], [], "not testable here"), ([HOLDS, FEW], [], "reproduced"),
     ],
 )  # fmt: skip
