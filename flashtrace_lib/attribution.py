@@ -152,8 +152,7 @@ class Method(ABC):
         with in_use(model) as model:
             start = time.perf_counter()
             check_context(model, sample)
-            result = self._attribute(model, sample)
-            return self._finished(result, sample, time.perf_counter() - start)
+            return self._finished(self._attribute(model, sample), sample, time.perf_counter() - start)
 
     def _finished(self, result: Attribution, sample: Sample, seconds: float) -> Attribution:
         """Add time and options to a result; ValueError where its scores are not finite."""

@@ -38,14 +38,15 @@ def main(argv: list[str] | None = None) -> int:
     from .trace import trace
 
     options = {**(STEP_BY_STEP if arguments.step_by_step else {}), **_options(arguments)}
-    prompt = read_prompt(arguments.prompt)
+    prompt, tools = read_prompt(arguments.prompt)
     response = None if arguments.response is None else read_text(arguments.response, "response")
     checked_messages(conversation_and_response(prompt, response)[0], whole=True)
     read = {"--prompt": arguments.prompt, "--response": arguments.response}
     check_writable({"--html": arguments.html, "--json": arguments.json}, read)
     others = [make_method(name, None) for name in arguments.compare or ()]
     loaded = load_model(arguments.model, dtype=arguments.dtype, device_map=arguments.device)
-    result = trace(*loaded, prompt, response, contrast=arguments.contrast, estimated=arguments.estimate, **options)
+    options |= {"contrast": arguments.contrast, "estimated": arguments.estimate, **tools}
+    result = trace(*loaded, prompt, response, **options)
     try:
         if arguments.verify:
             result.verify()
@@ -121,13 +122,16 @@ def read_text(name: str, what: str) -> str:
     return text.rstrip("\r\n")  # editors add it, writers do not mean it
 
 
-def read_prompt(name: str) -> str | list[dict[str, Any]]:
-    """A text, or the messages of a file that ends in .json (a list, or an object that has them as ``messages``)."""
+def read_prompt(name: str) -> tuple[str | list[dict[str, Any]], dict[str, Any]]:
+    """A text, or the messages of a file that ends in .json (a list, or an object that has them as ``messages``).
+
+    Beside it the options of `trace` that put the ``tools`` of such an object into the chat template.
+    """
     if name.endswith(".jsonl"):
         raise ValueError(f"{name} holds many records: trace one at a time (docs/tracing.md has a loop)")
     text = read_text(name, "prompt")
     if not name.endswith(".json"):
-        return text
+        return text, {}
     try:
         data = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -135,7 +139,8 @@ def read_prompt(name: str) -> str | list[dict[str, Any]]:
     messages = data.get("messages") if isinstance(data, dict) else data
     if not isinstance(messages, list) or not messages:
         raise ValueError(f'{name} holds no list of messages: it must read [{{"role": "user", "content": "…"}}, …]')
-    return messages
+    tools = data.get("tools") if isinstance(data, dict) else None
+    return messages, {"template_kwargs": {"tools": tools}} if tools else {}
 
 
 class _Parser(argparse.ArgumentParser):

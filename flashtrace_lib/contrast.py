@@ -38,8 +38,7 @@ def contrasted(method: Method, model: torch.nn.Module, tokenizer: Any, sample: S
     context, so that the signed scores say which tokens carry more of the one answer than of the other. With the
     residual propagated and smoothed (`FlashTrace.best`) the right sentence need not come out above the wrong one.
     """
-    other = other_answer(tokenizer, sample, words)
-    found, minus = method.attribute(model, sample), method.attribute(model, other)
+    minus, found = method.attribute(model, other_answer(tokenizer, sample, words)), method.attribute(model, sample)
     options = found.metadata.get("options", {}) | {"contrast": words}
     return replace(
         found, scores=found.scores - minus.scores, seconds=found.seconds + minus.seconds, hops=[], flow=[],

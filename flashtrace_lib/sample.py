@@ -103,7 +103,7 @@ class Sample:
         What identifies the sample: ``id``, ``task``, ``cell``, seeds, counts; ``question_start``, the token at which I
         begins to ask, ``question_stop``, that behind a question which more of I follows, and ``haystack_span``, a
         token range, where they are known; ``messages`` of a conversation that is the input, and ``marks``, token ranges
-        of the template's marks within I, T and O.
+        of the template's marks within I, T and O; ``blank``, the tokens of white space alone, where ``tokens`` is None.
 
     Raises
     ------

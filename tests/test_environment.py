@@ -87,8 +87,7 @@ def test_one_range_of_pythons_everywhere():
 @pytest.mark.parametrize("minor", [10, 11, 12, 13, 14])
 def test_make_env_takes_these_pythons_alone(tmp_path, minor):
     """An interpreter that says it is of another version, and makes no more than the folder."""
-    fake = tmp_path / "python"
-    code = f"import sys; sys.version_info = (3, {minor}, 0)"
+    fake, code = tmp_path / "python", f"import sys; sys.version_info = (3, {minor}, 0)"
     said = f'#!/bin/sh\nif [ "$1" = -c ]; then exec "{sys.executable}" -S -c "{code}; $2"; fi\n'
     fake.write_text(said + '[ "$2" = venv ] && mkdir -p "$3"\n')
     fake.chmod(0o755)

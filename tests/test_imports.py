@@ -30,8 +30,7 @@ def modules(package, folder):
     return {".".join(f.relative_to(folder).with_suffix("").parts).removesuffix(".__init__"): f for f in files}
 
 
-LIBRARY = modules("flashtrace_lib", ROOT)
-BOOK = modules("flashtrace_book", ROOT / "notebooks")
+LIBRARY, BOOK = modules("flashtrace_lib", ROOT), modules("flashtrace_book", ROOT / "notebooks")
 ALL = LIBRARY | BOOK
 
 

@@ -25,8 +25,10 @@ REPLY = "<think>\nA cow is blue. It sat.\n</think>\n\nThe cow."
 def doubted(traced, *shares):
     """Doubts on the sentences' shares, each spread evenly over its words; the last is the question's."""
     scores, first = torch.zeros_like(traced.attribution.scores), traced.sample.segments.prompt[0]
+    words = [i for i, token in enumerate(traced.sample.tokens) if token.strip()]
     for row, share in zip(traced.to_frame("sentence").itertuples(), shares, strict=True):
-        scores[row.start - first : row.stop - first] = share / (row.stop - row.start)
+        own = [i - first for i in words if row.start <= i < row.stop]
+        scores[own] = share / len(own)
     return doubts(traced.sample, replace(traced.attribution, scores=scores))
 
 

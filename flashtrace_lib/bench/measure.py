@@ -267,8 +267,7 @@ def main(argv: list[str] | None = None) -> int:
 def _measured(args: argparse.Namespace, name: str, size: tuple[int, int]) -> dict[str, Any]:
     """What a worker found, and on which hardware."""
     if args.shape:
-        dtype = getattr(torch, args.dtype)
-        model = random_model(args.shape, layers=args.layers, dtype=dtype, device=args.device)
+        model = random_model(args.shape, layers=args.layers, dtype=getattr(torch, args.dtype), device=args.device)
     else:
         model, _ = load_model(args.model, dtype=args.dtype, device_map=args.device)
     through = name == SPANS or hasattr(METHODS.get(name), "hops")

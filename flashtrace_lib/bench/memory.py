@@ -62,8 +62,7 @@ def peak_memory(device: torch.device | str = "cpu") -> Iterator[Peak]:
     import psutil  # what a GPU does not need
 
     _trim()
-    start = psutil.Process().memory_info().rss
-    reset = _reset_high_water_mark()
+    start, reset = psutil.Process().memory_info().rss, _reset_high_water_mark()
     yield peak
     highest = _high_water_mark() if reset else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
     peak.over_start = highest - start

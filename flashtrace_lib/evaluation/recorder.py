@@ -129,8 +129,7 @@ def facts(sample: Sample) -> Record:
 def labels(sample: Sample) -> dict[str, Any]:
     """Names under which a sample appears in the tables, who wrote its answer, and whether it is right."""
     named = {name: str(sample.metadata.get(name, "")) for name in ("task", "cell")}
-    score = sample.metadata.get("score")
-    forced = sample.metadata.get("response") == "teacher-forced"
+    score, forced = sample.metadata.get("score"), sample.metadata.get("response") == "teacher-forced"
     right = None if score is None else bool(score == 1)
     return {"sample": sample.id, **named, "answers": "forced" if forced else "own", "right": right}
 

@@ -62,7 +62,7 @@ def _places(record: Record) -> tuple[int, int, int] | None:
     if not all(_given(record.get(name)) for name in ("scores", "gold", "haystack", "sentences")):
         return None
     gold, (first, stop) = np.asarray(record["gold"], dtype=bool), record["haystack"]
-    spans = [(max(a, first), b) for a, b in record["sentences"] if a < stop and b > first]
+    spans = [(max(a, first), min(b, stop)) for a, b in record["sentences"] if a < stop and b > first]
     holds = np.array([gold[a:b].any() for a, b in spans])
     if not holds.any() or holds.all():
         return None
@@ -91,6 +91,7 @@ METRICS: dict[str, Metric] = {
     "rise": _on_deletion(m.rise),
     "mas": _on_deletion(m.mas, "cumulative"),
 }
+_IN_HAYSTACK = ("recovery_haystack", "r_precision_haystack", "auroc_haystack", "rank", "first")
 ON_CURVE = ("rise", "mas")  # what needs the deletion curve, and is flagged where the likelihood never drops
 
 
@@ -153,7 +154,7 @@ def _ranked(record: Record, name: str) -> Any:
     """The scores that a metric ranks; where they are all equal its value is a random ranking's."""
     if name == "lds":
         return source_scores(record, record["mask_sources"])
-    return record["scores"][slice(*record["haystack"])] if name.endswith("_haystack") else record["scores"]
+    return record["scores"][slice(*record["haystack"])] if name in _IN_HAYSTACK else record["scores"]
 
 
 def summarise(frame: pd.DataFrame, by: Sequence[str] = ("method", "cell", "metric")) -> pd.DataFrame:

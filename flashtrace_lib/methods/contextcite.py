@@ -114,7 +114,6 @@ def lasso(features: torch.Tensor, target: torch.Tensor, alpha: float) -> torch.T
 
     bounds, options = [(0, None)] * (2 * len(cross)), {"maxiter": _ROUNDS, "maxfun": _ROUNDS, "ftol": 0, "gtol": 1e-12}
     parts = minimize(loss, np.zeros(len(bounds)), jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
-    w = parts[: len(cross)] - parts[len(cross) :]
-    coefficients = torch.zeros(len(spread), dtype=torch.float64)
+    w, coefficients = parts[: len(cross)] - parts[len(cross) :], torch.zeros(len(spread), dtype=torch.float64)
     coefficients[varies] = torch.from_numpy(w) / spread[varies]
     return coefficients

@@ -223,8 +223,7 @@ class FlashTrace(Method):
 
     def _explain(self, model: torch.nn.Module, samples: Sequence[Sample]) -> list[Attribution]:
         """Attributions of samples that share one context: algorithm 1 on all of them, hop by hop side by side."""
-        state = self._capture(model, samples)
-        asks = self.hop_weights == "causal" and self.hops
+        state, asks = self._capture(model, samples), self.hop_weights == "causal" and self.hops
         steps = causal_steps(model, samples, state) if asks else [None] * len(samples)
         runs = [self._by_steps(s, own) if own else self._algorithm_1(s) for s, own in zip(samples, steps, strict=True)]
         asked, results = {i: next(run) for i, run in enumerate(runs)}, {}

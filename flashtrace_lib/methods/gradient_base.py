@@ -38,11 +38,13 @@ class GradientMethod(Method):
         ----------
         signed : torch.FloatTensor, shape [n]
             Scores of the first n tokens; those behind cannot matter and count 0.
+        **metadata
+            Of the attribution; ``passed=True`` says that a gradient is known to have come through, and is not kept.
         """
         positive = torch.zeros(len(sample), dtype=torch.float64)
         positive[: len(signed)] = signed.double().clamp_min(0)
         on_input = signed[slice(*sample.segments.prompt)]  # [|I|]
-        if not on_input.any() and _rests_on_input(model, sample):
+        if not (metadata.pop("passed", False) or on_input.any()) and _rests_on_input(model, sample):
             raise ValueError(
                 f"{self.name}: the gradient is exactly 0 at every token of the input of sample {sample.id}, on which "
                 "the output rests: some layer passes none on (a quantised one?); use a method without gradients "

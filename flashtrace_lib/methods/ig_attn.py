@@ -146,6 +146,7 @@ class IGAttention(GradientMethod):
         report = {
             "forward_passes": len(values) + 1,  # and the one of the perception
             "backward_passes": self.steps,
+            "passed": bool(total.any()),  # before it is cut at 0
             "gap": float(last - first - (total * tap.full[-1]).sum()),
         }
         return total.clamp_min(0).mean(0).cpu(), report

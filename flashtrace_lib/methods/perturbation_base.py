@@ -128,8 +128,7 @@ def masked_rows(sample: Sample, spans: list[Span]) -> Iterator[torch.Tensor]:
     ValueError
         If the sample has no mask token.
     """
-    mask = mask_token(sample)
-    intact = sample.input_ids[: sample.segments.output[1] - 1].cpu()
+    mask, intact = mask_token(sample), sample.input_ids[: sample.segments.output[1] - 1].cpu()
     yield intact
     for start, stop in spans:
         row = intact.clone()

@@ -62,8 +62,7 @@ class Position(Method):
     removed: ClassVar[dict] = {"favour": "recency"}
 
     def _attribute(self, model, sample: Sample) -> Attribution:
-        ramp = torch.arange(1, len(sample.prompt_ids) + 1, dtype=torch.float64)
-        return _without_model(ramp, self.name)
+        return _without_model(torch.arange(1, len(sample.prompt_ids) + 1, dtype=torch.float64), self.name)
 
 
 def _without_model(scores: torch.Tensor, name: str) -> Attribution:

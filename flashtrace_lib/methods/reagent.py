@@ -117,8 +117,7 @@ class _Search:
 
     def run(self) -> torch.Tensor:
         """Importance of every unit, mean over runs, float64 [U]."""
-        shape = (len(self.targets), self.n_units)
-        drawn = [torch.rand(shape, generator=g, dtype=torch.float64) for g in self.random]
+        drawn = [torch.rand((len(self.targets), self.n_units), generator=g, dtype=torch.float64) for g in self.random]
         logits = torch.stack(drawn)  # z: [runs, R, U]
         for _ in tqdm(range(self.options.max_steps), desc=f"{self.options.name} {self.sample.id}", leave=False):
             active = [run for run in range(self.options.runs) if not self.stopped[run]]
@@ -180,8 +179,7 @@ class _Search:
     def _score(self, contexts: torch.Tensor, measure) -> torch.Tensor:
         """Measure of the predictions of O in each of the contexts [B, N]."""
         self.forward_passes += len(contexts)
-        rows = contexts[:, : self.sample.segments.output[1] - 1]
-        return score_rows(self.model, rows, len(self.targets), measure)
+        return score_rows(self.model, contexts[:, : self.sample.segments.output[1] - 1], len(self.targets), measure)
 
 
 def _importance(logits: torch.Tensor) -> torch.Tensor:

@@ -171,8 +171,7 @@ def check_suppressible(model: nn.Module) -> None:
 
 
 def _check_suppressible(model: nn.Module) -> None:
-    config = model.config.get_text_config()
-    fault = None
+    config, fault = model.config.get_text_config(), None
     others = set(getattr(config, "layer_types", None) or ()) - _ATTENDS
     if getattr(model, "_is_stateful", False) or others:
         fault = f"has layers other than full or sliding attention ({', '.join(sorted(others)) or 'a recurrent state'})"

@@ -118,8 +118,7 @@ def normalise_response(log_probs, definition: str = "log_probability", denominat
         return curve.exp().clamp(max=1)
     drop = curve[0] - curve[-1]
     if denominator == "absolute":
-        shares = (curve - curve[-1]) / drop.abs() if drop != 0 else torch.zeros_like(curve)
-        return shares.clamp(0, 1).cummin(0).values
+        return ((curve - curve[-1]) / drop.abs() if drop != 0 else torch.zeros_like(curve)).clamp(0, 1).cummin(0).values
     if drop == 0:
         return torch.ones_like(curve)
     return ((curve.cummin(0).values - curve[-1]) / drop).clamp(0, 1)
@@ -160,16 +159,14 @@ def mas(response, scores_cumulative, definition: str = "log_probability") -> flo
         If the two have different lengths, or the cumulative share does not rise from 0 to 1.
     """
     _check_definition(definition)
-    response = _as_response(response)
-    share = as_vector(scores_cumulative, "scores_cumulative")
+    response, share = _as_response(response), as_vector(scores_cumulative, "scores_cumulative")
     if len(share) != len(response):
         raise ValueError(f"response has {len(response)} points and scores_cumulative {len(share)}: use the same steps")
     if abs(share[0]) > 1e-6 or abs(share[-1] - 1) > 1e-6 or (share.diff() < -1e-6).any():
         raise ValueError("scores_cumulative must rise from 0 to 1; for a falling density d pass 1 - d")
     if definition == "printed":
         return rise(response, definition) + (response - share)[1:].abs().mean().item()
-    remaining = 1 - share
-    return _area(_minmax((response + (response - remaining).abs()).clamp(0, 1)))
+    return _area(_minmax((response + (response - (1 - share)).abs()).clamp(0, 1)))
 
 
 def sharpen(scores, temperature: float) -> torch.Tensor:
@@ -212,7 +209,7 @@ def bisected(
     Returns
     -------
     (torch.DoubleTensor, shape [steps + 1], list of int)
-        s_k, straight lines between those that were evaluated; and which those are.
+        s_k, straight lines between the least so far of those that were evaluated; and which those are.
     """
     if tolerance < 0:
         raise ValueError(f"tolerance is an error of RISE, at least 0, got {tolerance}")
@@ -223,7 +220,9 @@ def bisected(
         falls = -normalise_response([known[k] for k in at]).diff()
         bounds = falls * (torch.tensor(at).diff() - 1) / (2 * steps)
         if bounds.sum() <= tolerance:
-            return torch.from_numpy(np.interp(range(steps + 1), at, [known[k] for k in at])), at
+            line = np.interp(range(steps + 1), at, np.minimum.accumulate([known[k] for k in at]))  # r never rises
+            line[at] = [known[k] for k in at]
+            return torch.from_numpy(line), at
         widest = int(bounds.argmax())
         middle = (at[widest] + at[widest + 1]) // 2
         known[middle] = measure([middle]).item()

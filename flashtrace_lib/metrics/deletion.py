@@ -222,7 +222,8 @@ class Scorer:
     def _log_probs(self, sample: Sample, order: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         """s_k for each of ``counts``, float64 [steps + 1]; equal contexts are scored once."""
         digest = hashlib.sha256(sample.input_ids.cpu().numpy().tobytes())
-        digest.update(repr((sample.segments.prompt, sample.response, sample.mask_token_id)).encode())
+        at_most = sorted(order.tolist())  # what is masked at the end: not what a template wrote between messages
+        digest.update(repr((sample.segments.prompt, sample.response, sample.mask_token_id, at_most)).encode())
         known = self._known.setdefault(digest.hexdigest(), {})
         todo, found = [n for n in counts.unique().tolist() if n not in known], dict(known)
         if todo:
@@ -252,5 +253,4 @@ def _float32_on_cpu(model: nn.Module) -> bool:
 
 def _native_bfloat16() -> bool:
     """Whether this CPU multiplies bfloat16 in hardware (emulation is slower than float32)."""
-    capabilities = torch.cpu.get_capabilities()
-    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    return any(torch.cpu.get_capabilities().get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))

@@ -40,8 +40,7 @@ def check_ids(model: nn.Module) -> torch.Tensor:
     """The tokens that checks read, int64 [24]: spread over the vocabulary, no seed needed."""
     # a head may form logits of fewer tokens than there are embeddings
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-    sizes = [vocabulary_size(model), getattr(head, "out_features", None)]
-    vocabulary = min(size for size in sizes if size)
+    vocabulary = min(size for size in [vocabulary_size(model), getattr(head, "out_features", None)] if size)
     return torch.arange(_CHECK_TOKENS).mul_(7919).remainder_(vocabulary)
 
 

@@ -43,8 +43,7 @@ def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_n
     """
     if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
         raise ValueError(f"max_new_tokens must be a whole number of at least 1, got {max_new_tokens!r}")
-    prompts = [tokenise(tokenizer, text)[0] for text in texts]
-    model = unwrap(model)
+    prompts, model = [tokenise(tokenizer, text)[0] for text in texts], unwrap(model)
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     length, ends = max(map(len, prompts)), _end_tokens(model, tokenizer)
     how = {"max_new_tokens": max_new_tokens, "do_sample": False, "pad_token_id": pad}

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
 from typing import Any
-from weakref import WeakKeyDictionary
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -15,7 +15,7 @@ SERVED = (
     "a served model (vLLM, an API) shows no states, so it cannot be explained: load its weights with load_model, and "
     "give the answer that was served as response= (--response FILE)"
 )
-_LOCKS: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()  # input embeddings, which wrappers of peft share
+_LOCKS: dict[int, RLock] = {}  # by the id of the configuration, which wrappers of peft and several models may share
 
 
 def unwrap(model: Any) -> nn.Module:
@@ -86,13 +86,17 @@ def has_virtual_tokens(model: nn.Module) -> bool:
 
 @contextmanager
 def in_use(model: Any) -> Iterator[nn.Module]:
-    """The model itself (`unwrap`), for this thread alone and as its code is written, not compiled.
+    """The model itself (`unwrap`), for this thread alone and as its code is written: not compiled, in its own dtype.
 
     Methods listen to forward passes and change how they run, so a second thread waits; one that holds the model may
     enter again. Passes of the caller's own in other threads go on meanwhile (`interception`).
     """
     model = unwrap(model)
-    with _LOCKS.setdefault(model.get_input_embeddings(), RLock()), _uncompiled(model):
+    if torch.get_default_dtype() != torch.float32:
+        raise ValueError("attribution computes in float32: call torch.set_default_dtype(torch.float32) first")
+    lock = _LOCKS.setdefault(id(getattr(without_peft(model), "config", model)), RLock())
+    kind = next(model.parameters()).device.type.replace("meta", "cpu")  # meta: weights that are loaded when needed
+    with lock, _uncompiled(model), torch.autocast(kind, enabled=False):
         yield model
 
 

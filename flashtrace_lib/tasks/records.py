@@ -92,8 +92,7 @@ def hotpotqa_example(record: Record, id: str) -> Example:
                 f"record {id}: its supporting fact is sentence {j} of {title!r}, which no paragraph has: the record is "
                 "faulty; leave it out"
             )
-    before = f"{_QA}\n\nThe following are given documents.\n\n"
-    support = set(titled(facts, "title", "sent_id"))
+    before, support = f"{_QA}\n\nThe following are given documents.\n\n", set(titled(facts, "title", "sent_id"))
     ordered = {title: i for i, (title, _) in enumerate(titled(facts, "title", "sent_id"))}
     evidence: dict[tuple[int, int], CharSpan] = {}
     text = before

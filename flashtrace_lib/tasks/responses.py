@@ -164,8 +164,7 @@ def prompt_settings(tokenizer: Any, example: Example, mode: str | None = None) -
     if thinks:
         return request | {"template_kwargs": {"enable_thinking": mode != "direct"}}
     if mode == STEPS:
-        asked = example.request + STEP_BY_STEP["request"]
-        return {"request": asked, "answer_prefix": STEP_BY_STEP["answer_prefix"]}
+        return {"request": example.request + STEP_BY_STEP["request"], "answer_prefix": STEP_BY_STEP["answer_prefix"]}
     if mode == CODE:
         return {"request": example.request + CODE_ALONE}
     begun = mode == OWN_STEPS or OPENED.search(render_prompt(tokenizer, "x").text)  # a template may open the reasoning
@@ -188,8 +187,7 @@ def respond(
     kept = [None if record is None else [int(t) for t in record["ids"]] for record in stored]
     if all(ids is not None for ids in kept):
         return kept
-    begun = time.process_time()
-    responses = generate(model, tokenizer, texts, max_new_tokens)
+    begun, responses = time.process_time(), generate(model, tokenizer, texts, max_new_tokens)
     each = (time.process_time() - begun) / len(block)
     if store is None:
         return responses

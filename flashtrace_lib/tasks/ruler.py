@@ -152,8 +152,7 @@ def _fitting_problem(
 
     def draw_short(rng: random.Random, name: Callable[[], str], k: int) -> list[str]:
         names = draw(rng, name, _CHEAPEST_OF * k)
-        costs = {name: count(" " + name) for name in names}
-        return rng.sample(sorted(names, key=costs.__getitem__)[:k], k)
+        return rng.sample(sorted(names, key={name: count(" " + name) for name in names}.__getitem__)[:k], k)
 
     def cost(problem: Problem) -> int:
         return count(problem.render(hay, 0, key)[0])

@@ -159,8 +159,7 @@ def vt_problem(cell: RulerCell, rng: random.Random, stop: str, draw: Draw, keep:
     """Chains of assignments, woven into each other; the first is asked for."""
     size = cell.hops + 1
     names = draw(rng, lambda: "".join(rng.choices(string.ascii_uppercase, k=5)), cell.chains * size)
-    values = draw_numbers(rng, 5, cell.chains, keep)
-    chains = []
+    values, chains = draw_numbers(rng, 5, cell.chains, keep), []
     for c in range(cell.chains):
         variables = names[c * size : (c + 1) * size]
         sources = [values[c], *(f"VAR {v}" for v in variables[:-1])]

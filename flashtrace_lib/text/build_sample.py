@@ -143,8 +143,9 @@ def _encode_text(tokenizer: Any, prompt: str, response: str) -> _Context:
     """Prompt, response and end token, tokenised together."""
     text = prompt + response
     ids, offsets = tokenise(tokenizer, text)
-    kept, said = (normalize("NFC", words) for words in (decode(tokenizer, ids), response.lstrip()))
-    if not kept.endswith(said):  # composed: some tokenizers compose accents
+    # composed, since some tokenizers compose accents, and without the blanks that some put behind special tokens
+    kept, said = ("".join(normalize("NFC", words).split()) for words in (decode(tokenizer, ids), response))
+    if not kept.endswith(said):
         what = "is lost in tokenisation (decoding its ids gives another text)"
         raise ValueError(f"the response {what}: give a response that this tokenizer can represent, or its token ids")
     # A token that holds the last blank of the prompt and the first letter of the response is the response's.
@@ -248,14 +249,14 @@ def _chars(context: _Context, span: Span) -> CharSpan:
 
 
 def _messages(context: _Context, rendered: PromptText) -> list[dict[str, Any]]:
-    """Role and token range of each message; a token that lies in two belongs to the first."""
-    messages, first = [], 0
-    for turn in rendered.turns:
-        start, stop = tokens_in(context.content, turn.span, first)
+    """Role and token range of each message, up to where another begins; a token in two belongs to the first."""
+    found, first = {}, 0
+    for k, turn in sorted(enumerate(rendered.turns), key=lambda item: item[1].span):  # as they stand in the text
+        (a, b), begun = turn.span, [other.span[0] for other in rendered.turns]
+        start, stop = tokens_in(context.content, (a, min([b, *(at for at in begun if a < at < b)])), first)
         missing = {"left_out": turn.left_out} if turn.left_out else {}
-        messages.append({"role": turn.role, "start": start, "stop": stop, **missing})
-        first = stop
-    return messages
+        found[k], first = {"role": turn.role, "start": start, "stop": stop, **missing}, stop
+    return [found[k] for k in sorted(found)]
 
 
 def _marks(tokenizer: Any, context: _Context, segments: Segments, messages: Sequence[Mapping[str, Any]]) -> list[Span]:

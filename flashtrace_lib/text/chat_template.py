@@ -10,6 +10,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
+from ..sample import bounding_span
 from .messages import REASONING, ROLES, Messages, checked_messages, text_message
 from .offsets import CharSpan
 
@@ -118,7 +119,7 @@ def render_prompt(
     if not whole:
         return rendered
     spans = [turn.span for turn in rendered.turns[-n_given:] if turn.span[0] < turn.span[1]]
-    return replace(rendered, span=(spans[0][0], spans[-1][1]))
+    return replace(rendered, span=bounding_span(spans))  # a template may put the system's words into a later turn
 
 
 def _with_template(
@@ -251,8 +252,16 @@ def _around_reasoning(tokenizer: Any, messages: list[dict[str, Any]], rendering:
 def _locate_message(render: Callable[..., str], messages: list[dict[str, Any]], k: int, text: str) -> CharSpan:
     """Characters of message ``k`` in ``text``: those that change when it holds a mark and no calls of tools."""
     bare = {name: value for name, value in messages[k].items() if name not in ("tool_calls", *REASONING)}
-    before, mark, after = render([*messages[:k], {**bare, "content": _MARK}, *messages[k + 1 :]]).rpartition(_MARK)
-    if messages[k].get("tool_calls"):  # a call of a tool may lack the blank that stands before words
+    calls = messages[k].get("tool_calls")
+    try:
+        before, mark, after = render([*messages[:k], {**bare, "content": _MARK}, *messages[k + 1 :]]).rpartition(_MARK)
+    except ValueError:
+        if not calls:
+            raise
+        # no result of a tool without its call, some templates say: the call stays, its name is the mark
+        marked = render([*messages[:k], {**messages[k], "tool_calls": [*map(_marked, calls)]}, *messages[k + 1 :]])
+        before, mark, after = marked.partition(_MARK)[0], _MARK in marked, marked.rpartition(_MARK)[2]
+    if calls:  # a call of a tool may lack the blank that stands before words
         before, after = commonprefix([before, text]), commonprefix([after[::-1], text[::-1]])[::-1]
     fits = text.startswith(before) and text.endswith(after) and len(before) + len(after) <= len(text)
     if not mark or not fits:
@@ -260,6 +269,13 @@ def _locate_message(render: Callable[..., str], messages: list[dict[str, Any]], 
         remedy = "use template=False, or put its words into another turn"
         raise ValueError(f"message {k} ({messages[k]['role']}) cannot be located: {why}; {remedy}")
     return len(before), len(text) - len(after)
+
+
+def _marked(call: Mapping[str, Any]) -> dict[str, Any]:
+    """A call of a tool, with the mark for its name and no arguments."""
+    called = call.get("function", call)
+    named = {**called, "name": _MARK, "arguments": "{}" if isinstance(called.get("arguments"), str) else {}}
+    return {**call, "function": named} if "function" in call else named
 
 
 def _joined(tokenizer: Any) -> Callable[..., str]:

@@ -85,6 +85,9 @@ FORMATS = (
     Format("Here is my thought process: … Here is my response:", {
         "open": ("Here is my thought process:", "Here's my thought process:", "Here’s my thought process:"),
         "close": ("Here is my response:", "Here's my response:", "Here’s my response:")}, alone=False, at_start=True),
+    Format("Here are my reasoning steps: … [BEGIN FINAL RESPONSE]", {
+        "open": ("Here are my reasoning steps:",), "close": ("[BEGIN FINAL RESPONSE]",),
+        "end": ("[END FINAL RESPONSE]",)}, at_start=True),
 )  # fmt: skip
 # The answer alone: the reasoning stands before it, in marks of its own or in none.
 ANSWERS = tuple(

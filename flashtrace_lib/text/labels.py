@@ -64,8 +64,7 @@ def labelled_answer(text: str, span: CharSpan) -> tuple[str, CharSpan, CharSpan]
 
 def _behind_label(words: str, label: re.Match) -> CharSpan:
     """Characters of the answer that a label marks; empty where there is none."""
-    start = strip_span(words, (label.end(), len(words)))[0]
-    line = words[label.end() :].partition("\n")[0]
+    start, line = strip_span(words, (label.end(), len(words)))[0], words[label.end() :].partition("\n")[0]
     rest = strip_span(words, (label.end() + len(line), len(words)))[0]
     if label["hashes"] and words[rest:].strip() and not _SIGN_OFF.match(words, rest):
         return start, start  # a heading
@@ -74,4 +73,4 @@ def _behind_label(words: str, label: re.Match) -> CharSpan:
     stop = paragraph.start() if paragraph and not own_line else len(words)
     sign_off = _SIGN_OFF.search(words, start + 1, stop)
     found = words[start : sign_off.start() if sign_off else stop].rstrip()
-    return start, start + len(found.rstrip("*_ ") if label[1] else found)
+    return start, start + len(found.rstrip("*_ ") if label[1] and label[0].count(label[1]) % 2 else found)

@@ -100,8 +100,9 @@ def read_reply(reply: str, before: str = "", tokens: Sequence[Token] = ()) -> Re
         such tokens, others that are only spelled like them are words.
     """
     walks = [walk for walk in (_walk(row, reply, before, tokens) for row in FORMATS) if walk.marks]
-    # of two that begin with the same mark, the one whose block ends
-    walk = min(walks, key=lambda w: (w.lone, w.marks[0].start, w.opened is not None), default=_Walk(Format("", {})))
+    # one that the prompt closes comes last; of two that begin with the same mark, the one whose block ends first
+    order = lambda w: (w.lone, w.marks[-1].start < 0, w.marks[0].start, w.opened is not None)  # noqa: E731
+    walk = min(walks, key=order, default=_Walk(Format("", {})))
     marks, size = walk.marks, (_words(reply, (0, len(reply)), tokens) or (0, 0))[1]
     tail = [(max(walk.opened.stop, 0), size)] if walk.opened else []
     inside = [*([] if walk.lone else walk.blocks), *tail, *(mark[1:] for mark in marks)]
@@ -112,8 +113,7 @@ def read_reply(reply: str, before: str = "", tokens: Sequence[Token] = ()) -> Re
             turn = read_reply(reply[: token.start], before, [t for t in tokens if t.stop <= token.start])
             return replace(turn, stop=token.start, behind=behind)
     known = [*walk.blocks, *tail, *(mark[1:] for mark in marks)]
-    words = _pieces(reply, (0, size), known, tokens)
-    answer = _marked_answer(reply, walk, tokens)
+    words, answer = _pieces(reply, (0, size), known, tokens), _marked_answer(reply, walk, tokens)
     name, thought, notes = walk.row.name, None, [_LONE] if walk.lone else []
     if words and not answer:
         answer = words[-1]

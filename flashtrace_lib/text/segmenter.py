@@ -8,15 +8,22 @@ from .offsets import CharSpan
 
 _WINDOW = 4000  # pysbd's cost grows with the square of the text, so long texts go through in windows
 _CLOSERS = "\"'”’»›」』】）〉》)\\]"
-# Stops that pysbd does not know with English, and what closes behind them. An ellipsis needs a blank.
+# Stops that pysbd does not know with English, before a mark of bold or behind a number, say. An ellipsis needs a blank.
 _STOPS = re.compile(
-    rf"(?:[。！？｡।॥۔؟።։။។]+[{_CLOSERS}]*|…[{_CLOSERS}]*(?=\s)|[.!?]+[»›](?=\s)|[.!?][{_CLOSERS}]*(?=\s+[«„‹¿¡]))\s*"
+    rf"(?:[。！？｡।॥۔؟።։။។]+[{_CLOSERS}]*|…[{_CLOSERS}]*(?=\s)|[.!?]+(?:[»›]|[*_`~]+)(?=\s)"
+    rf"|(?<=\d)\.(?=\s+[A-Z])|[.!?][{_CLOSERS}]*(?=\s+[«„‹¿¡]))\s*"
 )
 ENDS_SENTENCE = re.compile(rf"[.!?。！？｡।॥۔؟։።။។…][{_CLOSERS}]*\s*$")
-# Where no sentence begins: in "<!--" and behind a title; in "т.е.", at what closes a quotation or a tag, and at the
-# hiragana or comma behind a quotation, as where Japanese says who said it.
-_NO_END = re.compile(r"<!$|\b(?:e\.g|i\.e|cf|vs|Drs?|Mrs?|Ms|Profs?|St|Gen|Col|Lt|Sen|Rep|Rev|Hon)\.\s+$")
-_GOES_ON = re.compile(r"(?<=\w\.)\w|[”’»›」』】）〉》)\]]|</|(?<=[」』”])\s*[\u3041-\u309f、，]")
+# Where no sentence begins: in "<!--", behind a title, at a number that something equals or is; in "т.е.", a URL or
+# code, at what closes a quotation, a tag or bold, and at hiragana or comma behind a quotation (Japanese: who said it).
+_NO_END = re.compile(
+    r"<!$|\b(?:e\.g|i\.e|cf|vs|Drs?|Mrs?|Ms|Profs?|St|Gen|Col|Lt|Sen|Rep|Rev|Hon)\.\s+$"
+    r"|(?:=|\b(?:is|are|was|were|ha[sd]|have|by|of|to))\s+$"
+)
+_GOES_ON = re.compile(
+    r"(?<=\w\.)\w|[”’»›」』】）〉》)\]]|</|(?<=[」』”])\s*[\u3041-\u309f、，]"
+    r"|(?<=[!?])(?!\[\d+\])[!-@\[-~](?<![\"'])|(?<=[.!?])[*_`~]+(?=\s|$)"
+)
 _NUMBER = re.compile(r"\s*[(\[]?(?:(?:\d+\.)+\d*[.)]?|(?:\d+|[A-Za-z]|[ivxIVX]+)[.)\]])[^\S\n]*")  # 1. 1.1. (a) IV.
 _MARKER = re.compile(r"\s*(?:[-*•·–—+>#|]|\[\w+\]|\(?(?:\d+(?:\.\d+)*|[A-Za-z]|[ivx]+)[.)])\s|[\w-]+:(?:\s|$)")
 _NOT_PROSE = re.compile(r"[{}=_<>|\\`\t]|\S {3,}\S|^\s*\"[^\"]*\"\s*(?::|,?\s*$)|^\W*\d+[-/:]\d+[-/:]\d")

@@ -109,8 +109,7 @@ def _layout(panel: Panel, columns: int) -> list[_Piece]:
 
 def _parts(token: str, columns: int) -> list[str]:
     """A token's text in parts that fit a line; a part that ends a line ends with a newline."""
-    drawable = "".join(map(_drawable, visible(token)))
-    return re.findall(rf".{{1,{columns}}}\n?|\n", drawable)
+    return re.findall(rf".{{1,{columns}}}\n?|\n", "".join(map(_drawable, visible(token))))
 
 
 @lru_cache(maxsize=4096)

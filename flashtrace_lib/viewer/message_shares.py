@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from ..attribution import Attribution, holds_copies, sentences_of_input
 from ..sample import Sample, Span
@@ -91,13 +92,20 @@ def importance(sample: Sample, attribution: Attribution) -> np.ndarray:
 def sentence_importance(sample: Sample, attribution: Attribution) -> list[tuple[Span, float]]:
     """Token range and score of each sentence of the input that holds words of a message, in their order.
 
-    The score is the sum over the sentence's tokens; of a method that gives each token a copy of its sentence's score,
-    that score.
+    The score is the sum over the sentence's tokens but those of white space alone, whose mass is no word's; of a method
+    that gives each token a copy of its sentence's score, that score.
     """
     values, first = importance(sample, attribution), sample.segments.prompt[0]
-    combine = np.nanmean if holds_copies(attribution.metadata) else np.nansum
-    spans = [(start + first, stop + first) for start, stop in sentences_of_input(sample)]
-    return [(s, float(combine(values[slice(*s)]))) for s in spans if not np.isnan(values[slice(*s)]).all()]
+    copies, of_words = holds_copies(attribution.metadata), np.where(_words(sample), values, 0)
+    spans = [slice(start + first, stop + first) for start, stop in sentences_of_input(sample)]
+    return [((s.start, s.stop), float(np.nanmean(values[s]) if copies else np.nansum(of_words[s])))
+            for s in spans if not np.isnan(values[s]).all()]  # fmt: skip
+
+
+def _words(sample: Sample) -> np.ndarray:
+    """False at tokens of white space alone, bool [N]."""
+    blank = [i for i, token in enumerate(sample.tokens or ()) if not token.strip()] or sample.metadata.get("blank", [])
+    return ~np.isin(np.arange(len(sample)), blank)
 
 
 def frame(sample: Sample, attribution: Attribution, by: str = "token") -> pd.DataFrame:
@@ -121,9 +129,9 @@ def matrix(sample: Sample, targets: Sequence[tuple[Span, Attribution]]) -> pd.Da
 
     if not targets or not all(found.hops for _, found in targets):
         raise ValueError("the matrix needs a method with hops that explains every sentence, such as flashtrace or ifr")
-    own, first = [span for span, _ in targets], sample.segments.prompt[0]
+    own, first, words = [span for span, _ in targets], sample.segments.prompt[0], torch.from_numpy(_words(sample))
     columns = [*((a + first, b + first) for a, b in sentences_of_input(sample)), *own]
-    values = [[float(found.hops[0].scores[slice(*c)].sum()) if c[1] <= span[0] else np.nan for c in columns]
+    values = [[float((found.hops[0].scores * words)[slice(*c)].sum()) if c[1] <= span[0] else np.nan for c in columns]
               for span, found in targets]  # fmt: skip
     said = [" ".join("".join(sample.tokens[slice(*span)]).split()) for span in columns]
     return pd.DataFrame(values, index=said[-len(own) :], columns=said)
@@ -165,8 +173,7 @@ def shares(sample: Sample, attribution: Attribution, by: str = "message") -> pd.
     if by not in ("message", "role"):
         raise ValueError(f"by must be 'message' or 'role', got {by!r}")
     values = np.abs(importance(sample, attribution))
-    total = np.nansum(values) or 1.0
-    rows = []
+    total, rows = np.nansum(values) or 1.0, []
     for part in parts(sample):
         start, stop = part.span
         row = {"part": part.role if by == "role" else part.name, "tokens": stop - start}

@@ -111,8 +111,7 @@ def top_ranks(scores: np.ndarray, labels: Sequence[str], top_k: int) -> np.ndarr
     Context and zero scores have no rank.
     """
     size = np.where(np.isnan(scores) | (np.asarray(labels) == "context"), 0.0, np.abs(scores))
-    order = np.argsort(-size, kind="stable")[:top_k]
-    ranks = np.zeros(len(scores), dtype=np.int64)
+    order, ranks = np.argsort(-size, kind="stable")[:top_k], np.zeros(len(scores), dtype=np.int64)
     ranks[order] = np.arange(1, len(order) + 1)
     ranks[size == 0] = 0
     return ranks
@@ -199,8 +198,7 @@ def make_panel(
                 boxes.append(TokenBox(tokens[i], i, i + 1, values[i], label, int(ranks[i]), colour))
         else:  # the sum of those that are scored
             score = math.nan if np.isnan(values[positions]).all() else float(np.nansum(values[positions]))
-            text = f" [… {len(positions)} tokens …] "
-            boxes.append(TokenBox(text, positions[0], positions[-1] + 1, score, label))
+            boxes.append(TokenBox(f" [… {len(positions)} tokens …] ", positions[0], positions[-1] + 1, score, label))
     return Panel(title, boxes, diverging, limit)
 
 

@@ -121,8 +121,7 @@ def _attribution(data: dict[str, Any], sample: Sample, trace: dict[str, Any]) ->
     numbers = [scores, flow, *(hop.scores for hop in hops), *(hop.weights for hop in hops), *compared.values()]
     if not all(values.isfinite().all() for values in numbers):
         raise ValueError("the trace is damaged: some scores are not finite")
-    metadata = {"options": trace["options"], **data["metadata"]}
-    sentences = sentences_of_input(sample)
+    metadata, sentences = {"options": trace["options"], **data["metadata"]}, sentences_of_input(sample)
     return Attribution(scores, trace["method"], data["seconds"], hops, data["flow"], metadata, sentences)
 
 

@@ -99,8 +99,7 @@ def noted(folder: Path) -> pd.DataFrame:
     if not path.is_file():
         return pd.DataFrame(columns=list(COLUMNS))
     texts = ("claim", "role", "label", "answers", "models", "figure")
-    frame = pd.read_csv(path, dtype=dict.fromkeys(texts, str))
-    return frame.fillna(dict.fromkeys(texts, ""))
+    return pd.read_csv(path, dtype=dict.fromkeys(texts, str)).fillna(dict.fromkeys(texts, ""))
 
 
 def claim_list() -> list[dict[str, Any]]:

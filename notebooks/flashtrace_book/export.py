@@ -44,6 +44,7 @@ def sample_row(sample: Sample, model: str, cell: str, *, shown: bool) -> dict[st
     gold = None if sample.gold is None else np.flatnonzero(sample.gold.numpy()).astype(np.int32)
     ids = sample.input_ids.numpy().astype(np.int32)
     named = {k: v for k, v in sample.metadata.items() if k not in ("haystack_span", "cell")}
+    named |= {} if shown else {"blank": [i for i, token in enumerate(sample.tokens or ()) if not token.strip()]}
     return {
         "part": SAMPLE, **labels(sample), "cell": cell, "model": model, "sample_key": sample_fingerprint(sample),
         "cluster": next(iter(clusters_of([sample]).values())),
@@ -105,8 +106,7 @@ def _drawn_row(name: str, draws: list[dict[str, Any]], masks: Mapping[str, Any])
     """
     draws = sorted(draws, key=lambda draw: (not has_curve(draw), draw["method"]))
     whole = [draw | (masks.get(draw.get("masks_key")) or {}) | {"key": draw["key"]} for draw in draws]
-    frame = frame_from_records(whole, METRICS)
-    values = frame.groupby("metric", sort=False)["value"].mean().to_dict()
+    values = frame_from_records(whole, METRICS).groupby("metric", sort=False)["value"].mean().to_dict()
     if name == "random":
         tied = draws[0] | {"scores": [0.0] * int(draws[0]["n_input"])}
         exact = frame_from_records([tied], RANKING)

@@ -69,8 +69,7 @@ def read_source(path: Path) -> NotebookNode:
     for index, cell in enumerate(notebook.cells):
         tags = cell.metadata.get("tags")
         metadata = {"tags": tags} if tags else {}
-        new_cell = _NEW_CELL[cell.cell_type]
-        cells.append(new_cell(cell.source, id=f"{path.stem}-{index}"[:64], metadata=metadata))
+        cells.append(_NEW_CELL[cell.cell_type](cell.source, id=f"{path.stem}-{index}"[:64], metadata=metadata))
     return nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": dict(_KERNEL)})
 
 

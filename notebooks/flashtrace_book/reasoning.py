@@ -80,8 +80,7 @@ def length_bins(frame: pd.DataFrame, bins: int) -> pd.DataFrame:
     """
     lengths = frame.drop_duplicates("sample").set_index("sample")["n_reasoning"].astype(int)
     bin_of = pd.qcut(lengths, min(bins, lengths.nunique()), labels=False, duplicates="drop")
-    medians = lengths.groupby(bin_of).median()
-    return frame.assign(length=frame["sample"].map(bin_of).map(medians))
+    return frame.assign(length=frame["sample"].map(bin_of).map(lengths.groupby(bin_of).median()))
 
 
 def by_length(frame: pd.DataFrame) -> pd.DataFrame:
@@ -94,8 +93,7 @@ def lead_by_length(frame: pd.DataFrame, others: Iterable[str], metric: str = "ma
     """FlashTrace minus the other method with the lowest mean of each bin of `length_bins`, on the same samples."""
     rows = []
     for length, part in frame[frame["metric"] == metric].groupby("length"):
-        means = part[part["method"].isin(list(others))].groupby("method")["value"].mean()
-        best = str(means.idxmin())
+        best = str(part[part["method"].isin(list(others))].groupby("method")["value"].mean().idxmin())
         row = paired_difference(part, "flashtrace", best).iloc[0].to_dict()
         label = f"{metric.upper()} around {length:.0f} tokens, against {method_style(best).label}"
         rows.append({"length": length, "best other": best, **row, "label": label})
@@ -116,8 +114,7 @@ def length_slopes(frame: pd.DataFrame, per: int = 100) -> pd.DataFrame:
     rows = []
     for (metric, method), part in frame.groupby(["metric", "method"], sort=False):
         points = part.groupby([part["cell"], clusters(part)], sort=False)[["n_reasoning", "value"]].mean()
-        levels = points.groupby(level=0).transform("mean")
-        x, y = ((points - levels)[name] for name in ("n_reasoning", "value"))
+        x, y = ((points - points.groupby(level=0).transform("mean"))[name] for name in ("n_reasoning", "value"))
         line = line_slope(x / per, y)
         n, free = line.pop("points"), len(points) - points.index.get_level_values(0).nunique() - 1
         # `line_slope` counts one level: as many as there are cells leave fewer degrees of freedom.

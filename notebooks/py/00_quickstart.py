@@ -28,6 +28,7 @@ profile = "book"
 import json
 
 from flashtrace_book import ablations
+from flashtrace_book.experiments import trust
 from flashtrace_book.figures import overview
 from flashtrace_book.run import start
 from flashtrace_lib import files, load_model, trace
@@ -135,9 +136,11 @@ print(*wrong.cautions(), sep="\n")
 # same among the six that the model answers rightly.
 
 # %%
-asked = run.results("quickstart").frame(("first",))
-every = asked.groupby("method", sort=False)["value"].mean()
-right = asked[asked["right"]].groupby("method", sort=False)["value"].mean()
+METHODS = ("flashtrace_causal", "flashtrace_best", "flashtrace", "ifr", "ifr_all", "at2", "attnlrp", "string_match")
+asked = run.results("quickstart")
+found = trust.shown({"questions": asked}, METHODS).merge(asked.samples()[["sample", "right"]])
+every = found.groupby("method", sort=False)["first"].mean()
+right = found[found["right"]].groupby("method", sort=False)["first"].mean()
 ten = every.to_frame("first").assign(right_answers=right).reset_index()
 ten = ten.assign(label=ten["method"].map(ablations.label_of)).sort_values("first", ascending=False)
 run.table(ten, "quickstart_questions", "Ten plain questions: how often the right sentence is first", digits=2)

@@ -767,13 +767,14 @@ run.table(by_steps, "unsaid_by_steps", "The hint in first place, by whether a st
 # more (`quickstart_questions`); on the grid nothing as fast comes near it.
 
 # %%
-sources = {"questions": run.results("quickstart"), "Table 1": ruler}
-sources = {name: part.frame(("first",), answers="own") for name, part in sources.items()} | {"grid": reasoned[reasoned["metric"] == "first"]}
-firsts = {name: part.groupby("method")["value"].agg(["mean", "size"]) for name, part in sources.items()}
-firsts = pd.concat(firsts, axis=1).dropna().sort_values(("grid", "mean"), ascending=False)
+FAST = ("flashtrace_causal", "flashtrace_best", "flashtrace", "ifr", "ifr_all", "attnlrp", "string_match")
+sources = {"questions": run.results("quickstart"), "Table 1": ruler, "grid": beyond, "hints": unsaid}
+traces = trust.shown(sources, FAST)
+firsts = traces.groupby(["source", "method"])["first"].agg(["mean", "size"]).unstack(0).swaplevel(axis=1)[list(sources)]
+firsts = firsts.sort_values(("grid", "mean"), ascending=False)
 firsts.columns = [f"{name}, n" if what == "size" else name for name, what in firsts.columns]
 firsts = firsts.reset_index().assign(label=lambda t: t["method"].map(label_of))
-run.table(firsts, "first_sentence", "Share of answers whose first sentence is evidence", digits=3)
+run.table(firsts, "first_sentence", "Share of answers whose first sentence, as a trace shows it, is evidence", digits=3)
 
 # %% [markdown]
 # Its **cautions** doubt a ranking whose sentences hold little more than their size, whose question holds more than 40 %, or whose first
@@ -782,7 +783,7 @@ run.table(firsts, "first_sentence", "Share of answers whose first sentence is ev
 # mass that looks for an answer nobody wrote lies on the question.
 
 # %%
-doubted = trust.doubted({"Table 1": ruler, "grid": beyond, "hints": unsaid})
+doubted = traces[(traces["method"] == FAST[0]) & (traces["source"] != "questions")]
 rates = doubted.assign(chosen_on=doubted["source"] != "hints").groupby(["chosen_on", "first"])["doubted"].agg(["mean", "size"]).reset_index()
 run.table(rates, "cautions", "How often a caution doubts the ranking", digits=2)
 

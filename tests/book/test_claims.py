@@ -27,8 +27,8 @@ def verdict_of(folder, numbers, checks=(), name="ruler_recovery"):
 @pytest.mark.parametrize(
     ("numbers", "checks", "verdict"),
     [
-        ([HOLDS, HOLDS], [], "reproduced"), ([HOLDS, OPEN], [], "partly reproduced"),
-        ([HOLDS], [FAILS], "partly reproduced"), ([HOLDS], [OPEN], "reproduced"), ([FAILS, OPEN], [HOLDS], "not reproduced"),
+        ([HOLDS, HOLDS], [], "reproduced"), ([HOLDS, OPEN], [], "partly reproduced"), ([HOLDS], [OPEN], "reproduced"),
+        ([HOLDS], [FAILS], "partly reproduced"), ([FAILS, OPEN], [HOLDS], "not reproduced"),
         ([OPEN], [], "undecided"), ([FEW], [], "not testable here"), ([HOLDS, FEW], [], "reproduced"),
     ],
 )  # fmt: skip

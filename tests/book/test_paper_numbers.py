@@ -60,8 +60,7 @@ def test_unknown_numbers():
     ("1,clp,mq_q2,recovery,0.4,Table 1", "line 3: 1, clp, mq_q2, recovery stands in the file twice"),
 ])  # fmt: skip
 def test_a_mistake_among_the_papers_numbers_is_named_with_its_line(tmp_path, line, message):
-    path = tmp_path / "numbers.csv"
-    columns = "table,method,cell,metric,value,place\n"
+    path, columns = tmp_path / "numbers.csv", "table,method,cell,metric,value,place\n"
     path.write_text(f"{columns}1,clp,mq_q2,recovery,0.3,Table 1\n{line}\n")
     with pytest.raises(ValueError, match=re.escape(f"numbers.csv, {message}")):
         read_paper_numbers(path)

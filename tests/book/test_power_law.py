@@ -28,8 +28,7 @@ def test_a_power_law_has_a_narrow_interval_and_noise_a_wide_one():
 def test_the_interval_is_students():
     x, y = np.array([1.0, 10.0, 100.0]), np.array([1.0, 20.0, 100.0])
     residuals = np.array([-1, 2, -1]) * np.log10(2) / 3  # of a line through (0, 0), (1, 1 + log 2), (2, 2)
-    error = math.sqrt((residuals**2).sum() / 1 / 2)
-    fit = statistics.power_law_exponent(x, y)
+    error, fit = math.sqrt((residuals**2).sum() / 1 / 2), statistics.power_law_exponent(x, y)
     assert fit["high"] - fit["exponent"] == pytest.approx(12.7062 * error, rel=1e-6)
 
 

@@ -26,8 +26,7 @@ def test_the_slope_is_that_of_a_regression_with_a_level_for_each_cell():
     lengths = rng.integers(50, 400, 14)
     values = 0.1 * lengths / 100 + np.arange(14) % 2 + 0.05 * rng.normal(size=14)
     frame = curves([(n, [v]) for n, v in zip(lengths, values, strict=True)], cells=("gsm8k", "math500"))
-    row = reasoning.length_slopes(frame).iloc[0]
-    second = np.arange(14) % 2
+    row, second = reasoning.length_slopes(frame).iloc[0], np.arange(14) % 2
     design = np.column_stack([lengths / 100, 1 - second, second])
     fitted, residual, *_ = np.linalg.lstsq(design, values, rcond=None)
     error = math.sqrt(residual[0] / 11 * np.linalg.inv(design.T @ design)[0, 0])

@@ -33,8 +33,7 @@ def made(tmp_path_factory):
     torch.manual_seed(0)
     model, samples = LlamaForCausalLM(CONFIGS["llama"]).eval(), []
     for i in range(3):
-        ids = torch.randint(3, 60, (30,))
-        gold = torch.zeros(30, dtype=torch.bool)
+        ids, gold = torch.randint(3, 60, (30,)), torch.zeros(30, dtype=torch.bool)
         gold[4 + i : 8 + i] = True
         samples.append(
             Sample(ids, Segments((2, 16), (17, 22), (23, 28)), gold=gold,

@@ -70,8 +70,7 @@ def test_parts_are_added_later_without_attributing_again(model, samples, tmp_pat
 
 def test_a_stored_table_needs_no_model(model, samples, tmp_path):
     store = Store(tmp_path / "x")
-    frame = run(METHODS, samples, model, store=store)
-    read = frame_from_records(Store(store.path), ("lds",))
+    frame, read = run(METHODS, samples, model, store=store), frame_from_records(Store(store.path), ("lds",))
     pd.testing.assert_series_equal(values(read).sort_index(), values(frame).sort_index())
     assert frame_from_records(store.records(), ("lds",)).empty  # the masks are not in it
 

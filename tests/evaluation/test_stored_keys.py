@@ -31,8 +31,7 @@ def rebuilt(name, options):
 def test_every_stored_result_is_under_its_key(path):
     named = ["part", *COLUMNS, *(["evaluated"] if "evaluated" in pq.read_schema(path).names else [])]
     rows = pq.read_table(path, columns=named, filters=[("part", "=", "method")]).to_pandas()
-    rows = rows[~rows["method_name"].isin(ELSEWHERE) & ~rows["method"].isin(ELSEWHERE)]
-    wrong = []
+    rows, wrong = rows[~rows["method_name"].isin(ELSEWHERE) & ~rows["method"].isin(ELSEWHERE)], []
     for row in rows.to_dict("records"):
         method = rebuilt(row["method_name"], json.loads(row["options"]))
         bisected = isinstance(row.get("evaluated"), np.ndarray) and len(row["evaluated"]) <= row["steps"]

@@ -60,8 +60,7 @@ def test_a_disk_that_refuses(tmp_path, fault):
 
 def test_what_is_stored_is_read_where_nothing_can_be_written(tmp_path):
     assert attempt(an_evaluation(tmp_path), tmp_path).code == 0
-    before = content(tmp_path)
-    again = attempt(an_evaluation(tmp_path), tmp_path, refuse=READ_ONLY)
+    before, again = content(tmp_path), attempt(an_evaluation(tmp_path), tmp_path, refuse=READ_ONLY)
     assert again.code == 0 and content(tmp_path) == before, again.text
 
 

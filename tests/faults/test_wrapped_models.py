@@ -153,9 +153,11 @@ def test_offloaded_weights_are_brought_in_or_named():
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
 def test_threads_that_share_a_model_get_what_one_gets(family):
-    """Attributions, and beside them a generation of the user's own."""
+    """Attributions, those of a twin with the same configuration, and a generation of the user's own."""
     model, found, ids = tiny_model(family), {}, tiny_sample().input_ids[None, :6]
     jobs = {(name, seed): partial(scores, model, name, seed) for name in METHODS for seed in (0, 1)}
+    twin = type(model)(model.config).eval()
+    jobs |= {("twin", k): partial(scores, twin, "flashtrace", k) for k in range(9)}
     jobs["own"] = lambda: torch.cat([model.generate(ids, max_new_tokens=12, do_sample=False) for _ in range(20)])
     expected, names = {name: job() for name, job in jobs.items()}, list(jobs)
     threads = [threading.Thread(target=lambda i=i: found.update({n: jobs[n]() for n in names[i::3]})) for i in range(3)]
@@ -164,6 +166,19 @@ def test_threads_that_share_a_model_get_what_one_gets(family):
     for thread in threads:
         thread.join()
     close(found, expected)
+
+
+def test_another_arithmetic_around_an_attribution():
+    model = tiny_model()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = scores(model, "flashtrace")
+    close(found, scores(model, "flashtrace"))
+    torch.set_default_dtype(torch.float64)
+    try:
+        with pytest.raises(ValueError, match="computes in float32: call torch.set_default_dtype"):
+            scores(model, "flashtrace")
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_a_pass_of_another_thread_between_attention_and_its_projection_changes_nothing():

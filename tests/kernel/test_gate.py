@@ -167,8 +167,7 @@ def test_sinks_take_mass_and_have_no_value():
     q, k, v, sinks = torch.randn(2, 5, 4), torch.randn(1, 5, 4), torch.randn(1, 5, 3), torch.tensor([0.7, -1.0])
     exponents = (q @ k[0].T * 0.5).exp().tril()  # [H, N, N]
     expected = exponents / (exponents.sum(-1, keepdim=True) + sinks.exp()[:, None, None])
-    rows = attention_rows(q, k, 0, scaling=0.5, sinks=sinks)
-    torch.testing.assert_close(rows, expected)
+    torch.testing.assert_close(attention_rows(q, k, 0, scaling=0.5, sinks=sinks), expected)
     torch.testing.assert_close(attention_maps(q[None], k[None], None, 0.5, sinks=sinks)[0], expected)
     out = attention_in_blocks(q[None], k[None], v[None], None, 0.5, sinks=sinks)
     torch.testing.assert_close(out[0].transpose(0, 1), expected @ v[0])

@@ -32,8 +32,7 @@ def test_an_adapter_added_later_is_seen():
 
 
 def test_adapters_that_are_off_or_merged_are_right():
-    plain = scores(tiny_model("llama"))
-    wrapped = get_peft_model(tiny_model("llama"), lora("o_proj", "v_proj"))
+    plain, wrapped = scores(tiny_model("llama")), get_peft_model(tiny_model("llama"), lora("o_proj", "v_proj"))
     with wrapped.disable_adapter():
         torch.testing.assert_close(scores(wrapped), plain)
     with pytest.raises(ValueError, match="merge it first"):

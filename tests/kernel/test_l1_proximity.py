@@ -14,8 +14,7 @@ def problem(spans=3, n=30, heads=4, groups=2, c=5, d=24, y_scale=1.0, seed=0):
     """Attention sums [B, H, N] of very different sizes, values [H_kv, N, c], projections [H, c, d], targets [B, d]."""
     generator = torch.Generator().manual_seed(seed)
     scale = torch.rand(spans, heads, n, generator=generator) ** 8
-    v = torch.randn(groups, n, c, generator=generator)
-    w_o = torch.randn(heads, c, d, generator=generator)
+    v, w_o = torch.randn(groups, n, c, generator=generator), torch.randn(heads, c, d, generator=generator)
     y = y_scale * torch.randn(spans, d, generator=generator)
     return scale, v, w_o, y
 

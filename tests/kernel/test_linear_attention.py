@@ -40,8 +40,7 @@ SCAN |= dict(D=normal(HEADS), dt_bias=normal(HEADS), dt_softplus=True, dt_limit=
 
 def state_updates(hidden_states, dt, A, B, C, D, dt_bias, **_):
     """Mamba-2 token by token, as its kernel for generation has it."""
-    state = torch.zeros(1, HEADS, WIDTH, STATE)
-    a = A[:, None, None].expand(-1, WIDTH, STATE)
+    state, a = torch.zeros(1, HEADS, WIDTH, STATE), A[:, None, None].expand(-1, WIDTH, STATE)
     d, bias = (x[:, None].expand(-1, WIDTH) for x in (D, dt_bias))
     steps = zip(*(x.unbind(1) for x in (hidden_states, dt[..., None].expand(-1, -1, -1, WIDTH), B, C)), strict=True)
     update = bamba.mamba2_selective_state_update

@@ -88,8 +88,7 @@ def test_one_token_of_reasoning_all_hops_are_a_geometric_series(family):
 
 def naive_cage(model, sample, rows):
     """The walk over a full matrix whose rows are spread over the tokens of their sentence's node."""
-    units = [s for s in SENTENCES if s[0] >= 9]
-    w = torch.zeros(len(sample), dtype=torch.float64)
+    units, w = [s for s in SENTENCES if s[0] >= 9], torch.zeros(len(sample), dtype=torch.float64)
     w[12:15] = 1 / 3
     for a, b in reversed(units):
         row = [max(0.0, float(x)) if j < a else 0.0 for j, x in enumerate(rows[a, b])]
@@ -117,8 +116,7 @@ def test_cage_takes_a_sample_without_sentences():
 
 
 def test_walk_conserves_mass_and_clears_the_units():
-    generator = torch.Generator().manual_seed(0)
-    units = [(4, 6), (6, 7), (8, 10)]
+    generator, units = torch.Generator().manual_seed(0), [(4, 6), (6, 7), (8, 10)]
     rows = torch.rand(3, 10, generator=generator) + 0.1
     rows[0, 2] = -5.0  # dropped, not subtracted
     rows[1, :6] = -1.0  # a unit that nothing before it speaks for

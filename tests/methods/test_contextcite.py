@@ -29,8 +29,7 @@ def test_lasso_meets_its_optimality_conditions(n, n_features, alpha):
     features[:, 2] = True  # tells nothing
     found, x = lasso(features, target, alpha), features.double()
     spread = x.std(0, correction=0)
-    x = (x - x.mean(0)) / torch.where(spread > 0, spread, 1.0)
-    w = found * spread
+    x, w = (x - x.mean(0)) / torch.where(spread > 0, spread, 1.0), found * spread
     slope, active = x.T @ (target - target.mean() - x @ w) / n, w != 0
     torch.testing.assert_close(slope[active], alpha * w[active].sign(), atol=1e-6, rtol=0)
     assert (slope.abs() <= alpha + 1e-6).all() and found[2] == 0

@@ -57,8 +57,7 @@ def test_every_option_equals_naive(family, options):
 def test_the_rollout_by_token_is_the_product_of_the_layers_matrices(family):
     model, sample = tiny_model(family), tiny_sample()
     n, span = len(sample), slice(9, 15)
-    activations = capture(model, sample.input_ids, (0, n))
-    product = torch.eye(n, dtype=torch.float64)
+    activations, product = capture(model, sample.input_ids, (0, n)), torch.eye(n, dtype=torch.float64)
     for layer in activations.layers:  # the first layer acts last on the mass that comes down
         scores = layer_scores(layer, torch.eye(n), (0, n), 0).double()
         matrix = torch.eye(n, dtype=torch.float64)

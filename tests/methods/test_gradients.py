@@ -30,8 +30,7 @@ def on_input(vector, sample):
 
 def assert_signed(att, expected, sample, tolerance=1e-4):
     """Signed scores of I equal the reference to a share of its largest entry."""
-    expected = on_input(expected, sample)
-    found = torch.tensor(att.metadata["signed"], dtype=torch.float64)
+    expected, found = on_input(expected, sample), torch.tensor(att.metadata["signed"], dtype=torch.float64)
     torch.testing.assert_close(found, expected.double(), atol=tolerance * float(expected.abs().max()), rtol=0)
     positive = expected.clamp_min(0)
     torch.testing.assert_close(att.scores.double(), positive / positive.sum(), atol=tolerance, rtol=0)
@@ -145,6 +144,11 @@ def test_ig_attn_equals_naive(family):
     model, sample = tiny_model(family), tiny_sample()
     expected = naive_ig_attn(model, sample, 20, "maps", "token")
     assert_signed(IGAttention().attribute(model, sample), expected, sample)
+
+
+def test_ig_attn_may_find_nothing_that_speaks_for_the_answer():
+    samples = [tiny_sample(n=30, prompt=(5, 6), reasoning=(10, 20), output=(25, 26), seed=seed) for seed in range(12)]
+    assert not all(IGAttention().attribute(tiny_model(), sample).scores.any() for sample in samples)
 
 
 def test_ig_on_maps_is_complete_as_the_steps_grow():

@@ -48,8 +48,7 @@ def test_faithful_methods_rank_the_planted_evidence_first(planted, name, positio
     sample, method = planted_sample(position, kind), made(name)
     scores = method.attribute(planted, sample).scores
     reach = getattr(method, "smoothing", 1) // 2  # a method that shares scores among neighbours finds the place
-    gold = int(sample.gold_in_prompt.nonzero())
-    near = torch.zeros(len(scores), dtype=torch.bool)
+    gold, near = int(sample.gold_in_prompt.nonzero()), torch.zeros(len(scores), dtype=torch.bool)
     near[max(gold - reach, 0) : gold + reach + 1] = True
     assert scores[near].max().item() > scores[~near].max().item()
 
@@ -65,10 +64,8 @@ def test_blind_controls_do_not_find_it(planted, name):
 def test_model_is_bit_identical_afterwards(name):
     model, sample = tiny_model("llama"), sample_with_sentences()
     model.model.layers[1].train()
-    state = copy.deepcopy(model.state_dict())
-    flags = [module.training for module in model.modules()]
-    wanted = [p.requires_grad for p in model.parameters()]
-    implementation = model.config._attn_implementation
+    state, flags = copy.deepcopy(model.state_dict()), [module.training for module in model.modules()]
+    wanted, implementation = [p.requires_grad for p in model.parameters()], model.config._attn_implementation
     with torch.no_grad():
         before = model(sample.input_ids[None]).logits
     made(name).attribute(model, sample)
@@ -92,5 +89,4 @@ def test_result_has_the_common_form(name, reasoning):
     assert torch.isfinite(att.scores).all()
     assert att.metadata["forward_passes"] >= 0 and att.metadata["backward_passes"] >= 0
     assert (att.metadata["forward_passes"] > 0) == (name not in BLIND)
-    again = made(name).attribute(model, sample)
-    torch.testing.assert_close(att.scores, again.scores, atol=1e-6, rtol=0)
+    torch.testing.assert_close(att.scores, made(name).attribute(model, sample).scores, atol=1e-6, rtol=0)

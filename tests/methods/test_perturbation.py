@@ -45,8 +45,7 @@ NAIVE = {Perturbation: naive_loo, CLP: naive_probing}
 def test_tokens_equal_the_plain_loop(family, method):
     model, sample = tiny_model(family), tiny_sample()
     spans = [(i, i + 1) for i in range(1, 8)]
-    signed = spread(sample, NAIVE[method](model, sample, spans), spans)
-    att = method().attribute(model, sample)
+    signed, att = spread(sample, NAIVE[method](model, sample, spans), spans), method().attribute(model, sample)
     close(att.metadata["signed"], signed)
     close(att.scores, distribution(signed), 1e-4)
     assert att.metadata["forward_passes"] == 8 and att.metadata["backward_passes"] == 0
@@ -86,8 +85,7 @@ def test_former_settings_keep_their_keys():
 
 def test_probing_scores_add_up_to_what_the_whole_input_does(model):
     sample = long_sample()
-    total = sum(CLP().attribute(model, sample).metadata["signed"])
-    ids = sample.input_ids[:88]
+    total, ids = sum(CLP().attribute(model, sample).metadata["signed"]), sample.input_ids[:88]
     none, full = (naive_metric(model, sample, row, "nll") for row in (torch.cat([ids[:3], ids[57:]]), ids))
     assert total == pytest.approx(none - full, abs=1e-4)
 
@@ -130,8 +128,7 @@ def test_random_depends_on_seed_and_sample_alone(model):
 
 
 def test_position_is_linear(model):
-    recency = Position().attribute(model, tiny_sample()).scores
-    close(recency, torch.arange(1, 8) / 28, 1e-7)
+    close(Position().attribute(model, tiny_sample()).scores, torch.arange(1, 8) / 28, 1e-7)
 
 
 @pytest.mark.parametrize("control, aggregation", [(LastToken, "last"), (MeanPooling, "mean")])

@@ -109,8 +109,7 @@ def many(sample, span):
 
 
 def padded(sample):
-    ids = torch.nn.functional.pad(sample.input_ids, (0, 7), value=TOKENIZER.eos_token_id)
-    return Sample(ids, sample.segments)
+    return Sample(torch.nn.functional.pad(sample.input_ids, (0, 7), value=TOKENIZER.eos_token_id), sample.segments)
 
 
 def without_end_token():

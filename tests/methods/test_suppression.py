@@ -88,8 +88,7 @@ def test_matrix_equals_an_additive_mask_of_four_dimensions(implementation):
     """A second derivation, by the model's own eager attention: −∞ on the suppressed keys of later queries."""
     model, sample = tiny_model("qwen3"), long_sample()
     model.set_attn_implementation(implementation)
-    found = Suppression().matrix(model, sample)
-    exact = copy.deepcopy(model).double()
+    found, exact = Suppression().matrix(model, sample), copy.deepcopy(model).double()
     exact.set_attn_implementation("eager")
     n = len(sample)
 
@@ -124,8 +123,7 @@ def test_what_is_suppressed_does_not_matter(family):
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2"])
 def test_batches_and_a_shared_beginning_change_nothing(family, monkeypatch):
     model, sample = tiny_model(family), long_sample()
-    whole = Suppression().matrix(model, sample).values
-    computed = watched(model, monkeypatch, torch.numel)
+    whole, computed = Suppression().matrix(model, sample).values, watched(model, monkeypatch, torch.numel)
     monkeypatch.setattr("flashtrace_lib.model.batched_forward.model_budget", lambda model: 1)
     close(Suppression().matrix(model, sample).values, whole)
     assert sum(computed) < (6 if family == "llama" else 8) * 87  # 5 columns, the intact context, the shared beginning

@@ -143,8 +143,7 @@ def test_lds_of_the_true_effects_of_an_additive_function_is_one():
 def test_lds_equals_the_counted_ranks(seed):
     shared = generator(seed)
     scores = torch.randint(0, 4, (6,), generator=shared) / 10  # ties: 0.1 + 0.2 and 0.3 among them
-    masks = draw_masks(6, 40, generator=shared)
-    effects = torch.randint(0, 9, (40,), generator=shared) / 1.0
+    masks, effects = draw_masks(6, 40, generator=shared), torch.randint(0, 9, (40,), generator=shared) / 1.0
     expected = naive_lds(scores.tolist(), masks.tolist(), effects.tolist())
     assert lds(scores, masks, effects) == pytest.approx(expected, abs=1e-9)
 

@@ -172,6 +172,15 @@ def test_tied_tokens_are_masked_in_a_random_order(model, scores):
     assert torch.equal(curve.log_probs, deletion_curve(model, sample, ranks, steps=54).log_probs)
 
 
+def test_a_scorer_tells_samples_apart_by_what_masking_all_leaves(model):
+    sample = tiny_sample(n=90, prompt=(3, 48), reasoning=(60, 75), output=(77, 88))
+    turns = [{"role": "user", "start": a, "stop": b} for a, b in ((3, 39), (46, 48))]
+    scorer, scores = Scorer(model), random_scores(sample)
+    scorer.curve(replace(sample, metadata=sample.metadata | {"messages": turns}), scores, 45)
+    expected = deletion_curve(model, sample, scores, 45).log_probs
+    torch.testing.assert_close(scorer.curve(sample, scores, 45).log_probs, expected)
+
+
 # --- fewer steps
 
 
@@ -188,6 +197,11 @@ def test_bisected_curves_have_the_area_of_whole_ones_within_the_tolerance(noise)
         error = metrics.rise(metrics.normalise_response(found)) - metrics.rise(metrics.normalise_response(whole))
         assert abs(error) <= 0.01 + 2 * noise * falls.mean() / falls.sum(), case
         counts.append(len(at))
+    # rises between two steps that are evaluated, and falls at once
+    steep = np.repeat([0, -0.4, 85.4, 80.6, -44, -48.2, -49, -75, -99.8, -100], [2, 4, 1, 2, 1, 3, 3, 2, 1, 2])
+    whole = torch.from_numpy(steep)
+    area = [metrics.rise(metrics.normalise_response(s)) for s in (bisected(whole.__getitem__, 20, 0.02)[0], whole)]
+    assert abs(area[0] - area[1]) <= 0.02
     assert 2 < min(counts) < 8 and np.mean(counts) < 18
     assert bisected(whole.__getitem__, 20, 0.0)[1] == list(range(21))
     assert bisected(whole.flip(0).__getitem__, 20, 0.01)[1] == [0, 20]  # flagged: RISE is 1 whatever lies between

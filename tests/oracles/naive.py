@@ -34,8 +34,7 @@ def _states(model, input_ids):
     states = []
     for layer, record, maps in zip(layers, kept, out.attentions, strict=True):
         args, kwargs, _ = record["layer"]
-        x_in = (args[0] if args else kwargs["hidden_states"])[0]
-        o = record["o"][2][0]
+        x_in, o = (args[0] if args else kwargs["hidden_states"])[0], record["o"][2][0]
         normed = record["norm"][2][0] if "norm" in record else o
         normed = normed * getattr(layer, "residual_multiplier", 1.0)  # Granite
         # the norm is x * s element-wise with s fixed by the forward pass (appendix A.1)
@@ -67,8 +66,7 @@ def _value_bias(attention):
 def naive_layer(state, n, rows, weights, heads, value_bias):
     """Proximities of one layer to the weighted span: of every source, and of the residual."""
     n_heads, n_kv = state["maps"].shape[0], state["v"].shape[1]
-    dim = state["v"].shape[2]
-    y = sum(w * state["x_mid"][i] for i, w in zip(rows, weights, strict=True))
+    dim, y = state["v"].shape[2], sum(w * state["x_mid"][i] for i, w in zip(rows, weights, strict=True))
     residual = sum(w * state["x_in"][i] for i, w in zip(rows, weights, strict=True))
     e = torch.zeros(n, dtype=torch.float64)
     for j in range(n):
@@ -96,8 +94,7 @@ def naive_span(model, input_ids, rows, weights, heads="per_head", value_bias="in
 
 def naive_rollout(model, input_ids, rows, weights, heads="per_head", value_bias="included", each=False):
     """As `naive_span`, but the residual's share, and what the span's own rows give, go on to the layer below."""
-    n = len(input_ids)
-    u = {i: w / sum(weights) for i, w in zip(rows, weights, strict=True)}
+    n, u = len(input_ids), {i: w / sum(weights) for i, w in zip(rows, weights, strict=True)}
     out = torch.zeros(n, dtype=torch.float64)
     for state in reversed(_states(model, input_ids)):
         below = dict.fromkeys(u, 0.0)

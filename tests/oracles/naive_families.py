@@ -55,8 +55,7 @@ def family_states(model: nn.Module, input_ids: torch.Tensor) -> list[dict]:
             model(input_ids[None], use_cache=False)
         stacks: dict[str, dict[int, list]] = {}
         for module, made in functions.calls.items():
-            mixed = by_source(made)
-            found = re.fullmatch(r"(.*\.)(\d+)(\..*)", names[module])
+            mixed, found = by_source(made), re.fullmatch(r"(.*\.)(\d+)(\..*)", names[module])
             if not found:
                 raise Unexplained(f"{names[module]} is no attention of a stack of layers")
             mixers = stacks.setdefault(found[1], {}).setdefault(int(found[2]), [])

@@ -80,8 +80,7 @@ class Naive:
         heads, maps = [], []
         for h in range(q.shape[1]):
             kv = h // (q.shape[1] // k.shape[1])
-            scores = q[:, h] @ k[:, kv].T * a.scaling
-            cap = getattr(self.config, "attn_logit_softcapping", None)
+            scores, cap = q[:, h] @ k[:, kv].T * a.scaling, getattr(self.config, "attn_logit_softcapping", None)
             if cap:
                 scores = self.curve(lambda s, cap=cap: cap * torch.tanh(s / cap), scores)
             i, j = torch.arange(n)[:, None], torch.arange(n)[None]
@@ -160,8 +159,7 @@ def naive_lrp(model, sample, rule="attnlrp", temperature=2.0):
 def naive_ig(model, sample, steps, start):
     """Trapezoid sum of the summed log-probability of O from start·x to x, [N] float64."""
     naive = Naive(model)
-    x = naive.embed(sample.input_ids)
-    points = [start + (1 - start) * k / (steps - 1) for k in range(steps)]
+    x, points = naive.embed(sample.input_ids), [start + (1 - start) * k / (steps - 1) for k in range(steps)]
     total, values = torch.zeros_like(x), []
     for k, alpha in enumerate(points):
         at = (alpha * x).requires_grad_()

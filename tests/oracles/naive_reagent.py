@@ -22,8 +22,7 @@ def naive_reagent(model, sample, spans, *, runs, steps, replace, keep, top_k, di
     """One forward at a time, loops over runs, targets and units; only the order of the draws is agreed on."""
     ids, n = sample.input_ids, len(spans)
     first, last = sample.segments.output
-    pool = pool_of(model, sample, (spans[0][0], spans[-1][1]), seed)
-    intact = log_probs_of(model, ids)
+    pool, intact = pool_of(model, sample, (spans[0][0], spans[-1][1]), seed), log_probs_of(model, ids)
 
     def replaced(context, units, random):
         out, picks = context.clone(), torch.randint(DRAWS, ids.shape, generator=random)
@@ -55,8 +54,7 @@ def naive_reagent(model, sample, spans, *, runs, steps, replace, keep, top_k, di
                 for u in range(n):
                     z[r, u] += step if u in chosen else -step
             importance = sum(row.exp() / row.exp().sum() for row in z) / len(z)
-            ranked = sorted(range(n), key=lambda u: (-importance[u].item(), u))
-            count = max(1, round(keep * n))
+            ranked, count = sorted(range(n), key=lambda u: (-importance[u].item(), u)), max(1, round(keep * n))
             alone = replaced(ids, ranked[count:], random)
             if keeps(alone):
                 passes += 1

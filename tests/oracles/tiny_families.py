@@ -246,8 +246,7 @@ def _size(name: str, value: int) -> int:
 
 def _sections(sections: list[int], head_dim: int) -> list[int]:
     """Parts of a rotary embedding for time, height and width, for heads of width 16."""
-    half = sum(sections) * 16 // head_dim
-    first = [max(1, size * 16 // head_dim) for size in sections[:-1]]
+    half, first = sum(sections) * 16 // head_dim, [max(1, size * 16 // head_dim) for size in sections[:-1]]
     return [*first, half - sum(first)]
 
 

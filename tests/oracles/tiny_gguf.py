@@ -12,8 +12,7 @@ TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-MERGES = ["t h", "th e", "Ġ the", "i s"]
+SPECIAL, MERGES = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], ["t h", "th e", "Ġ the", "i s"]
 TOKENS = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "th", "the", "Ġthe", "is", *SPECIAL]
 NAMES = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",

@@ -179,6 +179,33 @@ def test_tools_messages_stand_as_the_template_writes_them():
     assert call == '[TOOL_CALLS] [{"name": "hours", "arguments": {"what": "breakfast"}}]'
 
 
+ASKED = [{"role": "user", "content": "Who has ducks?"}, AGENT[2], {"role": "tool", "content": "Clara: ducks"}]
+LATE_TALK = [{"role": "system", "content": "Be brief."}, ASKED[0], AGENT[-1], {"role": "user", "content": "So who?"}]
+EACH, REST = "{% for m in messages %}", "|{{ m.content }}{% endif %}{% endfor %}|A:"
+CALLED = 'hours {"what": "breakfast"'
+
+
+@pytest.mark.parametrize(("template", "talk", "read"), [
+    # as gpt-oss: no result of a tool without the call before it
+    ("{% set ns = namespace(c=none) %}" + EACH + "{% if m.tool_calls %}{% set ns.c = m.tool_calls[0].function %}"
+     "|{{ ns.c.name }} {{ ns.c.arguments | tojson }}{% else %}{% if m.role == 'tool' and ns.c is none %}"
+     "{{ raise_exception('no call') }}{% endif %}" + REST, ASKED, ["Who has ducks?", CALLED, "Clara: ducks"]),
+    # as Gemma 4: the result stands with the call
+    (EACH + "{% if m.tool_calls %}{% set f = m.tool_calls[0].function %}|<{{ f.name }} {{ f.arguments | tojson }}>"
+     "{{ messages[loop.index0 + 1].content }}</result>{% elif m.role != 'tool' %}" + REST,
+     ASKED, ["Who has ducks?", f"<{CALLED}}}>", "Clara: ducks"]),
+    # as Mistral: the system's words stand in the last turn of the user
+    (EACH + "{% if m.role != 'system' %}{% if loop.last %}{{ messages[0].content }} {% endif %}" + REST,
+     LATE_TALK, ["Be brief.", "Who has ducks?", "At 7:00. Bye.", "So who?"]),
+])  # fmt: skip
+def test_messages_that_a_template_moves_or_ties_together(template, talk, read):
+    sample = build_sample(make_tokenizer(template), talk, "It is Clara.", whole=True)
+    shown = ["".join(sample.tokens[m["start"] : m["stop"]]) for m in sample.metadata["messages"]]
+    first, stop = sample.segments.prompt
+    assert [text.strip() for text in shown] == read
+    assert all(first <= m["start"] < m["stop"] <= stop for m in sample.metadata["messages"])
+
+
 def part(kind, words):
     return {"type": kind, kind.removeprefix("output_").removeprefix("input_"): words}
 

@@ -19,8 +19,7 @@ pairs = st.tuples(st.integers(0, 9), st.integers(0, 3)).map(lambda p: (p[0], p[0
 
 @given(st.lists(pairs, min_size=5, max_size=20), st.lists(pairs.filter(lambda p: p[0] < p[1]), max_size=2))
 def test_mask_marks_tokens_that_share_a_character(offsets, spans):
-    mask = char_spans_to_token_mask(offsets, spans)
-    marked = {c for a, b in spans for c in range(a, b)}
+    mask, marked = char_spans_to_token_mask(offsets, spans), {c for a, b in spans for c in range(a, b)}
     assert mask.tolist() == [any(c in marked for c in range(a, b)) for a, b in offsets]
 
 

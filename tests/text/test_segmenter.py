@@ -43,6 +43,9 @@ def test_windows_do_not_cut_sentences():
         "1. First we take the number and multiply it\n   by the other number.\n|2. Then we add.",
         "Buy a bag of flour from the mill\n|Call the plumber about the kitchen\n|Go home and rest",
         "Dear Sir\n|I write to you about the house that\nwe saw in May. |It was large.\n|Yours\n|Bob",
+        "In 2019 he had 1. |In 2020 he had 2. |We get 7 + 1 = 8. |Next 8 + 1 = 9. |Done.",
+        "See https://a.org/page?id=7\n|if x!=y { vec![1, 2] }\n|**It is.** |_So?_ she said. |So 3!+2! is 8.",
+        "Who is it?|[8] A note says who. |Wow!|That is `a?`, then. |Steps: |1. Mix it. |2. Bake it.",
     ],
 )
 def test_where_sentences_begin(marked):

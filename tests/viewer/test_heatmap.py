@@ -40,8 +40,7 @@ class Reader(HTMLParser):
 
 
 def sample_and_hops(n=60, hops=2, seed=0):
-    rng = np.random.default_rng(seed)
-    segments = Segments((5, 35), (38, 50), (52, 58))
+    rng, segments = np.random.default_rng(seed), Segments((5, 35), (38, 50), (52, 58))
     words = [f" w{i}" for i in range(n)]
     sample, made = Sample(torch.arange(n), segments, tokens=words, metadata={"id": "s"}), []
     for _ in range(hops):

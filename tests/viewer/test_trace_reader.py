@@ -127,8 +127,7 @@ def test_shares_are_those_of_the_library(browser_page, folder, traced):
 
 
 def test_hovering_shows_the_score(browser_page, folder, traced):
-    page = opened(browser_page, folder)
-    i = int(traced.top(1)["position"].iloc[0])
+    page, i = opened(browser_page, folder), int(traced.top(1)["position"].iloc[0])
     page.locator(f"[data-i='{i}']").hover()
     tip = page.inner_text("#tip")
     assert f"token {i} · score" in tip and "rank 1 · user" in tip
@@ -203,8 +202,7 @@ def test_the_legend_says_what_a_colour_means(browser_page, folder, traced, model
     long = trace(model, tok, prompt, "It is 7.", reasoning=None)
     long.to_html(tmp_path / "long.html")
     for where, name, result in ((folder, "t", traced), (tmp_path, "long", long)):
-        page = opened(browser_page, where, name)
-        size = np.sort(importance(result, result.attribution).numpy())
+        page, size = opened(browser_page, where, name), np.sort(importance(result, result.attribution).numpy())
         size = size[-len(result.sample.prompt_ids) :]
         limit = size[-1] if len(size) < 100 else size[int(0.99 * (len(size) - 1))]  # 99th percentile
         *others, last = page.locator("#legend .swatch").all_inner_texts()

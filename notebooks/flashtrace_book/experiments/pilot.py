@@ -265,8 +265,7 @@ def change_with_reasoning(frame: pd.DataFrame) -> pd.DataFrame:
         ``method, metric, difference, low, high, n, n_effective``.
     """
     wide = frame.pivot_table(index=["method", "metric", "sample"], columns="cell", values="value", sort=False)
-    differences = (wide["thinking"] - wide["direct"]).dropna()
-    groups = differences.groupby(level=["method", "metric"], sort=False)
+    groups = (wide["thinking"] - wide["direct"]).dropna().groupby(level=["method", "metric"], sort=False)
     return pd.DataFrame([{"method": m, "metric": name, **mean_row(part, "difference")} for (m, name), part in groups])
 
 

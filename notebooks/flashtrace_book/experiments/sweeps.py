@@ -104,8 +104,7 @@ def make(profile: Profile, name: str, settings: Mapping[str, Any]) -> list[dict[
     for axis, label, sizes, own in tqdm(list(comparisons(chosen)), desc=name):
         for key, row in measured(profile, replace(chosen, **own), label, sizes, store).items():
             rows.setdefault(key, {"part": "sweep", **row, "axes": []})["axes"].append(axis)
-    swept = [{**row, "axes": json.dumps(row["axes"])} for row in rows.values()]
-    return swept + span_rows(profile, name, chosen)
+    return [{**row, "axes": json.dumps(row["axes"])} for row in rows.values()] + span_rows(profile, name, chosen)
 
 
 def comparisons(chosen: Efficiency) -> Iterator[tuple[str, str, list[Size], dict[str, Any]]]:

@@ -1,9 +1,12 @@
 """When to trust a trace: its cautions and its verification, beside where the evidence stands (00, 12)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pandas as pd
+import torch
 from tqdm import tqdm
 
 from flashtrace_lib.attribution import Attribution
@@ -13,6 +16,7 @@ from flashtrace_lib.verification import verify
 from flashtrace_lib.viewer.cautions import doubts
 from flashtrace_lib.viewer.message_shares import sentence_importance
 
+from ..ablations import first_hops
 from ..profile import Profile, read
 from ..results import Results
 
@@ -44,15 +48,20 @@ def make(profile: Profile, name: str, settings: Mapping[str, Any]) -> list[dict[
 
 
 def first_is_gold(sample: Sample, attribution: Attribution) -> bool:
-    """Whether the first sentence outside the question holds evidence."""
+    """Whether the first sentence outside the question, as a trace shows them, holds evidence."""
     content = [item for item in sentence_importance(sample, attribution) if sample.is_content(item[0])]
     return bool(sample.gold[slice(*max(content, key=lambda item: item[1])[0])].any())
 
 
-def doubted(results: Mapping[str, Results], method: str = DEFAULT) -> pd.DataFrame:
-    """``source, sample, first, doubted``: where the first sentence is the evidence, and where a caution doubts it."""
+def shown(results: Mapping[str, Results], methods: Sequence[str] = (DEFAULT,)) -> pd.DataFrame:
+    """``source, method, sample, first, doubted``: whether the first sentence is evidence, and a caution doubts it."""
     rows = []
-    for source, stored in results.items():
-        for sample, found in zip(*stored.attributions(method, answers="own"), strict=True):
-            rows.append((source, sample.id, first_is_gold(sample, found), bool(doubts(sample, found))))
-    return pd.DataFrame(rows, columns=["source", "sample", "first", "doubted"])
+    for (source, stored), method in product(results.items(), methods):
+        samples, found = stored.attributions(method, answers="own")
+        if not found and method == "flashtrace":  # one hop is part of the run with three
+            samples, found = stored.attributions("flashtrace_k3", answers="own")
+            one_hop = (torch.from_numpy(first_hops(*pair)[1]) for pair in zip(samples, found, strict=True))
+            found = [replace(a, scores=scores) for a, scores in zip(found, one_hop, strict=True)]
+        about = ((s.id, first_is_gold(s, a), bool(doubts(s, a))) for s, a in zip(samples, found, strict=True))
+        rows += [(source, method, *said) for said in about]
+    return pd.DataFrame(rows, columns=["source", "method", "sample", "first", "doubted"])

@@ -131,8 +131,7 @@ def _end(axes: Axes, line: Line2D) -> np.ndarray:
     whole = points[~np.ma.getmaskarray(points).any(axis=1)]
     if not len(whole):
         return np.array([1.0, 0.0])
-    end = line.get_transform().transform(np.asarray(whole[-1]))
-    return np.clip(axes.transAxes.inverted().transform(end), 0, 1)
+    return np.clip(axes.transAxes.inverted().transform(line.get_transform().transform(np.asarray(whole[-1]))), 0, 1)
 
 
 def legend_below(axes: Axes, ncols: int, gap: float = 0.1) -> None:

@@ -143,8 +143,8 @@ def metric_bars(frame: pd.DataFrame, metric: str, *, cells: Sequence[str] | None
             axes.plot(x, rows["paper"], ls="", marker="D", ms=4, mfc="none", mec=DARK, mew=0.9, label=label)
     name_groups(axes, [cell.replace("_", " ") for cell in cells])
     axes.set_ylim(bottom=0)
-    across = int(width // 1.05)  # inches of a legend entry; a legend wider than the figure would squeeze the axes away
-    legend_below(axes, ncols=min(across, len(methods) + 1))
+    # inches of a legend entry; a legend wider than the figure would squeeze the axes away
+    legend_below(axes, ncols=min(int(width // 1.05), len(methods) + 1))
     better = f"; {better_side(metric)}" if metric in HIGHER_IS_BETTER else ""
     note(axes, f"n = {n_range(part['n'])} samples a cell; {INTERVAL}{better}")
     return figure
