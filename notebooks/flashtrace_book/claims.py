@@ -137,8 +137,7 @@ def judge(folder: Path) -> list[dict[str, Any]]:
 
 
 def _judged(claim: dict[str, Any], rows: pd.DataFrame) -> dict[str, Any]:
-    parts = {role: _records(rows[rows["role"] == role]) for role in ROLES}
-    bound = float(claim.get("bound", 0))
+    parts, bound = {role: _records(rows[rows["role"] == role]) for role in ROLES}, float(claim.get("bound", 0))
     for number in (*parts[DECIDES], *parts[CHECK]):
         number["state"] = state(number, claim["rule"], bound)
     verdict, why = _verdict(claim, parts)
@@ -200,8 +199,7 @@ def _tested(judged: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def tests(judged: list[dict[str, Any]]) -> np.ndarray:
     """Two-sided p-values of the numbers that decide: Student's t, from interval and effective n; shape [tests]."""
-    bounds = {id(n): claim["bound"] for claim in judged for n in claim["numbers"]}
-    values = []
+    bounds, values = {id(n): claim["bound"] for claim in judged for n in claim["numbers"]}, []
     for number in _tested(judged):
         free = max(int(number["n_effective"]) - 1, 1)
         error = (number["high"] - number["low"]) / 2 / student.ppf(0.975, free)

@@ -85,8 +85,7 @@ def method_rows(records: pd.DataFrame, masks: pd.DataFrame, samples: Iterable[Sa
 
 
 def _method_row(record: Mapping[str, Any]) -> dict[str, Any]:
-    row = {name: record.get(name) for name in KEPT}
-    said = json.loads(record.get("method_metadata") or "{}")
+    row, said = {name: record.get(name) for name in KEPT}, json.loads(record.get("method_metadata") or "{}")
     said.pop("signed", None)
     said["options"] = {k: v for k, v in said.get("options", {}).items() if k == "spread"}
     row |= {"part": METHOD, "method_metadata": to_json(said, "metadata")}

@@ -31,7 +31,7 @@ CURVE = ("rise", "mas")
 METRICS = (*RANKING, "lds", *CURVE)
 _OF_SAMPLE = (
     "sample_key", "sample", "task", "cell", "model", "answers", "right", "n_input", "n_reasoning", "n_output", "gold",
-    "sentences", "haystack", "cluster",
+    "sentences", "haystack", "cluster", "words",
 )  # fmt: skip
 _FLOAT_COLUMNS = ("scores.list.element", "hop_scores.list.element.list.element")
 
@@ -149,8 +149,16 @@ def _in_prompt(samples: pd.DataFrame) -> pd.DataFrame:
             gold = mask
         inside = [[a - first, b - first] for a, b in row["sentences"] if first <= a and b <= stop]
         haystack = [place - first for place in row["haystack"]]
-        rows.append({**{k: row.get(k) for k in _OF_SAMPLE}, "gold": gold, "sentences": inside, "haystack": haystack})
+        places = {"gold": gold, "sentences": inside, "haystack": haystack, "words": _words(row)[first:stop]}
+        rows.append({k: row.get(k) for k in _OF_SAMPLE} | places)
     return pd.DataFrame(rows, columns=list(_OF_SAMPLE))
+
+
+def _words(row: dict[str, Any]) -> np.ndarray:
+    """False at tokens of white space alone, bool [N]; where no tokens are stored, the metadata say which these are."""
+    tokens, told = row.get("tokens"), json.loads(row["metadata"]).get("blank", [])
+    blank = told if tokens is None else [i for i, token in enumerate(tokens) if not token.strip()]
+    return ~np.isin(np.arange(int(row["n_tokens"])), blank)
 
 
 def rebuilt_sample(row: dict[str, Any]) -> Sample:
@@ -189,16 +197,18 @@ def _rebuilt(record: pd.Series, method: str) -> Attribution:
 def by_sentence(records: Iterable[dict[str, Any]], combine: str) -> list[dict[str, Any]]:
     """Rows of `Results.records` with the "mean" or "sum" of each sentence of I in its tokens' place; "": as they are.
 
-    By the sum, which `Trace.top` shows, a long sentence of many small scores can pass a short one; by the mean not.
+    White space counts nowhere, as in a trace. By the sum, which `Trace.top` shows, a long sentence of many small scores
+    can pass a short one; by the mean not.
     """
     if combine not in ("", "mean", "sum"):
         raise ValueError(f"sentences are combined by 'mean' or 'sum', not {combine!r}")
     rows = []
     for row in records:
         if combine and row.get("scores") is not None:
-            scores = np.array(row["scores"], dtype=float)
-            for start, stop in row["sentences"]:
-                scores[start:stop] = getattr(scores[start:stop], combine)()
+            scores, words = np.array(row["scores"], dtype=float), row["words"]
+            own = scores * words
+            for place in (slice(*span) for span in row["sentences"]):
+                scores[place] = own[place].sum() / (max(1, words[place].sum()) if combine == "mean" else 1)
             row = row | {"scores": scores}
         rows.append(row)
     return rows

@@ -38,12 +38,14 @@ def test_means_are_of_samples_that_all_methods_have():
 def test_by_sentences_a_word_counts_for_its_sentence():
     row = {"sample": "a", "cell": "h2_c3", "model": "m", "method": "ifr", "n_input": 7, "right": True}
     row |= {"scores": np.array([9, 7, 0, 0, 1, 1, 0]), "gold": np.array([0, 1, 1, 1, 0, 0, 0], dtype=bool)}
-    row |= {"sentences": [[1, 4], [4, 7]], "haystack": [1, 7]}
+    row |= {"sentences": [[1, 4], [4, 7]], "haystack": [1, 7], "words": np.ones(7, dtype=bool)}
     results = SimpleNamespace(records=lambda methods, answers: pd.DataFrame([row]))
     found = f.by_unit(results, "own").set_index(["method", "unit"])["value"]
     assert found["ifr", "tokens"] == pytest.approx(1 / 3) and found["ifr", "means"] == found["ifr", "sums"] == 1
     assert (found["evidence"] == 1).all()
     assert by_sentence([row], "sum")[0]["scores"].tolist() == [9, 7, 7, 7, 2, 2, 2]
+    row["words"][[1, 2, 4, 5, 6]] = False  # white space
+    assert by_sentence([row], "mean")[0]["scores"].tolist() == [9, 0, 0, 0, 0, 0, 0]
 
 
 def test_table_1_holds_the_mean_of_the_papers_cells_for_a_group():

@@ -58,6 +58,5 @@ def test_leads_are_over_the_methods_that_there_are():
 
 def test_the_rollouts_loss_is_counted_against_the_papers():
     values = [(10, [0.22, 0.2]), (10, [0.24, 0.2]), (10, [0.26, 0.2])]
-    frame = curves(values, methods=("flashtrace", "rollout"), metric="rise")
-    row = reasoning.rollout_loss(frame).iloc[0]
+    row = reasoning.rollout_loss(curves(values, methods=("flashtrace", "rollout"), metric="rise")).iloc[0]
     assert row["difference"] == pytest.approx(0.24 - 1.102 * 0.2) and math.isnan(row["low"]) and row["n"] == 3

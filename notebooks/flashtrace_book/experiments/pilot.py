@@ -206,8 +206,7 @@ def mass_on_reasoning(results: Results, methods: Sequence[str], **where: Any) ->
     """
     kept = ["cell", "sample", "answers", "cluster", "n_reasoning"]
     explained = results.part("method")[["sample_key", "method", "method_metadata"]]
-    explained = explained.merge(results.samples(**where)[["sample_key", *kept]], on="sample_key")
-    rows = []
+    explained, rows = explained.merge(results.samples(**where)[["sample_key", *kept]], on="sample_key"), []
     for method in methods:
         for record in explained[explained["method"] == method].to_dict("records"):
             hops = json.loads(record["method_metadata"])["mass"]
@@ -297,8 +296,7 @@ def growth_of_factor(cost: pd.DataFrame) -> pd.DataFrame:
     pandas.DataFrame
         ``method, shortest, longest`` (tokens of T), ``factor_shortest, factor_longest`` and ``value``, their ratio.
     """
-    known = cost[cost["measured"]].pivot(index="n_reasoning", columns="method", values="seconds")
-    rows = []
+    known, rows = cost[cost["measured"]].pivot(index="n_reasoning", columns="method", values="seconds"), []
     for method in NAIVE:
         factor = (known[method] / known[FLASHTRACE]).dropna()
         ends = {"shortest": factor.index[0], "longest": factor.index[-1]}

@@ -78,8 +78,7 @@ def label_ends(axes: Axes) -> None:
     lines = {label: _line_of(handle) for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     ends = np.array([_end(axes, line) for line in lines.values()])  # [lines, 2]
     gap = 1.35 * _LABEL_SIZE / (72 * 0.65 * axes.figure.get_figheight())  # the axes are about 0.65 of the height
-    heights = moved_apart(ends[:, 1], gap)
-    beside = _beside(axes)
+    heights, beside = moved_apart(ends[:, 1], gap), _beside(axes)
     for (label, line), end, height in zip(lines.items(), ends, heights, strict=True):
         lead = {"color": line.get_color(), "lw": 0.5, "alpha": 0.6, "clip_on": False}
         axes.add_artist(ConnectionPatch(end, (5, height), axes.transAxes, beside, **lead))
