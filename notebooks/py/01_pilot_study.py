@@ -26,10 +26,8 @@
 # <!-- numbers: 0.875 = fig1a_trend.csv[samples=written,label=IFR,share=share].rho;
 # −0.199 = fig1b_change.csv[method=attnlrp,metric=recovery].difference;
 # −0.051 = fig1b_change.csv[method=ifr,metric=recovery].difference;
-# −0.417 = fig1b_change_by_sentence.csv[method=ifr,by=mean,metric=recovery].difference;
-# −0.373 = fig1b_change_by_sentence.csv[method=flashtrace,by=mean,metric=recovery].difference;
-# −0.247 = fig1b_change_by_sentence.csv[method=attnlrp,by=mean,metric=r_precision_haystack].difference;
-# −0.110 = fig1b_change_by_sentence.csv[method=attnlrp,by=sum,metric=r_precision_haystack].difference;
+# −0.508 = fig1b_change_by_sentence.csv[method=ifr,by=mean,metric=recovery].difference;
+# −0.207 = fig1b_change_by_sentence.csv[method=attnlrp,by=mean,metric=r_precision_haystack].difference;
 # 38.6 = fig1c_factor.csv[method=ifr per token].factor_longest -->
 #
 # Section 3.2, Figure 1 and appendix I of the paper. A reasoning model reads an input $\mathbf I$, writes a reasoning
@@ -207,8 +205,8 @@ run.table(level, "fig1b_level_by_sentence", "Recovery within the haystack by sen
 
 # %% [markdown]
 # **By sentences IFR and FlashTrace lose nothing within the haystack**, whichever way they are combined: with reasoning and without it its top
-# tenth holds all of the evidence. AttnLRP's R-precision changes by −0.247 by means and −0.110 by sums.
-# **Over the whole input all three lose, and IFR and FlashTrace more than by tokens**: −0.417 and −0.373 of recovery by means. What is no part
+# tenth holds all of the evidence. AttnLRP's R-precision changes by −0.207 by means, and by sums not at all.
+# **Over the whole input all three lose, and IFR and FlashTrace more than by tokens**: −0.508 of recovery by means. What is no part
 # of the haystack, question and instruction, takes the top tenth.
 
 # %% [markdown]
