@@ -72,7 +72,7 @@ class Trace:
     def top(self, k: int = 10, by: str = "token") -> pd.DataFrame:
         """The ``k`` most important tokens or sentences of the input; the template's own are never among them.
 
-        Nor is a token of white space alone.
+        Nor is a token of white space alone, which no sentence's score counts either.
 
         Parameters
         ----------

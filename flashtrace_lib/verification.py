@@ -93,8 +93,7 @@ def verify(model: torch.nn.Module, sample: Sample, ranked: Sequence[tuple[Span, 
     log_probs = (scorer := Scorer(model)).log_probs(sample, masks)  # [B]
     falls = (log_probs[0] - log_probs[1:]).tolist()
     question = max((score for span, score in ranked if not sample.is_content(span)), default=float("-inf"))
-    unproven = QUESTION if question > content[0][1] else CHANCE
-    verdict = CONFIRMED if falls[0] > max(0.0, *falls[1:]) else unproven
+    verdict = CONFIRMED if falls[0] > max(0.0, *falls[1:]) else (QUESTION if question > content[0][1] else CHANCE)
     return Verification(verdict, chosen, falls[0], falls[1:], scorer.n_contexts)
 
 

@@ -1,6 +1,7 @@
 """``flashtrace evaluate``: methods on a task's samples, answered by a model, as a table."""
 
 import argparse
+from os import environ
 from pathlib import Path
 
 from ..cli import count
@@ -48,7 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--tries", type=count, default=12, help="problems tried for them (default: 12)")
     add("--max-new-tokens", type=count, default=512, help="longest answer (default: 512)")
     add("--length", type=count, default=512, help="tokens of a RULER prompt (default: 512)")
-    add("--data", type=Path, metavar="FOLDER", help="where a data set lies; without it the hub")
+    where = "where a data set lies (default: FLASHTRACE_DATA_DIR, else the hub)"
+    add("--data", type=Path, default=environ.get("FLASHTRACE_DATA_DIR"), metavar="FOLDER", help=where)
     add("--store", type=Path, metavar="FILE", help="keep the records there, and go on from them")
     add("--device", metavar="MAP", help="cuda, auto, ... (default: the CPU)")
     return parser

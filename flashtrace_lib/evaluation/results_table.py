@@ -125,7 +125,7 @@ def frame_from_records(
     if isinstance(records, Store):
         records = records_with_masks(records)
     if isinstance(records, pd.DataFrame):
-        records = records.to_dict("records")
+        records = records.astype(object).where(records.notna(), None).to_dict("records")
     rows = []
     for record in map(_with_arrays, records):
         no_drop = has_curve(record) and m.is_flagged(record["log_probs"])

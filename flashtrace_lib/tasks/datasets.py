@@ -102,7 +102,7 @@ def hub_records(kind: str) -> tuple[str, Sequence[Record]]:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ValueError(
             f"cannot load {kind} ({task.hub}) from the hub: {reason}. Without a network use a folder of records "
-            "(FLASHTRACE_DATA_DIR)"
+            "(--data, or FLASHTRACE_DATA_DIR)"
         ) from error
 
 

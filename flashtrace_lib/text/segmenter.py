@@ -41,8 +41,7 @@ def sentence_spans(text: str) -> list[CharSpan]:
     starts, position = [0], 0
     while position < len(text):
         window = joined[position : position + _WINDOW]
-        end = position + len(window)
-        in_window = [position + start for start in _sentence_starts(window)]
+        end, in_window = position + len(window), [position + start for start in _sentence_starts(window)]
         if end < len(text) and in_window and in_window[-1] > position:
             end = in_window[-1]  # the window may cut its last sentence, so the next window starts there
         for start in [*in_window, end]:

@@ -76,7 +76,7 @@ print(*t.cautions() or ["nothing stands out"], sep="\n")
 t
 
 # %% [markdown]
-# What you see is the setting that was right most often, here and in `12_better_flashtrace`: the residual's share goes on to the
+# What you see is the setting that was right most often in `12_better_flashtrace`: the residual's share goes on to the
 # layer below, and a step of the reasoning weighs as much as the answer loses without it. Its name stands above the heatmap.
 # **The paper's setting** is one word away: `hops=1`, or `method="flashtrace"`. With it the heatmap shows
 #
@@ -109,7 +109,7 @@ t.page()
 # ## One that goes wrong
 #
 # A heatmap of a wrong answer is as clear as one of a right answer. Here the model takes the wrong sentence, and the scores name
-# neither: the question is above all of them.
+# the one that it took, hardly above the others: the question is above all of them.
 
 # %%
 wrong = trace(model, tokenizer, "{content}\n\n{question}".format(**questions[9]))
