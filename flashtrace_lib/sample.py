@@ -222,6 +222,12 @@ class Sample:
         marks = self.metadata.get("marks", ())
         return [piece for part in parts for piece in outside(part, marks)] or outside(segment, ())
 
+    @property
+    def not_blank(self) -> list[bool]:
+        """False at tokens of white space alone, [N]; one without text is a part of the letter before it."""
+        blank = set(self.metadata.get("blank", ()))
+        return [not t.isspace() for t in self.tokens] if self.tokens else [i not in blank for i in range(len(self))]
+
     def sentences_in(self, span: Span) -> list[Span]:
         """Sentences of a token range, cut to it, as token ranges in the order of the text."""
         first, stop = span

@@ -39,8 +39,7 @@ def carried_out(folder, file, source, registry, after, line, check):
     text = table.read_text(encoding="utf-8")
     assert text.count(after) == 1
     table.write_text(text.replace(after, after + line), encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
-    how = {"cwd": folder, "env": environment, "timeout": 300}
+    how = {"cwd": folder, "env": os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}, "timeout": 300}
     return subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, **how)
 
 

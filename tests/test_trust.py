@@ -25,7 +25,7 @@ REPLY = "<think>\nA cow is blue. It sat.\n</think>\n\nThe cow."
 def doubted(traced, *shares):
     """Doubts on the sentences' shares, each spread evenly over its words; the last is the question's."""
     scores, first = torch.zeros_like(traced.attribution.scores), traced.sample.segments.prompt[0]
-    words = [i for i, token in enumerate(traced.sample.tokens) if token.strip()]
+    words = [i for i, token in enumerate(traced.sample.tokens) if not token.isspace()]
     for row, share in zip(traced.to_frame("sentence").itertuples(), shares, strict=True):
         own = [i - first for i in words if row.start <= i < row.stop]
         scores[own] = share / len(own)
@@ -69,8 +69,7 @@ def test_many_steps_are_weighted_by_scores(model, tok, monkeypatch):
 
 
 def test_shares_of_several_methods_side_by_side(model, tok):
-    traced = trace(model, tok, TEXT, REPLY)
-    table = traced.compare("ifr", METHODS["position"]())
+    table = trace(model, tok, TEXT, REPLY).compare("ifr", METHODS["position"]())
     assert list(table) == ["text", "flashtrace_causal", "ifr", "position"] and len(table) == 5
     assert table.iloc[:, 1:].sum().tolist() == pytest.approx([1, 1, 1])
 
@@ -93,6 +92,7 @@ def test_misspelt_names_are_guessed(capsys):
     assert did_you_mean("Flashtrce", METHODS) == " Did you mean 'flashtrace'?" and did_you_mean("xyz", METHODS) == ""
     assert main(["evaluate", "mq_q3", "--model", "embedded-shallow"]) == 2
     assert "Did you mean 'mq_q" in capsys.readouterr().err
+    assert main(["evaluate", "mq_q2", "--store", "/proc/a.parquet"]) == 2 and "cannot write" in capsys.readouterr().err
 
 
 def test_methods_on_a_task_from_the_shell(capsys, tmp_path):

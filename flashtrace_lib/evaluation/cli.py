@@ -4,7 +4,7 @@ import argparse
 from os import environ
 from pathlib import Path
 
-from ..cli import count
+from ..cli import check_writable, count
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -19,6 +19,7 @@ def main(argv: list[str] | None = None) -> int:
     from .results_table import check_metrics
 
     asked = _parser().parse_args(argv)
+    check_writable({"--store": asked.store}, {})
     methods, metrics = list(map(chosen_method, asked.methods.split(","))), asked.metrics.split(",")
     check_metrics(metrics)
     model, tokenizer = load_model(asked.model, device_map=asked.device)

@@ -123,6 +123,7 @@ def facts(sample: Sample) -> Record:
         "gold": None if sample.gold is None else sample.gold_in_prompt.tolist(),
         "sentences": [list(span) for span in sentences_of_input(sample)],
         "haystack": [position - first for position in sample.haystack],
+        "words": sample.not_blank[slice(*sample.segments.prompt)],
     }
 
 

@@ -215,8 +215,7 @@ class CausalProposals:
                 at = slice(first + part.start, first + part.start + len(log_probs))
                 return _draw_others(log_probs, self.ids[at], special, uniform[at])
 
-            row = context[: end - 1 + shift]
-            self._pool[first:end] = score_rows(model, [row], end - first, draw)[0]
+            self._pool[first:end] = score_rows(model, [context[: end - 1 + shift]], end - first, draw)[0]
             self.forward_passes += 1
 
     def __call__(self, chosen: torch.Tensor, generators: Sequence[torch.Generator]) -> torch.Tensor:

@@ -252,8 +252,7 @@ def _batches(
         start = prefix.common(row, same if late else min(same, _unchanged(row, mask))) if prefix else 0
         if batch:
             spread = len(batch[0]) - len(row)  # positions whose logits are computed for the other rows' sake
-            n_logits = n_targets + max(0, spread)
-            cost = (len(batch) + 1) * _row_bytes(model, len(batch[0]), n_logits, mask is not None)
+            cost = (len(batch) + 1) * _row_bytes(model, len(batch[0]), n_targets + max(0, spread), mask is not None)
             wasted = max(spread, max(*starts, start) - min(*starts, start))
             unlike = spread and len(batch[0]) > steady_length(model)
             if spread < 0 or unlike or cost > budget or wasted > len(batch[0]) // _WASTE:

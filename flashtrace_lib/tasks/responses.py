@@ -115,8 +115,7 @@ def collect(
 
 def teacher_forced(tokenizer: Any, examples: Sequence[Example], mode: str | None = None) -> Collection:
     """The reference reasoning and answers of examples, as if the model had written them; none of them was tried."""
-    bare = mode == "direct"
-    chains = [replace(example, reasoning="") if bare else example for example in examples]
+    chains = [replace(example, reasoning="") if mode == "direct" else example for example in examples]
     samples = [_sample(tokenizer, example, true_response(example), FORCED, mode) for example in chains]
     return Collection(samples, dict.fromkeys(("tried", "correct", "incorrect", "unfinished"), 0), FORCED)
 

@@ -81,8 +81,7 @@ def ruler_examples(
     count, examples = _counter(tokenizer), []
     for i in tqdm(range(n), desc=f"ruler {cell.name}", unit="example", delay=2):
         example = _example(cell, length, count, f"{cell.name}|{kind}|{seed}|{i}", kind, keep)
-        metadata = {"seed": seed, "index": i, **example.metadata}
-        examples.append(replace(example, id=f"{label}-{i}", metadata=metadata))
+        examples.append(replace(example, id=f"{label}-{i}", metadata={"seed": seed, "index": i, **example.metadata}))
     return examples
 
 

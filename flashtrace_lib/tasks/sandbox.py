@@ -93,7 +93,6 @@ def _kill_group(process: subprocess.Popen) -> None:
 def _confine(seconds: float) -> None:
     """In the child, before it becomes the runner: no network where the kernel allows that, and limits."""
     ctypes.CDLL(None).unshare(_CLONE_NEWNET if os.geteuid() == 0 else _CLONE_NEWUSER | _CLONE_NEWNET)
-    whole = max(1, round(seconds))
-    limits = {resource.RLIMIT_CPU: whole, resource.RLIMIT_AS: 2**30, resource.RLIMIT_FSIZE: 2**20}
+    limits = {resource.RLIMIT_CPU: max(1, round(seconds)), resource.RLIMIT_AS: 2**30, resource.RLIMIT_FSIZE: 2**20}
     for what, value in {**limits, resource.RLIMIT_NOFILE: 64, resource.RLIMIT_CORE: 0}.items():
         resource.setrlimit(what, (value, value))

@@ -71,8 +71,7 @@ def _draw(panels: list[Panel], width: float, size: float = 7.0) -> Figure:
     if columns < 40:
         raise ValueError(f"width {width} in leaves {columns} characters a panel: make the figure wider")
     layouts = [_layout(panel, columns) for panel in panels]
-    lines = max(pieces[-1].line for pieces in layouts) + 1.2
-    height = lines * size * _LEADING / 72  # inches
+    height = (max(pieces[-1].line for pieces in layouts) + 1.2) * size * _LEADING / 72  # inches
     total = height + 2 * gap
     with mpl.rc_context(rc_params()):
         figure = Figure(figsize=(width, total), layout="none")

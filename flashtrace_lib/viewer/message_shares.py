@@ -96,16 +96,10 @@ def sentence_importance(sample: Sample, attribution: Attribution) -> list[tuple[
     that gives each token a copy of its sentence's score, that score.
     """
     values, first = importance(sample, attribution), sample.segments.prompt[0]
-    copies, of_words = holds_copies(attribution.metadata), np.where(_words(sample), values, 0)
+    copies, of_words = holds_copies(attribution.metadata), np.where(sample.not_blank, values, 0)
     spans = [slice(start + first, stop + first) for start, stop in sentences_of_input(sample)]
     return [((s.start, s.stop), float(np.nanmean(values[s]) if copies else np.nansum(of_words[s])))
             for s in spans if not np.isnan(values[s]).all()]  # fmt: skip
-
-
-def _words(sample: Sample) -> np.ndarray:
-    """False at tokens of white space alone, bool [N]."""
-    blank = [i for i, token in enumerate(sample.tokens or ()) if not token.strip()] or sample.metadata.get("blank", [])
-    return ~np.isin(np.arange(len(sample)), blank)
 
 
 def frame(sample: Sample, attribution: Attribution, by: str = "token") -> pd.DataFrame:
@@ -129,7 +123,7 @@ def matrix(sample: Sample, targets: Sequence[tuple[Span, Attribution]]) -> pd.Da
 
     if not targets or not all(found.hops for _, found in targets):
         raise ValueError("the matrix needs a method with hops that explains every sentence, such as flashtrace or ifr")
-    own, first, words = [span for span, _ in targets], sample.segments.prompt[0], torch.from_numpy(_words(sample))
+    own, first, words = [span for span, _ in targets], sample.segments.prompt[0], torch.tensor(sample.not_blank)
     columns = [*((a + first, b + first) for a, b in sentences_of_input(sample)), *own]
     values = [[float((found.hops[0].scores * words)[slice(*c)].sum()) if c[1] <= span[0] else np.nan for c in columns]
               for span, found in targets]  # fmt: skip

@@ -140,6 +140,7 @@ def _payload(sample: Sample, targets: Sequence[tuple[Span, Attribution]], method
             for part in parts(sample)
         ],
         "response": list(sample.response),
+        "blank": [i for i, says in enumerate(sample.not_blank) if not says],
         "sentences": [list(span) for span in sorted(sample.sentences or ())],
         "targets": [
             {

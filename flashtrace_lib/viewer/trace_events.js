@@ -108,7 +108,7 @@ function listen() {
 
 // --- find -------------------------------------------------------------------------------------------------------
 
-const flat = data.tokens.map((token) => token.replace(/⏎\n/g, "\n"));
+const flat = data.tokens.map((token) => token.replace(/⏎\n/g, "\n").replace(/⇥|⟨U\+000D⟩/g, " "));
 const begin = [0]; // character at which each token begins
 for (const text of flat) begin.push(begin[begin.length - 1] + text.length);
 const joined = flat.join("");

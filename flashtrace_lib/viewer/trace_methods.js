@@ -4,7 +4,8 @@
 function drawMethods(target) {
   byId("methods").hidden = !target.others.length;
   if (!target.others.length) return;
-  const columns = [{ ...target, name: data.method, view: "all" }, ...target.others.map((other, k) => ({ ...other, view: VERSUS + k }))];
+  const columns = [{ ...target, name: data.method, view: "all" }, ...target.others.map((other) => (
+    { ...other, view: VERSUS + data.targets[0].others.findIndex(({ name }) => name === other.name) }))];
   for (const column of columns) {
     const shown = shownOf(column, ofInput(column.scores)), whole = wholeOf(shown);
     column.shares = shown.map((value) => value / whole);

@@ -99,6 +99,7 @@ function colour() {
   state.marked = state.order.slice(0, most);
   const marked = new Set(state.marked);
   spans.forEach((span, i) => {
+    span.removeAttribute("aria-label"); // which tells another view's score
     const value = shown[i] || 0;
     const shade = Math.round(24 * Math.min(1, Math.abs(value) / limit)) / 24; // steps, as in the printed heatmaps
     span.style.setProperty("--s", shade);

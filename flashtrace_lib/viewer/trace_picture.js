@@ -63,7 +63,8 @@ function linesOf(drawn) {
     const last = lines[lines.length - 1];
     if (last && Math.abs(last[1].top - box.top) < 2) {
       last[0] += node.data[i];
-      last[1] = new DOMRect(last[1].left, last[1].top, box.right - last[1].left, last[1].height);
+      const left = Math.min(last[1].left, box.left); // the next letter of Hebrew or Arabic stands to the left
+      last[1] = new DOMRect(left, last[1].top, Math.max(last[1].right, box.right) - left, last[1].height);
     } else lines.push([node.data[i], box]);
   }
   return lines;
@@ -79,7 +80,7 @@ function asCode() {
   const hop = (k) => `chosen.hops[${k}].scores`;
   const other = otherOf(data.targets[state.target], state.view);
   const shown = other ? [`chosen.metadata["compared"][${JSON.stringify(other.name)}]["scores"]`, "of each token of the input"] : {
-    all: bySentence() ? ["chosen.by_sentence()", "of each sentence of the input"] : ["chosen.scores", "of each token of the input"],
+    all: bySentence() ? ['Trace(t.sample, chosen).to_frame("sentence")', "of each sentence of the input"] : ["chosen.scores", "of each token of the input"],
     difference: [`${hop(byId("later").value)} - ${hop(byId("earlier").value)}`, "of each token of the context"],
   }[state.view] || [hop(state.view), "of each token of the context"];
   return [

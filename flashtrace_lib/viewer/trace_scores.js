@@ -40,7 +40,7 @@ function decode(row) {
 }
 
 const VERSUS = "versus-"; // before the number of another method, in the name of its view
-const otherOf = (target, view) => (view.startsWith(VERSUS) ? target.others[Number(view.slice(VERSUS.length))] : undefined);
+const otherOf = (target, view) => (view.startsWith(VERSUS) ? target.others.find(({ name }) => name === data.targets[0].others[Number(view.slice(VERSUS.length))]?.name) : undefined);
 
 /** Whether a view shows importance, which lies on the input alone, and no hop. */
 const isImportance = (view) => view === "all" || view.startsWith(VERSUS);

@@ -9,7 +9,7 @@ const bySentence = () => state.unit === "sentences";
 /** The token that stands for token i in a ranking: itself, or the first of its sentence. */
 const leaderOf = (i) => (bySentence() ? leaders[unitOf[i]] : i);
 
-const isBlank = (i) => !data.tokens[i].replace(/[⏎⇥]/g, "").trim(); // white space alone says nothing
+const blank = new Set(data.blank); // tokens of white space alone, which say nothing
 
 /** Scores as they are shown, [N]: of each word, or at each word that of its sentence, without white space. Some methods
  *  give every word a copy of its sentence's score; then that is it. */
@@ -19,7 +19,7 @@ function shownOf(target, values) {
   for (const [start, stop] of data.sentences) {
     const known = [];
     for (let i = start; i < stop; i++) if (kindOf[i] !== "context" && !Number.isNaN(values[i])) known.push(i);
-    const sum = known.reduce((all, i) => all + (isBlank(i) && !target.copies ? 0 : values[i]), 0);
+    const sum = known.reduce((all, i) => all + (blank.has(i) && !target.copies ? 0 : values[i]), 0);
     for (const i of known) out[i] = target.copies ? sum / known.length : sum;
   }
   return out;
@@ -30,7 +30,7 @@ function shownOf(target, values) {
 function ranks(i) {
   const [start, stop] = data.targets[state.target].span;
   const [first, last] = !bySentence() ? [i, i + 1] : data.sentences[unitOf[i]] || [0, 0];
-  return kindOf[i] !== "context" && (bySentence() || !isBlank(i)) && leaderOf(i) === i && !(first < stop && start < last);
+  return kindOf[i] !== "context" && (bySentence() || !(blank.has(i) || !data.tokens[i].trim())) && leaderOf(i) === i && !(first < stop && start < last);
 }
 
 /** The words that a ranking shows for token i. */

@@ -23,12 +23,12 @@ CAUSAL, RIVALS = "flashtrace_causal", ("flashtrace_best", "ifr_all", "at2", "att
 LOOKED_AT = {"h2_c3": 4, "mq_q4": 4}  # the first samples of these cells, on which the causal hop was chosen
 
 
-def fresh(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the cells that have the causal hop, without the samples that were looked at."""
+def fresh(frame: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the cells that have the causal hop, without the first of ``samples``, those that were looked at."""
     frame = frame[frame["cell"].isin(frame.loc[frame["method"] == CAUSAL, "cell"])]
     seen: set[str] = set()
     for cell, n in LOOKED_AT.items():
-        seen |= set(frame.loc[frame["cell"] == cell, "sample"].drop_duplicates()[:n])
+        seen |= set(samples.loc[samples["cell"] == cell, "sample"][:n])
     return frame[~frame["sample"].isin(seen)]
 
 
@@ -43,7 +43,8 @@ def causal_gains(results: Results, metrics: Sequence[str], answers: str = "own",
         ``group, method, label, metric, difference, low, high, n``.
     """
     rivals = (*("mean_pooling", "ifr") * bool(whole), *RIVALS)
-    frame = fresh(results.frame(metrics, [CAUSAL, *rivals], answers=answers, whole=whole))
+    frame = results.frame(metrics, [CAUSAL, *rivals], answers=answers, whole=whole)
+    frame = fresh(frame, results.samples(answers=answers))
     groups = {"all cells": frame, "h2_c3": frame[frame["cell"] == "h2_c3"]}
     parts = [
         paired_difference(part, CAUSAL, rival).assign(group=group, method=rival, label=label_of(rival))

@@ -64,8 +64,7 @@ def read_source(path: Path) -> NotebookNode:
     Cell ids follow from name and position, and the only metadata are the kernel and the cells' tags: two runs of one
     notebook differ only where their outputs do.
     """
-    notebook = jupytext.read(path, fmt="py:percent")
-    cells = []
+    notebook, cells = jupytext.read(path, fmt="py:percent"), []
     for index, cell in enumerate(notebook.cells):
         tags = cell.metadata.get("tags")
         metadata = {"tags": tags} if tags else {}

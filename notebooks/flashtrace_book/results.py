@@ -157,7 +157,7 @@ def _in_prompt(samples: pd.DataFrame) -> pd.DataFrame:
 def _words(row: dict[str, Any]) -> np.ndarray:
     """False at tokens of white space alone, bool [N]; where no tokens are stored, the metadata say which these are."""
     tokens, told = row.get("tokens"), json.loads(row["metadata"]).get("blank", [])
-    blank = told if tokens is None else [i for i, token in enumerate(tokens) if not token.strip()]
+    blank = told if tokens is None else [i for i, token in enumerate(tokens) if token.isspace()]
     return ~np.isin(np.arange(int(row["n_tokens"])), blank)
 
 

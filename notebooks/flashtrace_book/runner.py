@@ -100,8 +100,7 @@ def check_parameters(notebook: Path, parameters: dict[str, Any]) -> None:
 
 def _run_one(path: Path, executed: Path, parameters: dict[str, Any]) -> Outcome:
     executed.parent.mkdir(parents=True, exist_ok=True)
-    start = time.perf_counter()
-    error = None
+    start, error = time.perf_counter(), None
     try:
         with kernel_environment():
             bar = {"desc": path.stem, "leave": False}

@@ -151,8 +151,7 @@ def paired_difference(frame: pd.DataFrame, first: str, second: str, by: tuple[st
     same = [name for name in dict.fromkeys(("sample", "cell", "model", "metric", *by)) if name in both]
     wide, rows = both.pivot_table(index=same, columns="method", values="value").reset_index(), []
     for keys, part in wide.groupby(list(by), sort=False):
-        group = dict(zip(by, keys, strict=True))
-        differences = (part[first] - part[second]).dropna()
+        group, differences = dict(zip(by, keys, strict=True)), (part[first] - part[second]).dropna()
         row = mean_row(differences, "difference", clusters=part["sample"].map(cluster_of)[differences.index])
         higher_is_better = HIGHER_IS_BETTER.get(group["metric"], True)
         rows.append({**group, **row, "better": _favoured(row, first, second, higher_is_better)})
@@ -229,10 +228,25 @@ def line_slope(x: Iterable[float], y: Iterable[float]) -> dict[str, float]:
     spread = np.square(x - x.mean()).sum() if len(x) else 0.0
     if len(x) < 2 or not spread:
         return {"slope": math.nan, "low": math.nan, "high": math.nan, "points": len(x)}
-    slope = float(((x - x.mean()) * (y - y.mean())).sum() / spread)
-    free = len(x) - 2
+    slope, free = float(((x - x.mean()) * (y - y.mean())).sum() / spread), len(x) - 2
     half_width = math.nan
     if free:
         residuals = y - y.mean() - slope * (x - x.mean())
         half_width = stdtrit(free, 0.975) * math.sqrt(np.square(residuals).sum() / free / spread)
     return {"slope": slope, "low": slope - half_width, "high": slope + half_width, "points": len(x)}
+
+
+def slope_within(x: pd.Series, y: pd.Series, of: pd.Series) -> dict[str, float]:
+    """Slope of y on x within the clusters ``of``, each with a level of its own; its points may depend on each other.
+
+    Returns
+    -------
+    dict
+        ``difference, low, high`` (95 %), ``n`` (points), ``n_effective``: the clusters within which x varies.
+    """
+    u, v = (values - values.groupby(of).transform("mean") for values in (x.astype(float), y))
+    spread, varies = u.pow(2).sum(), (u.abs().groupby(of).sum() > 0).sum()
+    slope = (u * v).sum() / spread
+    error = math.sqrt(varies / (varies - 1) * (u * (v - slope * u)).groupby(of).sum().pow(2).sum()) / spread
+    half = stdtrit(varies - 1, 0.975) * error
+    return {"difference": slope, "low": slope - half, "high": slope + half, "n": len(x), "n_effective": varies}

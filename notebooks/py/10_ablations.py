@@ -11,8 +11,8 @@
 #
 # > **Question.** Which parts of FlashTrace matter, do longer contexts or wrong answers change that, and when does it fail?
 # >
-# > **Answer.** The first hop recovers 0.057 more of the evidence than none; further ones add less, and each lowers RISE and MAS a
-# > little. The last token alone recovers 0.485 less, as the paper says, but averaging single tokens recovers 0.063 *more* than the
+# > **Answer.** The first hop recovers 0.057 more of the evidence than none; further ones add less, and the second lowers RISE and MAS a
+# > little, which of the third is not shown. The last token alone recovers 0.485 less, as the paper says, but averaging single tokens recovers 0.063 *more* than the
 # > sum, which it does not say. Where least of the reachable evidence is found, the question takes 0.224 of the top tenth of the
 # > input. On eight real questions of 2,048 tokens, right or wrong, FlashTrace's RISE is a little below IFR's.
 # >

@@ -14,7 +14,7 @@
 # >
 # > **Answer.** Metrics of evidence and LDS order the methods alike (recovery and LDS: 0.87), while RISE hardly agrees with them
 # > (recovery: 0.27) and MAS not at all. Among the methods a good RISE goes with the question among the tokens ranked first
-# > (−0.49) more than with the evidence there (−0.27). MAS depends on its definition, and on how the scores are spread:
+# > (−0.49) and with the evidence there (−0.27), not told apart. MAS depends on its definition, and on how the scores are spread:
 # > FlashTrace's lead over IFR is gone once the scores of both are made sharper or flatter, which changes no ranking.
 # >
 # > **n.** RULER, own right answers of the reasoner: 160 samples for rankings, 30 for LDS, 10 for deletion curves, up to ten

@@ -17,7 +17,7 @@
 # > **A hop pays where the reasoning strays**: with eight facts noted that do not matter, IFR on T ∪ O tells them from those that do
 # > hardly better than a coin (AUROC 0.538 in notation), `FlashTrace.best()` does (0.910), and a string match is at chance where nothing
 # > is quoted. The causal hop, which asks the model which steps matter, has most of its top tokens right of what is fast, and is what
-# > `trace()` shows; that it tells the facts apart better than `best()`, or puts evidence first more often, is not shown. **Hiding each sentence from the response alone picks
+# > `trace()` shows; that it tells the facts apart better than `best()`, or on the grid puts evidence first more often, is not shown. **Hiding each sentence from the response alone picks
 # > them out most cleanly**, at a pass over the response for each (`suppression_response`: R-precision in essays 0.885 against 0.546 of
 # > `best()`); where whole sentences are ranked the causal hop comes near it. A hint that the reasoning does not mention is found
 # > best by IFR on the answer alone: FlashTrace's hop neither finds nor hides it, and the causal hop hides it on one of two models.
@@ -74,7 +74,7 @@ from flashtrace_book.experiments import trust
 from flashtrace_book.figures import ablation_plots, method_plots, style
 from flashtrace_book.results import CURVE
 from flashtrace_book.run import start
-from flashtrace_book.statistics import line_slope, mean_row
+from flashtrace_book.statistics import mean_row, slope_within
 
 run = start(profile)
 style.use_style()
@@ -526,7 +526,7 @@ run.table(pd.concat(table, ignore_index=True), "response_table1", "Suppression f
 # %% [markdown]
 # ## The hypotheses, judged
 #
-# The string match in *notation*, as its AUROC among the facts less 0.5; the slope over $k$ of FlashTrace's gain over IFR on
+# The string match in *notation*, as its AUROC among the facts less 0.5; the slope over $k$, within each text, of FlashTrace's gain over IFR on
 # $\mathbf T \cup \mathbf O$; its gain over IFR on $\mathbf O$ at $k = 0$; and all methods at $k = 4$.
 
 # %%
@@ -538,9 +538,8 @@ note(run, "notation_is_no_copying", copying, own, **about)
 # %%
 rows = []
 for mode, part in facts.groupby("reasoning", sort=False):
-    pair = part.pivot_table(index=["sample", "off_path"], columns="method", values="value").reset_index()
-    line = line_slope(pair["off_path"], pair["flashtrace"] - pair["ifr_all"])
-    rows.append({"label": mode, "difference": line.pop("slope"), "n": line.pop("points"), **line})
+    pair = part.pivot_table(index=["sample", "off_path", "cluster"], columns="method", values="value").reset_index()
+    rows.append({"label": mode} | slope_within(pair["off_path"], pair["flashtrace"] - pair["ifr_all"], pair["cluster"]))
 note(run, "off_path_gain_grows", pd.DataFrame(rows), own, **about)
 
 # %%
@@ -768,7 +767,7 @@ run.table(by_steps, "unsaid_by_steps", "The hint in first place, by whether a st
 # The default of `trace()` is the setting of FlashTrace that puts a sentence of the evidence first most often, over the questions of
 # `00_quickstart`, the samples of Table 1 and the grid, which it was chosen on. Counted as a trace counts, every sentence but the question
 # and no white space, it is above `best()` on Table 1 and not told from it on the grid. On the hints, which chose nothing, IFR on
-# $\mathbf O$ and AttnLRP have it first more often.
+# $\mathbf O$ has it first more often.
 
 # %%
 FAST = ("flashtrace_causal", "flashtrace_best", "flashtrace", "ifr", "ifr_all", "attnlrp", "string_match")

@@ -52,8 +52,7 @@ def test_a_method_on_code_is_the_method_on_the_other_sample(tmp_path):
         expected = method.attribute(model, with_target(sample, target)).scores
         assert torch.equal(OnCode(method, target).attribute(model, sample).scores, expected)
     methods = {"last": OnCode(IFR(), "last_line"), "all": OnCode(IFR(), "code"), "deep": OnCode(FlashTrace(), "code")}
-    store = Store(tmp_path / "records")
-    frame = evaluate(model, methods, [sample], store=store, metrics=("rise",), steps=2)
+    frame = evaluate(model, methods, [sample], store=Store(tmp_path / "records"), metrics=("rise",), steps=2)
     assert frame["key"].nunique() == 3 and set(frame["method"]) == set(methods)  # options are part of the key
     with pytest.raises(ValueError, match="target must be one of"):
         OnCode(IFR(), "line")

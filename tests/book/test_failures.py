@@ -43,8 +43,7 @@ def test_every_token_has_the_kind_that_it_reads_as():
 
 
 def test_mass_by_kind_is_a_partition():
-    frame = failures.mass_by_kind(*zip(made(), strict=True))
-    shares = frame.set_index("kind")
+    shares = failures.mass_by_kind(*zip(made(), strict=True)).set_index("kind")
     expected = {"first token": 0.2, "template": 0.2, "punctuation": 0.2, "connective": 0.1, "question": 0.1,
                 "other words": 0.0, "reasoning": 0.2, "output": 0.0}  # fmt: skip
     assert shares["mass"].to_dict() == pytest.approx(expected)

@@ -46,8 +46,7 @@ def test_answers_are_kept_that_are_right_as_asked_and_causal(monkeypatch, tmp_pa
 
 
 def test_about_as_many_as_asked():
-    tokenizer = load_model("embedded-shallow")[1]
-    (example,) = facts.fact_examples(tokenizer, 1, "notation", 4, chain=2, length=400)
+    (example,) = facts.fact_examples(load_model("embedded-shallow")[1], 1, "notation", 4, chain=2, length=400)
     down, notes, up = (example.metadata[name] for name in ("down", "notes", "up"))
     assert [n for n in range(8) if facts.as_asked(example, "\n".join([*down, *notes[:n], *up]))] == [3, 4, 5]
 
@@ -65,3 +64,8 @@ def test_a_plan_takes_the_first_samples_of_few_sentences(monkeypatch):
     monkeypatch.setattr(groups, "Scorer", lambda *_, **__: None)
     groups.measure(load_profile("smoke"), groups.Plan(("ifr",), 2, sentences=3), long.values(), None, None, None)
     assert asked == [[long[3], long[2]]]
+
+
+def test_samples_that_were_looked_at_are_the_first_whatever_the_order_of_rows():
+    frame = pd.DataFrame({"cell": "h2_c3", "method": beyond.CAUSAL, "sample": list("fedcba")})
+    assert list(beyond.fresh(frame, frame[::-1])["sample"]) == ["f", "e"]

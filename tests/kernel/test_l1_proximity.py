@@ -15,8 +15,7 @@ def problem(spans=3, n=30, heads=4, groups=2, c=5, d=24, y_scale=1.0, seed=0):
     generator = torch.Generator().manual_seed(seed)
     scale = torch.rand(spans, heads, n, generator=generator) ** 8
     v, w_o = torch.randn(groups, n, c, generator=generator), torch.randn(heads, c, d, generator=generator)
-    y = y_scale * torch.randn(spans, d, generator=generator)
-    return scale, v, w_o, y
+    return scale, v, w_o, y_scale * torch.randn(spans, d, generator=generator)
 
 
 def contributions_of(scale, v, w_o):

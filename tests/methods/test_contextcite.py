@@ -15,8 +15,7 @@ from tests.oracles.tiny import tiny_model
 
 def problem(n, n_features, seed=0):
     shared = torch.Generator().manual_seed(seed)
-    features = torch.rand(n, n_features, generator=shared) < 0.5
-    return features, torch.randn(n, generator=shared, dtype=torch.float64)
+    return torch.rand(n, n_features, generator=shared) < 0.5, torch.randn(n, generator=shared, dtype=torch.float64)
 
 
 # --- the lasso
@@ -83,8 +82,7 @@ def test_the_method_is_the_lasso_on_naive_effects(monkeypatch):
     found = ContextCite(n_masks=16).attribute(model, sample)
     log_prob, _ = naive_effects(model.double(), sample, drawn[0], SENTENCES[:6], [(77, 88)])
     total = log_prob.sum(1)
-    values = total - torch.log1p(-total.exp())
-    weights = lasso(drawn[0], values / 11, 0.01) * 11
+    weights = lasso(drawn[0], (total - torch.log1p(-total.exp())) / 11, 0.01) * 11
     signed = torch.tensor(found.metadata["signed"], dtype=torch.float64)
     per_sentence = torch.stack([signed[a - 3 : b - 3].mean() for a, b in SENTENCES[:6]])
     assert weights.abs().max() > 0.01

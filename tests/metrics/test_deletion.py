@@ -128,8 +128,7 @@ def test_no_bfloat16_without_the_hardware_or_a_float32_model(model, monkeypatch)
     sample = tiny_sample(**LONG)
     curve = Scorer(model, precision="auto", tolerance=10.0).curve(sample, random_scores(sample))
     assert curve.dtype == "float32" and "no bfloat16" in curve.note
-    reduced = tiny_model("llama", dtype=torch.bfloat16)
-    curve = Scorer(reduced, precision="auto").curve(sample, random_scores(sample))
+    curve = Scorer(tiny_model("llama", dtype=torch.bfloat16), precision="auto").curve(sample, random_scores(sample))
     assert curve.dtype == "bfloat16" and "not a float32 model" in curve.note
 
 

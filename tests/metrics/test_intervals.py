@@ -125,8 +125,7 @@ def test_the_interval_of_a_rank_correlation_covers_it(n, rho):
     """Of normal pairs, whose rank correlation is 6/π asin(ρ/2)."""
     rng, truth = np.random.default_rng(n), 6 / math.pi * math.asin(rho / 2)
     x, noise = rng.normal(size=(2, 3000, n))
-    y = rho * x + math.sqrt(1 - rho**2) * noise
-    apart = x.argsort(1).argsort(1) - y.argsort(1).argsort(1)
+    apart = x.argsort(1).argsort(1) - (rho * x + math.sqrt(1 - rho**2) * noise).argsort(1).argsort(1)
     found = [rank_correlation_interval(r, n) for r in 1 - 6 * (apart**2).sum(1) / (n * (n**2 - 1))]
     assert 0.93 <= np.mean([low <= truth <= high for low, high in found]) <= 0.99
 

@@ -116,8 +116,7 @@ def test_response_falls_from_one_and_both_orders_of_the_minimum_agree(curve):
     assert response[0] == 1
     assert (response.diff() <= 0).all() and response.min() >= 0
     if not m.is_flagged(curve):
-        divided = (curve - curve[-1]) / (curve[0] - curve[-1])
-        authors = np.minimum.accumulate(np.clip(divided, 0, 1))
+        authors = np.minimum.accumulate(np.clip((curve - curve[-1]) / (curve[0] - curve[-1]), 0, 1))
         assert np.allclose(response.numpy(), authors, atol=1e-9)
     assert 1 / (2 * STEPS) <= m.rise(response) <= 1
 

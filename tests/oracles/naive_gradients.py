@@ -84,8 +84,7 @@ class Naive:
             if cap:
                 scores = self.curve(lambda s, cap=cap: cap * torch.tanh(s / cap), scores)
             i, j = torch.arange(n)[:, None], torch.arange(n)[None]
-            visible = (j <= i) & (i - j < (window or n + 1))
-            maps.append(self.softmax(scores.masked_fill(~visible, float("-inf"))))
+            maps.append(self.softmax(scores.masked_fill(~((j <= i) & (i - j < (window or n + 1))), float("-inf"))))
         maps = torch.stack(maps)  # [H, n, n]
         if index == len(self.model.model.layers) - 1:
             maps = self.maps = (
@@ -108,8 +107,7 @@ class Naive:
         return getattr(attention, "sliding_window", None)
 
     def mlp(self, mlp, x):
-        gate = self.curve(mlp.act_fn, mlp.gate_proj(x))
-        return mlp.down_proj(self.scaled(gate * mlp.up_proj(x), 0.5))
+        return mlp.down_proj(self.scaled(self.curve(mlp.act_fn, mlp.gate_proj(x)) * mlp.up_proj(x), 0.5))
 
     def hidden(self, x, scale_last_maps=None):
         """Embeddings [n, d] to final normed states [n, d]."""

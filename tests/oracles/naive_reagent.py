@@ -14,8 +14,7 @@ def log_probs_of(model, ids):
 
 def pool_of(model, sample, region, seed=0):
     """The tokens that the causal model may propose at each position, [N, DRAWS]."""
-    generator = seeded_generator(f"{seed}:proposals", sample)
-    return CausalProposals(model, sample, region, generator)._pool
+    return CausalProposals(model, sample, region, seeded_generator(f"{seed}:proposals", sample))._pool
 
 
 def naive_reagent(model, sample, spans, *, runs, steps, replace, keep, top_k, distance, seed=0):

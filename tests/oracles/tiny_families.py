@@ -206,8 +206,7 @@ def _shrunk(kind: type[PreTrainedConfig], overrides: dict[str, Any]) -> PreTrain
     values = {name: _value(default, name, fallback) for name, fallback in names.items()}
     for name, value in values.items():
         if isinstance(value, PreTrainedConfig):
-            inner = _shrunk(type(value), overrides.get(name, {}))
-            small[name] = inner
+            small[name] = _shrunk(type(value), overrides.get(name, {}))
         elif isinstance(value, int) and not isinstance(value, bool):
             small[name] = _size(name, value)
         elif isinstance(value, dict) and "mrope_section" in value:

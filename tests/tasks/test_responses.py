@@ -153,8 +153,7 @@ def test_step_by_step_begins_the_turn_and_judges_the_answer_alone(answering, emb
     wrong = " The code is 4127.\nAnswer: 9<|im_end|>"
     answering({0: " The code is 9.\nAnswer: 4127<|im_end|>", 1: wrong, 2: " 4127<|im_end|>"})
     asked = replace(EXAMPLES[0], answer_prefix=" The code is", request=" Be brief.")
-    examples = [asked, *EXAMPLES[1:3]]
-    found = collect(*embedded, examples, 3, mode="step_by_step", fallback="none", progress=False)
+    found = collect(*embedded, [asked, *EXAMPLES[1:3]], 3, mode="step_by_step", fallback="none", progress=False)
     assert found.counts == {"tried": 3, "correct": 2, "incorrect": 1, "unfinished": 0}
     first, last = found.samples
     text = embedded[1].decode(first.input_ids)

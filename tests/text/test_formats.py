@@ -109,8 +109,7 @@ def test_reasoning_opened_by_the_template():
 def test_marks_as_tokens_go_before_marks_that_are_spelled(toks):
     spelled, tok = tokenise(toks[False], "I write </think> here.")[0], toks[True]
     opened, closed = tok.convert_tokens_to_ids(["<think>", "</think>"])
-    ids = [opened, *spelled, closed, *tokenise(tok, "So.")[0]]
-    sample = build_sample(tok, "Well?", ids)
+    sample = build_sample(tok, "Well?", [opened, *spelled, closed, *tokenise(tok, "So.")[0]])
     assert (said(sample, "reasoning"), said(sample, "output")) == ("I write </think> here.", "So.")
 
 

@@ -10,6 +10,5 @@ def test_boxed_braces():
 
 
 def test_reasoning_is_looked_for_before_the_output():
-    text = "one two one"
-    found = locate_segments(text, "one", "two")
+    found = locate_segments("one two one", "one", "two")
     assert found.reasoning == (0, 3) and found.output == (4, 7)

@@ -63,7 +63,7 @@ def folder(traced, model, tok, tmp_path_factory):
     trace(model, tok, PROMPT, RESPONSE, method=Position()).to_html(folder / "plain.html")
     trace(model, tok, PROMPT, RESPONSE, output="7261").to_html(folder / "passage.html")
     compared = trace(model, tok, PROMPT, RESPONSE)
-    compared.compare("flashtrace", "ifr")
+    compared.compare("ifr", "flashtrace")
     compared.to_html(folder / "compared.html")
     compared.to_json(folder / "compared.json")
     tokens = list(traced.sample.tokens)

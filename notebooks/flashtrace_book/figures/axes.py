@@ -106,8 +106,7 @@ def moved_apart(places: np.ndarray, gap: float) -> np.ndarray:
     order = np.argsort(-places, kind="stable")  # the first on top
     steps = -np.arange(len(places)) * min(gap, 1 / max(len(places) - 1, 1))
     # Without the steps the gaps are gone and the order alone is left to keep: an isotonic regression.
-    fitted = isotonic_regression(places[order] - steps, increasing=False).x
-    moved = np.empty(len(places))
+    fitted, moved = isotonic_regression(places[order] - steps, increasing=False).x, np.empty(len(places))
     moved[order] = np.clip(fitted, -steps[-1], 1) + steps
     return moved
 

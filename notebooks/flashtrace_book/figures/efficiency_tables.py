@@ -121,10 +121,11 @@ def next_cheapest(frame: pd.DataFrame) -> pd.DataFrame:
         longest = ran.loc[ran["method"] == "flashtrace", "length"].max()
         here = ran[ran["length"] == longest].set_index("method")
         for column, quantity in (("ratio", "time"), ("peak_gib", "memory")) if len(here) > 1 else ():
-            others = here[column].drop("flashtrace")
+            others, runs = here[column].drop("flashtrace"), "n" if column == "ratio" else "n_peak"
             label = f"{quantity} of {method_style(others.idxmin()).label}, {longest:,} {tokens}"
             value = others.min() / here.loc["flashtrace", column]
-            rows.append({"label": label, "value": value, "n": int(here["n"].min())})
+            n = here.loc[["flashtrace", others.idxmin()], runs].min()
+            rows.append({"label": label, "value": value, "n": int(n)})
     return pd.DataFrame(rows)
 
 
@@ -146,8 +147,7 @@ def attention_table(frame: pd.DataFrame) -> pd.DataFrame:
     for mode in ("cached", "recompute"):
         seconds, deviation, peak = (paper_value(9, mode, _PAPER_CELL, c) for c in ("seconds", "seconds_sd", "peak_gib"))
         rows.append([mode, 2048, OK, seconds, deviation, math.nan, peak, 5, "the paper: Qwen3-4B, A800"])
-    columns = "mode tokens outcome seconds seconds_sd ratio peak_gib n source".split()
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns="mode tokens outcome seconds seconds_sd ratio peak_gib n source".split())
 
 
 def attention_savings(frame: pd.DataFrame) -> pd.DataFrame:

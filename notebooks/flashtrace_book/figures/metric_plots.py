@@ -30,8 +30,7 @@ def hand_made_curves(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], table:
         `metric_audit.hand_made_table` of the same curves.
     """
     require(table, "curve", "rise", "mas", "printed_mas")
-    values = table.set_index("curve")
-    rows = math.ceil(len(curves) / _COLUMNS)
+    values, rows = table.set_index("curve"), math.ceil(len(curves) / _COLUMNS)
     title = "RISE and MAS of curves made by hand"
     figure, grid = new_panels(title, rows, _COLUMNS, height=2.05 * rows + 0.3, sharex=True, sharey=True)
     for axes, (name, (response, share)) in zip(grid.flat, curves.items(), strict=False):

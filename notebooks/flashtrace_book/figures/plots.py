@@ -92,8 +92,7 @@ def cost_curve(
 
 def _cost_line(axes: Axes, part: pd.DataFrame, name: str, x: str, y: str) -> None:
     """Mean cost of one method by size, and a cross at the first size that failed."""
-    style = method_style(name)
-    groups = dict(iter(part.dropna(subset=[y]).groupby(x)))
+    style, groups = method_style(name), dict(iter(part.dropna(subset=[y]).groupby(x)))
     failed = sorted(set(part[x]) - set(groups))
     if not groups:
         axes.plot([], [], label=f"{style.label}: failed everywhere", **style.plot_options)
@@ -131,6 +130,7 @@ def metric_bars(frame: pd.DataFrame, metric: str, *, cells: Sequence[str] | None
     methods, name = method_order(list(part["method"])), metric_name(metric)
     width = min(2 * WIDTH, max(WIDTH * 0.75, 0.24 * len(cells) * len(methods) + 1.6))
     figure, axes = new_axes(title or name, "", name, height=2.9, width=width)
+    told = part.loc[part["paper"].notna(), "method"].tolist()[:1] if "paper" in part else []
     for i, method in enumerate(methods):
         rows, style = part[part["method"] == method].set_index("cell").reindex(cells), method_style(method)
         spread = whiskers(rows["mean"], rows["low"], rows["high"])
@@ -139,7 +139,7 @@ def metric_bars(frame: pd.DataFrame, metric: str, *, cells: Sequence[str] | None
         at_foot = np.full(len(cells), 0.012)
         axes.plot(x, at_foot, ls="", marker=style.marker, ms=3, color="white", mew=0.6)
         if "paper" in rows and rows["paper"].notna().any():
-            label = "paper" if i == len(methods) - 1 else None
+            label = "paper" if method in told else None
             axes.plot(x, rows["paper"], ls="", marker="D", ms=4, mfc="none", mec=DARK, mew=0.9, label=label)
     name_groups(axes, [cell.replace("_", " ") for cell in cells])
     axes.set_ylim(bottom=0)

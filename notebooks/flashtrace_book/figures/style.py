@@ -88,8 +88,7 @@ def method_style(name: str) -> MethodStyle:
 def method_order(names: list[str]) -> list[str]:
     """``names`` without repeats: FlashTrace first, controls last, unknown ones before these by name."""
     place = {name: i for i, name in enumerate(METHOD_STYLES)}
-    unknown = place[CONTROLS[0]] - 0.5
-    return sorted(set(names), key=lambda name: (place.get(name, unknown), name))
+    return sorted(set(names), key=lambda name: (place.get(name, place[CONTROLS[0]] - 0.5), name))
 
 
 def metric_name(metric: str) -> str:

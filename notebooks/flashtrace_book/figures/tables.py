@@ -88,8 +88,7 @@ def wide_table(long: pd.DataFrame, *, cells: Sequence[str] | None = None, digits
         Columns ``metric``, ``method`` and the cells, all text; bold is marked ``**…**`` (`styled` makes it bold).
     """
     cells = list(cells) if cells is not None else list(dict.fromkeys(long["cell"]))
-    best = distinct_best(long)
-    rows = []
+    best, rows = distinct_best(long), []
     for metric, part in long.groupby("metric", sort=False):
         for method in method_order(list(part["method"])):
             row = {"metric": metric_name(metric) + _arrow(metric), "method": method_style(method).label}
