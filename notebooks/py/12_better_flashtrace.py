@@ -54,6 +54,7 @@
 # 0.623 = beyond_suppression.csv[method=flashtrace_causal].r_precision_haystack; 0.407 = beyond_suppression.csv[method=ifr_all].r_precision_haystack;
 # 0.976 = beyond_suppression.csv[method=suppression].auroc_facts; 0.893 = unsaid_suppression.csv[method=suppression].auroc_haystack;
 # 0.532 = beyond_perturbation.csv[method=perturbation].auroc_facts;
+# 0.188 = unsaid_reasons_qwen.csv[method=suppression_response,reasoning=all,metric=first].mean;
 # 0.438 = unsaid_reasons_qwen.csv[method=flashtrace_causal,reasoning=all,metric=first].mean;
 # 0.812 = unsaid_reasons_qwen.csv[method=flashtrace_k0,reasoning=all,metric=first].mean -->
 #
@@ -506,7 +507,6 @@ note(run, "response_loses_little", contrast(everyone, "suppression_response", "s
 # stays below by both. So whoever wants sentences should rank sentences. The facts of reasoning that strays can be had with neither
 # gradients nor proximity, at a price that grows with sentences times the response: 28 passes for 190 sentences of noise under long
 # reasoning (`method_cost`), where the causal hop takes two. By LDS it is where `best()` is.
-# Planned, and not measured: qwen's hints.
 
 # %% [markdown]
 # The same on Table 1, the first four of each cell. Means, and the difference from suppression from the response in R-precision, of tokens
@@ -746,7 +746,7 @@ for name, pair in HIDES.items():
 # IFR on $\mathbf O$; qwen's in one of the eight.
 #
 # **On the second model the sixth is wrong: the causal hop hides the hint**, first in 0.438 of its answers against 0.812 of hop 0's, a
-# difference whose interval lies below 0. The table below says when: where a step of the reasoning mattered, the hop explains that step
+# difference whose interval lies below 0; so does suppression from the response, first in 0.188. The table below says when: where a step of the reasoning mattered, the hop explains that step
 # in place of the answer, which was so in all of qwen's longer reasonings and in half of the reasoner's, where it has the hint first less often, and more often
 # in the other half; `trace()` shows this hop. In all
 # else qwen agrees: one hop changes no first place, `best()` is above averaged attention, IFR on $\mathbf O$ far before IFR on
