@@ -98,7 +98,7 @@ def test_the_matrix_has_the_first_hop_of_every_sentence(loaded, traced):
     assert table.shape == (len(traced.targets), 8 + len(traced.targets))
     for row, (span, _) in zip(table.to_numpy(), traced.targets, strict=True):
         own = METHODS["flashtrace_causal"]().attribute(loaded[0], traced.sample.with_output(span)).hops[0].scores
-        start, stop = traced.targets[0].span
+        own, (start, stop) = own * torch.tensor(traced.sample.not_blank), traced.targets[0].span
         stands = [own[a:b].sum() for a, b in traced.to_frame("sentence")[["start", "stop"]].to_numpy()]
         np.testing.assert_allclose(row[:8], stands, atol=1e-6)
         assert np.isnan(row[8]) if span == (start, stop) else row[8] == pytest.approx(float(own[start:stop].sum()))
