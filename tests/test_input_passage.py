@@ -78,3 +78,9 @@ def test_sentences_are_ranked_by_the_sum_of_their_words(model, tok, tmp_path):
     assert again.attribution.by_sentence().tolist() == result.attribution.by_sentence().tolist()
     with pytest.raises(ValueError, match="by must be 'token' or 'sentence', got 'word'"):
         result.top(by="word")
+
+
+def test_a_letter_of_several_tokens_is_no_white_space(tok):
+    sample = build_sample(tok, "猫 \n犬?", "Yes.")
+    blank = {token for token, word in zip(sample.tokens, sample.not_blank, strict=True) if not word}
+    assert "" in sample.tokens and blank == {" ", "\n"}
