@@ -101,7 +101,7 @@ def read_reply(reply: str, before: str = "", tokens: Sequence[Token] = ()) -> Re
     """
     walks = [walk for walk in (_walk(row, reply, before, tokens) for row in FORMATS) if walk.marks]
     # one that the prompt closes comes last; of two that begin with the same mark, the one whose block ends first
-    order = lambda w: (w.lone, w.marks[-1].start < 0, w.marks[0].start, w.opened is not None)  # noqa: E731
+    order = lambda w: (w.lone, not w.opened and w.marks[-1].start < 0, w.marks[0].start, bool(w.opened))  # noqa: E731
     walk = min(walks, key=order, default=_Walk(Format("", {})))
     marks, size = walk.marks, (_words(reply, (0, len(reply)), tokens) or (0, 0))[1]
     tail = [(max(walk.opened.stop, 0), size)] if walk.opened else []
