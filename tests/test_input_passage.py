@@ -82,5 +82,4 @@ def test_sentences_are_ranked_by_the_sum_of_their_words(model, tok, tmp_path):
 
 def test_a_letter_of_several_tokens_is_no_white_space(tok):
     sample = build_sample(tok, "猫 \n犬?", "Yes.")
-    blank = {token for token, word in zip(sample.tokens, sample.not_blank, strict=True) if not word}
-    assert "" in sample.tokens and blank == {" ", "\n"}
+    assert "" in sample.tokens and sample.not_blank[slice(*sample.segments.prompt)].count(False) == 2

@@ -9,7 +9,7 @@ import pytest
 
 from flashtrace_lib import Trace, load, report
 from flashtrace_lib.__main__ import main
-from flashtrace_lib.cli import make_method
+from flashtrace_lib.cli import make_method, read_prompt
 from flashtrace_lib.methods import IFR, FlashTrace
 from flashtrace_lib.text import build_sample
 from flashtrace_lib.text.locate import parse_locator
@@ -48,6 +48,12 @@ def test_the_table_and_both_files(folder, capsys):
     assert [(int(rank), int(at)) for rank, _, at in rows] == [(k + 1, start + i) for k, i in enumerate(order)]
     assert (folder / "t.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert "page: t.html" in printed and "JSON: out/t.json" in printed
+
+
+def test_tools_of_a_request_reach_the_template(folder):
+    tools = [{"type": "function", "function": {"name": "lookup"}}]
+    (folder / "asked.json").write_text(json.dumps({"messages": ["Hi."], "tools": tools}))
+    assert read_prompt("asked.json") == (["Hi."], {"template_kwargs": {"tools": tools}})
 
 
 def test_the_trace_is_kept_where_a_comparison_fails(folder, capsys):

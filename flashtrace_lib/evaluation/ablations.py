@@ -71,7 +71,11 @@ def records_with_masks(store: Store) -> pd.DataFrame:
     return records.merge(shared, on="masks_key", how="left")
 
 
-def source_scores(record: Record, sources: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Score of each source, float64 [U], of a record's method; token ranges are counted from the first token of I."""
+def source_scores(record: Record, sources: Sequence[Sequence[int]], words: Sequence[bool] = ()) -> torch.Tensor:
+    """Score of each source, float64 [U], of a record's method; token ranges are counted from the first token of I.
+
+    Tokens that are none of the ``words``, where these are given, add nothing to a sum.
+    """
     scores = torch.as_tensor(np.asarray(record["scores"], dtype=np.float64))
-    return sentence_scores(scores, sources, holds_copies(json.loads(record.get("method_metadata") or "{}")))
+    copies = holds_copies(json.loads(record.get("method_metadata") or "{}"))
+    return sentence_scores(scores * torch.tensor(words) if len(words) and not copies else scores, sources, copies)

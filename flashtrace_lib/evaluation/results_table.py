@@ -66,9 +66,8 @@ def _places(record: Record) -> tuple[int, int, int] | None:
     holds = np.array([gold[a:b].any() for a, b in spans])
     if not holds.any() or holds.all():
         return None
-    words = record.get("words")  # white space counts nowhere, as in a trace
-    own = record | {"scores": record["scores"] * np.asarray(words)} if _given(words) else record
-    scores = source_scores(own, spans).numpy()
+    words = record["words"] if _given(record.get("words")) else ()  # white space counts nowhere, as in a trace
+    scores = source_scores(record, spans, words).numpy()
     best, others = scores[holds].max(), scores[~holds]
     return int((others > best).sum()), int((others == best).sum()), int((scores[holds] == best).sum())
 

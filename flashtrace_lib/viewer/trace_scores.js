@@ -3,6 +3,7 @@
  *   tokens   display text of each of the N tokens
  *   parts    [{name, kind, span}] that tile them; kind is input, reasoning, output or context
  *   sentences  [[start, stop], …] of input, reasoning and answer
+ *   blank    tokens of white space alone
  *   method   name of the method
  *   targets  [{span, notes, copies, scores: row, hops: [row, …], others}]; the first is the whole answer, the rest are
  *            sentences; others: [{name, copies, scores: row}] by the methods that were compared
@@ -40,7 +41,13 @@ function decode(row) {
 }
 
 const VERSUS = "versus-"; // before the number of another method, in the name of its view
-const otherOf = (target, view) => (view.startsWith(VERSUS) ? target.others.find(({ name }) => name === data.targets[0].others[Number(view.slice(VERSUS.length))]?.name) : undefined);
+
+/** The scores of another method that a view shows; by its name, since not every passage has all methods. */
+function otherOf(target, view) {
+  if (!view.startsWith(VERSUS)) return undefined;
+  const wanted = data.targets[0].others[Number(view.slice(VERSUS.length))]?.name;
+  return target.others.find(({ name }) => name === wanted);
+}
 
 /** Whether a view shows importance, which lies on the input alone, and no hop. */
 const isImportance = (view) => view === "all" || view.startsWith(VERSUS);

@@ -30,7 +30,8 @@ function shownOf(target, values) {
 function ranks(i) {
   const [start, stop] = data.targets[state.target].span;
   const [first, last] = !bySentence() ? [i, i + 1] : data.sentences[unitOf[i]] || [0, 0];
-  return kindOf[i] !== "context" && (bySentence() || !(blank.has(i) || !data.tokens[i].trim())) && leaderOf(i) === i && !(first < stop && start < last);
+  const says = bySentence() || (!blank.has(i) && data.tokens[i].trim()); // a part of a letter has no text of its own
+  return kindOf[i] !== "context" && says && leaderOf(i) === i && !(first < stop && start < last);
 }
 
 /** The words that a ranking shows for token i. */

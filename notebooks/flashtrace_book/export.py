@@ -44,7 +44,7 @@ def sample_row(sample: Sample, model: str, cell: str, *, shown: bool) -> dict[st
     gold = None if sample.gold is None else np.flatnonzero(sample.gold.numpy()).astype(np.int32)
     ids = sample.input_ids.numpy().astype(np.int32)
     named = {k: v for k, v in sample.metadata.items() if k not in ("haystack_span", "cell")}
-    named |= {} if shown else {"blank": [i for i, token in enumerate(sample.tokens or ()) if token.isspace()]}
+    named |= {} if shown else {"blank": [i for i, says in enumerate(sample.not_blank) if not says]}
     return {
         "part": SAMPLE, **labels(sample), "cell": cell, "model": model, "sample_key": sample_fingerprint(sample),
         "cluster": next(iter(clusters_of([sample]).values())),

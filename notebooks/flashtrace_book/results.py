@@ -149,16 +149,10 @@ def _in_prompt(samples: pd.DataFrame) -> pd.DataFrame:
             gold = mask
         inside = [[a - first, b - first] for a, b in row["sentences"] if first <= a and b <= stop]
         haystack = [place - first for place in row["haystack"]]
-        places = {"gold": gold, "sentences": inside, "haystack": haystack, "words": _words(row)[first:stop]}
+        words = np.array(rebuilt_sample(row).not_blank)[first:stop]
+        places = {"gold": gold, "sentences": inside, "haystack": haystack, "words": words}
         rows.append({k: row.get(k) for k in _OF_SAMPLE} | places)
     return pd.DataFrame(rows, columns=list(_OF_SAMPLE))
-
-
-def _words(row: dict[str, Any]) -> np.ndarray:
-    """False at tokens of white space alone, bool [N]; where no tokens are stored, the metadata say which these are."""
-    tokens, told = row.get("tokens"), json.loads(row["metadata"]).get("blank", [])
-    blank = told if tokens is None else [i for i, token in enumerate(tokens) if token.isspace()]
-    return ~np.isin(np.arange(int(row["n_tokens"])), blank)
 
 
 def rebuilt_sample(row: dict[str, Any]) -> Sample:

@@ -242,11 +242,12 @@ def slope_within(x: pd.Series, y: pd.Series, of: pd.Series) -> dict[str, float]:
     Returns
     -------
     dict
-        ``difference, low, high`` (95 %), ``n`` (points), ``n_effective``: the clusters within which x varies.
+        ``difference, low, high`` (95 %), ``n`` (points), ``n_effective``: the clusters within which x varies;
+        no interval below six of these.
     """
     u, v = (values - values.groupby(of).transform("mean") for values in (x.astype(float), y))
     spread, varies = u.pow(2).sum(), (u.abs().groupby(of).sum() > 0).sum()
     slope = (u * v).sum() / spread
-    error = math.sqrt(varies / (varies - 1) * (u * (v - slope * u)).groupby(of).sum().pow(2).sum()) / spread
-    half = stdtrit(varies - 1, 0.975) * error
+    error = math.sqrt(varies / max(1, varies - 1) * (u * (v - slope * u)).groupby(of).sum().pow(2).sum()) / spread
+    half = stdtrit(varies - 1, 0.975) * error if varies >= MIN_SAMPLES else math.nan
     return {"difference": slope, "low": slope - half, "high": slope + half, "n": len(x), "n_effective": varies}

@@ -51,13 +51,11 @@ def test_a_slope_is_that_of_scipy():
 
 
 def test_a_slope_within_clusters_has_a_level_for_each_and_an_honest_interval():
-    random, covered = np.random.default_rng(0), []
-    of = pd.Series(np.repeat(range(12), 4))
+    random, covered, of = np.random.default_rng(0), [], pd.Series(np.repeat(range(12), 4))
     for _ in range(200):
         x = pd.Series(random.normal(size=48))
         y = 2 * x + of + np.repeat(random.normal(size=12), 4) * x + random.normal(size=48)  # each its own slope
-        found = statistics.slope_within(x, y, of)
-        covered.append(found["low"] < 2 < found["high"])
+        covered.append((found := statistics.slope_within(x, y, of))["low"] < 2 < found["high"])
     dummies = np.column_stack([x, pd.get_dummies(of).astype(float)])
     assert found["difference"] == pytest.approx(np.linalg.lstsq(dummies, y, rcond=None)[0][0])
     assert found["n_effective"] == 12 and 0.85 < np.mean(covered) < 1

@@ -112,13 +112,17 @@ def test_metrics_of_a_record_by_hand():
 def test_the_place_of_the_sentence_that_holds_the_evidence():
     places = RECORD | {"sentences": [[0, 2], [2, 4], [4, 9], [9, 12]], "gold": [False] * 2 + [True] + [False] * 9}
 
-    def found(scores, first=0):
-        record = places | {"scores": [*scores, 9.0, 9.0, 9.0, 9.0], "haystack": [first, 8]}
+    def found(scores, first=0, words=None):
+        record = places | {"scores": [*scores, 9.0, 9.0, 9.0, 9.0], "haystack": [first, 8], "words": words}
         return frame_from_records([record], ("rank", "first"))["value"].tolist()
 
     assert found([3.0, 0, 1, 1, 1, 5, 0, 0]) == [3, 0]  # of sums 3, 2, 6; what lies behind the haystack does not count
     assert found([0.0, 0, 1, 1, 1, 0, 0, 0]) == [1, 1]
     assert found([2.0, 0, 1, 1, 1, 0, 0, 0]) == [1.5, 0.5]  # by expectation over the orders of a tie
+    copied = {"method_metadata": '{"units": "sentence", "options": {"spread": "copy"}}', "haystack": [0, 8]}
+    copied |= {"scores": [-1.0] * 2 + [-3.0] * 2 + [-2.0] * 8, "words": [True] * 3 + [False] + [True] * 8}
+    assert frame_from_records([places | copied], ("rank",))["value"].tolist() == [3]  # on white space, too
+    assert found([3.0, 0, 1, 1, 1, 5, 0, 0], words=[True] * 5 + [False] * 7) == [2, 0]  # of sums 3, 2, 1
     assert frame_from_records([places | {"scores": [0.0] * 8 + [9.0] * 4}], ("rank", "first"))["flagged"].all()
     assert found([9.0, 3, 1, 1, 1, 0, 0, 0], first=1) == [2, 0]  # of a sentence that begins before it, the part within
 

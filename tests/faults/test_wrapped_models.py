@@ -168,17 +168,14 @@ def test_threads_that_share_a_model_get_what_one_gets(family):
     close(found, expected)
 
 
-def test_another_arithmetic_around_an_attribution():
+def test_another_arithmetic_around_an_attribution(monkeypatch):
     model = tiny_model()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = scores(model, "flashtrace")
     close(found, scores(model, "flashtrace"))
-    torch.set_default_dtype(torch.float64)
-    try:
-        with pytest.raises(ValueError, match="computes in float32: call torch.set_default_dtype"):
-            scores(model, "flashtrace")
-    finally:
-        torch.set_default_dtype(torch.float32)
+    monkeypatch.setattr(torch, "get_default_dtype", lambda: torch.float64)
+    with pytest.raises(ValueError, match="computes in float32: call torch.set_default_dtype"):
+        scores(model, "flashtrace")
 
 
 def test_a_pass_of_another_thread_between_attention_and_its_projection_changes_nothing():

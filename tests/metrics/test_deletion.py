@@ -176,8 +176,8 @@ def test_a_scorer_tells_samples_apart_by_what_masking_all_leaves(model):
     turns = [{"role": "user", "start": a, "stop": b} for a, b in ((3, 39), (46, 48))]
     scorer, scores = Scorer(model), random_scores(sample)
     scorer.curve(replace(sample, metadata=sample.metadata | {"messages": turns}), scores, 45)
-    expected = deletion_curve(model, sample, scores, 45).log_probs
-    torch.testing.assert_close(scorer.curve(sample, scores, 45).log_probs, expected)
+    found = scorer.curve(sample, scores, 45).log_probs
+    torch.testing.assert_close(found, deletion_curve(model, sample, scores, 45).log_probs)
 
 
 # --- fewer steps

@@ -60,7 +60,7 @@ def shown(results: Mapping[str, Results], methods: Sequence[str] = (DEFAULT,)) -
         samples, found = stored.attributions(method, answers="own")
         if not found and method == "flashtrace":  # one hop is part of the run with three
             samples, found = stored.attributions("flashtrace_k3", answers="own")
-            one_hop = (torch.from_numpy(first_hops(*pair)[1]) for pair in zip(samples, found, strict=True))
+            one_hop = (torch.from_numpy(first_hops(*pair)[:2][-1]) for pair in zip(samples, found, strict=True))
             found = [replace(a, scores=scores) for a, scores in zip(found, one_hop, strict=True)]
         about = ((s.id, first_is_gold(s, a), bool(doubts(s, a))) for s, a in zip(samples, found, strict=True))
         rows += [(source, method, *said) for said in about]
