@@ -136,10 +136,9 @@ def read_prompt(name: str) -> tuple[str | list[dict[str, Any]], dict[str, Any]]:
         data = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{name} is no JSON: {error}; give a plain text another suffix") from error
-    messages = data.get("messages") if isinstance(data, dict) else data
+    messages, tools = (data.get("messages"), data.get("tools")) if isinstance(data, dict) else (data, None)
     if not isinstance(messages, list) or not messages:
         raise ValueError(f'{name} holds no list of messages: it must read [{{"role": "user", "content": "…"}}, …]')
-    tools = data.get("tools") if isinstance(data, dict) else None
     return messages, {"template_kwargs": {"tools": tools}} if tools else {}
 
 

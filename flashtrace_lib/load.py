@@ -83,8 +83,7 @@ def load_model(
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     if options.get("subfolder") and Path(name).expanduser().is_dir():
         name = str(Path(name) / options.pop("subfolder"))
-    reasoner = name in EMBEDDED[1:]
-    adapter = adapter_folder(name) if reasoner else _adapter_in(name)
+    adapter = adapter_folder(name) if name in EMBEDDED[1:] else _adapter_in(name)
     base, own = (name, {}) if adapter is None else _base_of(adapter)
     base = EMBEDDED[0] if name in EMBEDDED else base
     source, extra = _resolve(base, dtype, options)

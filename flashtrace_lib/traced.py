@@ -184,7 +184,7 @@ class Trace:
 
     def _own_model(self, model: torch.nn.Module | None = None) -> torch.nn.Module:
         if (model := self.model if model is None else model) is None:
-            raise ValueError("a trace that was read from a file has no model: give it, as in verify(model)")
+            raise ValueError("a trace that was read from a file has no model: set trace.model to the one it explains")
         return unwrap(model)
 
     @property

@@ -78,7 +78,7 @@ def test_a_verdict_stands_in_report_page_and_file(loaded, traced, tmp_path):
     assert str(found).split(":")[0] in traced.to_html(tmp_path / "t.html").read_text(encoding="utf-8")
     again = Trace.from_json(traced.to_json(tmp_path / "t.json"))
     assert f"verification: {found}" in report(again)
-    with pytest.raises(ValueError, match="give it"):
+    with pytest.raises(ValueError, match="set trace.model"):
         again.verify()
     assert again.verify(loaded[0]) == found
 

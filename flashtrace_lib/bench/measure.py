@@ -20,6 +20,7 @@ import torch
 from tqdm import tqdm
 
 from ..attribution import Method
+from ..cli import check_writable
 from ..files import write_text
 from ..load import DTYPES, load_model
 from ..methods import METHODS
@@ -244,6 +245,7 @@ def main(argv: list[str] | None = None) -> int:
             parser.error(f"--{option} must be at least 1")
     if args.layers is not None and (args.layers < 1 or not args.shape):
         parser.error("--layers must be at least 1, and is of --shape")
+    check_writable({"--json": args.json}, {})
     sizes = [parse_size(size) for size in args.sizes]
     if args.shape:
         args.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")

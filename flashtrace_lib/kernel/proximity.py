@@ -230,8 +230,7 @@ def channel_sums(layer: LayerActivations, weights: torch.Tensor, target: Span, f
         y = y.expand(-1, len(layer.v), -1, layer.v.shape[-1])
         q = None if layer.q is None else layer.q[:, rows]
         return layer.linear.contributions(q, layer.k, layer.v, y, target[0])
-    group = layer.n_heads // len(layer.v)
-    v = layer.v.float().repeat_interleave(group, 0)  # [H, N, head_dim]
+    v = layer.v.float().repeat_interleave(layer.n_heads // len(layer.v), 0)  # [H, N, head_dim]
     out = torch.zeros(len(y), *v.shape, device=v.device)  # [B, H, N, head_dim]
     for start, stop, alpha in _attention_blocks(layer, target, first_row):
         out[:, :, : alpha.shape[-1]] += alpha.mT @ y[:, :, start:stop]

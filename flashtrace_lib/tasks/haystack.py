@@ -50,8 +50,7 @@ class NoiseHaystack:
 
         Different places between lines; between sentences, or shared ones, where there are too few.
         """
-        lines = sorted({*range(0, n, len(NOISE)), n})
-        for gaps in (lines, list(range(n + 1))):
+        for gaps in (sorted({*range(0, n, len(NOISE)), n}), list(range(n + 1))):
             if count <= len(gaps):
                 return sorted(rng.sample(gaps, count))
         return sorted(rng.choices(range(n + 1), k=count))

@@ -102,7 +102,7 @@ def render_prompt(
     ------
     ValueError
         If the conversation does not end with a message to answer, that message is empty, or the template refuses
-        the conversation or changes its words.
+        the conversation or changes its words; if tools are given, and no template is applied.
     """
     messages = checked_messages(prompt, whole)
     n_given, n_own = len(messages), len(messages[-1]["content"])
@@ -111,6 +111,8 @@ def render_prompt(
         messages.insert(0, {"role": "system", "content": system})
     if template and getattr(tokenizer, "chat_template", None):
         rendered = _with_template(tokenizer, messages, n_own, template_kwargs or {}, locate_all=whole)
+    elif (template_kwargs or {}).get("tools"):
+        raise ValueError("a chat template shows the model its tools, and none is applied: leave them out of the prompt")
     else:
         rendered = _located(_joined(tokenizer), messages, n_own, locate_all=whole)
     stop, asked = rendered.span[1], request.rstrip()

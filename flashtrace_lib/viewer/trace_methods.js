@@ -9,7 +9,7 @@ function drawMethods(target) {
   for (const column of columns) {
     const shown = shownOf(column, ofInput(column.scores)), whole = wholeOf(shown);
     column.shares = shown.map((value) => value / whole);
-    column.most = Math.max(...column.shares.filter((share, i) => ranks(i) && share).map(Math.abs), 1e-12);
+    column.most = column.shares.reduce((most, share, i) => Math.max(most, ranks(i) && share ? Math.abs(share) : 0), 1e-12);
   }
   const most = (i) => Math.max(...columns.map((column) => Math.abs(column.shares[i])));
   const rows = [...kindOf.keys()].filter((i) => kindOf[i] === "input" && ranks(i)).sort((a, b) => most(b) - most(a) || a - b);

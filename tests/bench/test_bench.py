@@ -45,6 +45,8 @@ def test_peak_memory_sees_an_allocation_and_its_release():
 def test_bad_sizes_say_what_is_wrong(text, message):
     with pytest.raises(ValueError, match=message):
         measure.parse_size(text)
+    with pytest.raises(ValueError, match="no regular file"):  # seen before anything is measured
+        measure.main(["--json", "."])
 
 
 def test_a_failing_worker_becomes_a_row(capsys):

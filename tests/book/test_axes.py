@@ -7,8 +7,7 @@ from flashtrace_book.figures import axes as parts
 
 @pytest.mark.parametrize("seed", range(20))
 def test_places_move_apart_and_keep_their_order(seed):
-    rng = np.random.default_rng(seed)
-    places = rng.uniform(size=7) ** 3  # crowded near 0
+    places = np.random.default_rng(seed).uniform(size=7) ** 3  # crowded near 0
     moved = parts.moved_apart(places, gap=0.1)
     assert (np.diff(moved[np.argsort(places)]) >= 0.1 - 1e-9).all()
     assert moved.min() >= -1e-9 and moved.max() <= 1 + 1e-9

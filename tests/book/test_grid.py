@@ -35,8 +35,7 @@ def test_answers_are_kept_that_are_right_as_asked_and_causal(monkeypatch, tmp_pa
     monkeypatch.setattr(grid, "model_of", lambda *_: (model, tokenizer))
     monkeypatch.setenv("FLASHTRACE_BUILD_DIR", str(tmp_path))
     asked = grid.Grid("reasoner", (), off_path=(0, 4), chains=(2,), samples=2, tries=5, length=320)
-    cells = grid.answered(load_profile("smoke"), asked)
-    for (mode, k), cell in cells.items():
+    for (mode, k), cell in grid.answered(load_profile("smoke"), asked).items():
         # quote: 0 is wrong, 2 is not causal; notation: 1 notes what nobody asked for, 2 is not causal
         assert [s.metadata["index"] for s in cell.kept[2]] == ([1, 3] if mode == "quote" else [0, 3]), (mode, k)
         counts = {"tried": 4, "correct": 3 if mode == "quote" else 4, "as asked": 3, "causal": 2, "unfinished": 0}

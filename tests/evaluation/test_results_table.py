@@ -43,8 +43,7 @@ def test_the_interval_of_a_summary_is_of_its_records():
     values = np.random.default_rng(0).normal(size=(7, 2))
     rows = [{"sample": f"s{i}", "method": "m", "cell": f"c{k}", "metric": "rise", "value": values[i, k],
              "flagged": False} for i in range(7) for k in range(2)]  # fmt: skip
-    by_cell = summarise(pd.DataFrame(rows))
-    for k, row in enumerate(by_cell.itertuples()):
+    for k, row in enumerate(summarise(pd.DataFrame(rows)).itertuples()):
         assert (row.low, row.high) == pytest.approx(mean_interval(values[:, k])) and row.n == 7
     pooled = summarise(pd.DataFrame(rows), ("method", "metric")).iloc[0]
     assert (pooled["low"], pooled["high"]) == pytest.approx(mean_interval(values.mean(1))) and pooled["n"] == 14

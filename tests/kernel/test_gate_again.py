@@ -84,7 +84,6 @@ def test_weights_made_in_inference_mode_are_checked_every_time():
 def test_a_hook_added_later_is_seen():
     model = tiny_model("llama")
     scores(model)
-    attention = model.model.layers[0].self_attn
-    attention.o_proj.register_forward_hook(lambda _, __, out: 3 * out)
+    model.model.layers[0].self_attn.o_proj.register_forward_hook(lambda _, __, out: 3 * out)
     with pytest.raises(ValueError, match="do not add up"):
         scores(model)

@@ -50,6 +50,8 @@ def test_a_request_is_part_of_the_turn_and_not_of_the_input():
     assert split.text[slice(*split.span)].strip() == words.strip()
     plain = render_prompt(tokenizer, words, request=request, template=False)
     assert plain.text[slice(*plain.span)] == words and plain.text.endswith(request)
+    with pytest.raises(ValueError, match="none is applied"):
+        render_prompt(tokenizer, words, template=False, template_kwargs={"tools": [{"type": "function"}]})
     sample = build_sample(tokenizer, words, "5", request=request, evidence=[(words.index("2"), words.index("2") + 1)])
     inside = "".join(sample.tokens[slice(*sample.segments.prompt)])
     assert "2 + 3" in inside and "box" not in inside and int(sample.gold.sum()) == 1
