@@ -61,8 +61,9 @@ def test_a_plan_takes_the_first_samples_of_few_sentences(monkeypatch):
     asked = []
     monkeypatch.setattr(groups, "evaluate", lambda model, methods, part, **_: asked.append(part))
     monkeypatch.setattr(groups, "Scorer", lambda *_, **__: None)
-    groups.measure(load_profile("smoke"), groups.Plan(("ifr",), 2, sentences=3), long.values(), None, None, None)
-    assert asked == [[long[3], long[2]]]
+    for how, first in (({"sentences": 3}, (3, 2)), ({"short_first": 2}, (2, 1))):
+        groups.measure(load_profile("smoke"), groups.Plan(("ifr",), 2, **how), long.values(), None, None, None)
+        assert asked.pop() == [long[n] for n in first]
 
 
 def test_samples_that_were_looked_at_are_the_first_whatever_the_order_of_rows():

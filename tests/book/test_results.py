@@ -90,8 +90,7 @@ def test_where_chooses_samples(made):
     results, _, _ = made
     assert set(results.frame(["recovery"], ["ifr"], right=True)["sample"]) == {"s0", "s1"}
     assert results.frame(["recovery"], ["ifr"], model="other").empty
-    counts = results.counts()
-    assert counts.iloc[0][["tried", "correct", "kept", "kept right", "|I|"]].tolist() == [5, 2, 3, 2, 14]
+    assert results.counts().iloc[0][["tried", "correct", "kept", "kept right", "|I|"]].tolist() == [5, 2, 3, 2, 14]
     empty = Results(results.parts | {"cell": results.part("cell").assign(cell="empty")}).counts().iloc[0]
     assert empty[["tried", "kept"]].tolist() == [5, 0] and pd.isna(empty["|I|"])
 

@@ -60,6 +60,8 @@ class Plan:
         Of deletion curves, see `evaluate`.
     sentences : int
         Only samples with so many sentences in I, or fewer: for methods that take a pass for each.
+    short_first : int
+        Those with so many sentences in I, or fewer, come first.
     """
 
     methods: tuple[str, ...]
@@ -70,6 +72,7 @@ class Plan:
     draws: int = 20
     tolerance: float = 0.0
     sentences: int = 10_000
+    short_first: int = 10_000
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,8 @@ def measure(
     profile: Profile, plan: Plan, samples: Sequence[Sample], model: torch.nn.Module, tokenizer: Any, store: Store
 ) -> None:
     """Rankings, LDS and deletion curves of a plan's methods; what is stored is not computed again."""
-    samples = [s for s in samples if len(s.sentences_in(s.segments.prompt)) <= plan.sentences]
+    lengths = [(len(s.sentences_in(s.segments.prompt)), s) for s in samples]
+    samples = [s for n, s in sorted(lengths, key=lambda pair: pair[0] > plan.short_first) if n <= plan.sentences]
     named = [label for label in plan.methods if not label.startswith("random")]
     labelled = {label: method_named(profile, label, tokenizer) for label in named}
     random = [label for label in plan.methods if label.startswith("random")]
