@@ -7,9 +7,9 @@ import json
 import re
 import sys
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from .files import check_writable
 from .names import did_you_mean
 
 if TYPE_CHECKING:
@@ -87,23 +87,6 @@ def make_method(name: str | None, hops: int | None, best: bool = False) -> Metho
     if best and name not in (None, FlashTrace.name):
         raise ValueError(f"--best: {name} has no other setting; leave it out, or choose flashtrace")
     return FlashTrace.best(**({} if hops is None else {"hops": hops})) if best else chosen_method(name, hops)
-
-
-def check_writable(written: dict[str, Path | None], read: dict[str, str | None]) -> None:
-    """ValueError where a file cannot be written, would replace one that is read, or is that of another option."""
-    taken = {Path(name).resolve(): option for option, name in read.items() if name not in (None, "-")}
-    for option, path in ((option, path) for option, path in written.items() if path is not None):
-        if path.exists() and not path.is_file():
-            raise ValueError(f"{option} {path} is no regular file: leave {option} out, or give another name")
-        if other := taken.get(path.resolve()):
-            raise ValueError(f"{other} and {option} both name {path}: give {option} another file")
-        taken[path.resolve()] = option
-        above = next(folder for folder in path.absolute().parents if folder.exists())
-        try:
-            TemporaryFile(dir=above).close()  # rights alone say too little: a file system may be read-only
-        except OSError as error:
-            why = f"{above} is not writable ({error.strerror})" if above.is_dir() else f"{above} is no folder"
-            raise ValueError(f"cannot write {path}: {why}") from error
 
 
 def read_text(name: str, what: str) -> str:

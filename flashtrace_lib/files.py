@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 _MARKER = "flashtrace_lib/__init__.py"  # stands in a checkout beside pyproject.toml, and in no installed copy
@@ -27,6 +28,23 @@ class CannotWrite(OSError):
 
     def __str__(self) -> str:
         return f"cannot write {self.filename}: {self.strerror}"
+
+
+def check_writable(written: dict[str, Path | None], read: dict[str, str | None]) -> None:
+    """ValueError where a file cannot be written, would replace one that is read, or is that of another option."""
+    taken = {Path(name).resolve(): option for option, name in read.items() if name not in (None, "-")}
+    for option, path in ((option, path) for option, path in written.items() if path is not None):
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{option} {path} is no regular file: leave {option} out, or give another name")
+        if other := taken.get(path.resolve()):
+            raise ValueError(f"{other} and {option} both name {path}: give {option} another file")
+        taken[path.resolve()] = option
+        above = next(folder for folder in path.absolute().parents if folder.exists())
+        try:
+            TemporaryFile(dir=above).close()  # rights alone say too little: a file system may be read-only
+        except OSError as error:
+            why = f"{above} is not writable ({error.strerror})" if above.is_dir() else f"{above} is no folder"
+            raise ValueError(f"cannot write {path}: {why}") from error
 
 
 def root() -> Path:

@@ -8,8 +8,8 @@ import pytest
 
 from flashtrace_lib import __main__ as module
 from flashtrace_lib.bench import measure
-from flashtrace_lib.cli import check_writable, read_text
-from flashtrace_lib.files import CannotWrite, write_text
+from flashtrace_lib.cli import read_text
+from flashtrace_lib.files import CannotWrite, check_writable, write_text
 from tests.environment import ROOT
 
 

@@ -20,8 +20,7 @@ import torch
 from tqdm import tqdm
 
 from ..attribution import Method
-from ..cli import check_writable
-from ..files import write_text
+from ..files import check_writable, write_text
 from ..load import DTYPES, load_model
 from ..methods import METHODS
 from ..model.context import vocabulary_size

@@ -4,7 +4,8 @@ import argparse
 from os import environ
 from pathlib import Path
 
-from ..cli import check_writable, count
+from ..cli import count
+from ..files import check_writable
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -86,8 +86,7 @@ def build_sample(
     response = response if isinstance(response, str) else checked_ids(response)
     if not response or (isinstance(response, str) and not response.strip()):
         raise ValueError("the response is empty: there is nothing to explain")
-    encode = _encode_text if isinstance(response, str) else _encode_ids
-    context = encode(tokenizer, rendered.text, response)
+    context = (_encode_text if isinstance(response, str) else _encode_ids)(tokenizer, rendered.text, response)
     explained = _input_chars(context, rendered, input)
     context, found, ranges, start = _located(tokenizer, context, rendered, reasoning, output)
     segments, segment_chars, split = _segments(context, found, start, explained, ranges)
