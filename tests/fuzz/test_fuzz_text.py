@@ -42,8 +42,7 @@ def test_offsets_cover_the_text_that_ids_spell(tok, text):
     decoded, offsets = decode_with_offsets(tok, ids)
     assert decoded == text and len(offsets) == len(ids)
     assert all(a < b and text[a:b] for a, b in offsets) and [a for a, _ in offsets] == sorted(a for a, _ in offsets)
-    covered = {i for a, b in offsets for i in range(a, b)}
-    assert covered == set(range(len(text)))
+    assert {i for a, b in offsets for i in range(a, b)} == set(range(len(text)))
 
 
 @MANY

@@ -202,7 +202,8 @@ def test_messages_that_a_template_moves_or_ties_together(template, talk, read):
     sample = build_sample(make_tokenizer(template), talk, "It is Clara.", whole=True)
     shown = ["".join(sample.tokens[m["start"] : m["stop"]]) for m in sample.metadata["messages"]]
     assert [text.strip() for text in shown] == read
-    assert all(m["start"] < m["stop"] <= sample.segments.prompt[1] for m in sample.metadata["messages"])
+    (first, stop), found = sample.segments.prompt, sample.metadata["messages"]
+    assert all(first <= m["start"] < m["stop"] <= stop for m in found)
 
 
 def part(kind, words):
