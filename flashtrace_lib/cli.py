@@ -38,6 +38,8 @@ def main(argv: list[str] | None = None) -> int:
     from .trace import trace
 
     options = {**(STEP_BY_STEP if arguments.step_by_step else {}), **_options(arguments)}
+    if arguments.prompt == arguments.response == "-":
+        raise ValueError("--prompt - and --response - both read standard input: give one of them as a file")
     prompt, tools = read_prompt(arguments.prompt)
     response = None if arguments.response is None else read_text(arguments.response, "response")
     checked_messages(conversation_and_response(prompt, response)[0], whole=True)
@@ -110,10 +112,10 @@ def read_prompt(name: str) -> tuple[str | list[dict[str, Any]], dict[str, Any]]:
 
     Beside it the options of `trace` that put the ``tools`` of such an object into the chat template.
     """
-    if name.endswith(".jsonl"):
+    if name.lower().endswith(".jsonl"):
         raise ValueError(f"{name} holds many records: trace one at a time (docs/tracing.md has a loop)")
     text = read_text(name, "prompt")
-    if not name.endswith(".json"):
+    if not name.lower().endswith(".json"):
         return text, {}
     try:
         data = json.loads(text)

@@ -33,14 +33,18 @@ def other_answer(tokenizer: Any, sample: Sample, words: str) -> Sample:
 def contrasted(method: Method, model: torch.nn.Module, tokenizer: Any, sample: Sample, words: str) -> Attribution:
     """Scores of the output minus those of ``words`` in its place, after the same prompt and reasoning.
 
-    Both are explained by the method as it is, and the two are subtracted. For a gradient method on the targets' logits
-    that is the attribution of the logits' difference. FlashTrace and IFR give each answer a distribution over the
-    context, so that the signed scores say which tokens carry more of the one answer than of the other. With the
-    residual propagated and smoothed (`FlashTrace.best`) the right sentence need not come out above the wrong one.
+    Both are explained by the method as it is, and the two are subtracted. Of a method with signed scores, which are
+    linear in its target, those are, before anything is cut at 0: for a gradient method on the targets' logits that is
+    the attribution of the logits' difference. Their absolute values then sum to 1. FlashTrace and IFR give each answer
+    a distribution over the context, so that the difference says which tokens carry more of the one answer than of the
+    other. With the residual propagated and smoothed (`FlashTrace.best`) the right sentence need not come out above the
+    wrong one.
     """
     minus, found = method.attribute(model, other_answer(tokenizer, sample, words)), method.attribute(model, sample)
-    options = found.metadata.get("options", {}) | {"contrast": words}
-    return replace(
-        found, scores=found.scores - minus.scores, seconds=found.seconds + minus.seconds, hops=[], flow=[],
-        metadata=found.metadata | {"options": options},
-    )  # fmt: skip
+    metadata = {k: v for k, v in found.metadata.items() if k not in ("signed", "mass")}  # of the one answer alone
+    metadata["options"] = found.metadata.get("options", {}) | {"contrast": words}
+    scores = found.scores - minus.scores
+    if "signed" in found.metadata:
+        signed = torch.tensor(found.metadata["signed"]) - torch.tensor(minus.metadata["signed"])
+        scores = signed / signed.abs().sum().clamp_min(1e-30)
+    return replace(found, scores=scores, seconds=found.seconds + minus.seconds, hops=[], flow=[], metadata=metadata)

@@ -100,6 +100,8 @@ def model_fingerprint(model: torch.nn.Module) -> str:
     config = model.config.to_dict() if hasattr(model, "config") else {}
     config, state = json.loads(json.dumps(config, default=str)), {}
     for name, value in model.state_dict().items():
+        if value.is_meta:
+            raise ValueError(f"the weights of {name} are on disk, not in memory: a stored result needs to know them")
         flat = value.detach().reshape(-1)
         chosen = flat[(PLACES * len(flat)).long()] if len(flat) > len(PLACES) else flat
         state[name] = [str(value.dtype), list(value.shape), chosen.to(torch.float32)]
@@ -127,7 +129,7 @@ def sample_fingerprint(sample: Sample) -> str:
     Nor of what the metadata call messages and marks: of two samples that differ in these alone, name one otherwise.
     """
     parts = (sample.input_ids, sample.segments, sample.sentences, sample.gold, sample.response, sample.mask_token_id)
-    return fingerprint(parts)
+    return fingerprint(parts if sample.tokens else (*parts, "no tokens"))  # without, a text has no lines
 
 
 @lru_cache(maxsize=1)

@@ -74,6 +74,8 @@ def load_model(
         there; or if the model fails the decomposition identity (the message names the layer and the gap).
     """
     name, options = os.fspath(name), dict(kwargs)
+    if "torch_dtype" in options:
+        raise ValueError("torch_dtype is called dtype here: load_model(name, dtype='bfloat16')")
     if name.startswith(("http://", "https://")):
         raise ValueError(SERVED)
     if isinstance(dtype, str) and dtype not in DTYPES:
@@ -189,12 +191,17 @@ def _tokenizer_in(adapter: Path, told: dict[str, Any]) -> PreTrainedTokenizerBas
 
 def _model(source: str, **options: Any) -> PreTrainedModel:
     """A causal language model, or one that reads images as well, of which the text's path is used."""
-    try:
-        return transformers.AutoModelForCausalLM.from_pretrained(source, **options)
-    except ValueError as error:
-        if "Unrecognized configuration class" not in str(error):
-            raise
-    return transformers.AutoModelForImageTextToText.from_pretrained(source, **options)
+    for kind in (transformers.AutoModelForCausalLM, transformers.AutoModelForImageTextToText):
+        try:
+            model, told = kind.from_pretrained(source, output_loading_info=True, **options)
+        except ValueError as error:
+            if "Unrecognized configuration class" not in str(error):
+                raise
+            continue
+        if lost := sorted(told["missing_keys"]):
+            raise ValueError(f"the files lack {len(lost)} of its weights, such as {lost[0]}, which would be random")
+        return model
+    raise ValueError("it is no decoder with a head that predicts the next token")
 
 
 def _resolve(name: str, dtype: torch.dtype, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -4,7 +4,7 @@ import numpy as np
 
 from .methods import described
 from .traced import Trace
-from .viewer.message_shares import parts
+from .viewer.message_shares import importance, parts
 from .viewer.tokens import visible
 
 
@@ -32,7 +32,7 @@ def report(result: Trace, top: int = 15) -> str:
 
 def _top_lines(result: Trace, top: int) -> list[str]:
     """One line per token; the words around it come last, so that no letter can shift a column."""
-    frame, total = result.top(top), float(np.abs(result.attribution.scores.numpy()).sum()) or 1.0
+    frame, total = result.top(top), float(np.nansum(np.abs(importance(result.sample, result.attribution)))) or 1.0
     largest, spans = float(frame["score"].abs().max()) or 1.0, [part.span for part in parts(result.sample)]
     lines = ["rank   score      share  token at             text"]
     for rank, row in enumerate(frame.itertuples(), start=1):

@@ -23,6 +23,7 @@ from .text.build_sample import build_sample
 from .text.chat_template import Messages, conversation_and_response, render_prompt
 from .text.locate import Locator
 from .text.offsets import checked_ids, decode, is_own_spelling
+from .text.reading import special_ids
 from .text.sentences import response_sentences
 from .traced import Target, Trace, explained
 from .viewer import cautions
@@ -106,7 +107,7 @@ def trace(
     check_order("trace(model, tokenizer, prompt)", model=model, tokenizer=tokenizer)
     if unknown := rendering.keys() - (known := {*signature(render_prompt).parameters, *signature(trace).parameters}):
         raise TypeError(f"trace() has no argument {min(unknown)!r}.{did_you_mean(min(unknown), known)}")
-    if contrast is not None and not contrast.strip():
+    if contrast is not None and not (contrast := str(contrast)).strip():
         raise ValueError("contrast is empty: give another answer, such as contrast='platform 4', or leave it out")
     method, model = chosen_method(method, hops), unwrap(model)
     if not isinstance(prompt, (str, Sequence)):
@@ -135,14 +136,14 @@ def trace(
         print(estimate(model, sample, method), file=sys.stderr)
     if contrast is not None:
         return Trace(sample, contrasted(method, model, tokenizer, sample, contrast), _name_of(model), model=model)
-    sentences = response_sentences(sample, tokenizer.all_special_tokens)
+    sentences = response_sentences(sample, tokenizer.convert_ids_to_tokens(sorted(special_ids(tokenizer))))
     attribution, *others = explained(method, model, sample, sentences)
     return Trace(sample, attribution, _name_of(model), list(map(Target, sentences, others)), model)
 
 
 def _cautions(model: Any, tokenizer: Any, sample: Sample, response: str | list[int], limit: int | None) -> list[str]:
     """Cautions on special tokens in the input, on the response's ids and on its end."""
-    told = cautions.special_in_input(sample, tokenizer.all_special_ids)
+    told = cautions.special_in_input(sample, special_ids(tokenizer))
     if isinstance(response, str):
         return told
     if not is_own_spelling(tokenizer, "".join(sample.tokens[: sample.response[0]]), response):

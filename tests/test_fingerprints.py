@@ -64,14 +64,15 @@ def test_model_fingerprint_sees_a_head_or_a_neuron_that_is_taken_out():
 
 def test_sample_fingerprint_sees_what_shapes_a_result():
     sample = tiny_sample()
+    sample.tokens = ["y"] * 16
     keys = {sample_fingerprint(sample)}
-    changes = {"mask_token_id": 1, "gold": None, "response": (9, 15), "sentences": [(1, 8)],
+    changes = {"tokens": None, "mask_token_id": 1, "gold": None, "response": (9, 15), "sentences": [(1, 8)],
                "input_ids": sample.input_ids + 1, "segments": Segments((1, 8), (9, 11), (12, 15))}  # fmt: skip
     for name, value in changes.items():
         changed = copy.copy(sample)
         setattr(changed, name, value)
         keys.add(sample_fingerprint(changed))
-    assert len(keys) == 7
+    assert len(keys) == 8
     named = copy.copy(sample)
     named.metadata, named.tokens = {"id": "other"}, ["x"] * 16
     assert sample_fingerprint(named) in keys

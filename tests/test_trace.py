@@ -100,8 +100,7 @@ def test_trace_reports_the_words_that_begin_the_turn_with_the_template(model, to
     assert result.answer == "Answer: 7261" and result.response.strip() == "It is 7261.\nAnswer: 7261"
     own = len(result.sample.prompt_ids)
     assert shares["tokens"]["user"] == own and shares["tokens"].sum() == len(result.sample)
-    first = result.sample.response[0]
-    assert shares["tokens"]["template"] >= first - own and shares["hop 0"]["template"] > 0
+    assert shares["tokens"]["template"] >= result.sample.response[0] - own and shares["hop 0"]["template"] > 0
     assert result.top(10**6)["position"].between(*result.sample.segments.prompt).all()
     text = render_prompt(tok, PROMPT, request=STEP_BY_STEP["request"], answer_prefix=STEP_BY_STEP["answer_prefix"]).text
     written = trace(model, tok, PROMPT, max_new_tokens=6, method=Uniform(), **STEP_BY_STEP)

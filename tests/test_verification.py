@@ -108,11 +108,13 @@ def test_the_matrix_has_the_first_hop_of_every_sentence(loaded, traced):
 
 def test_a_contrast_is_the_difference_of_two_answers_after_one_prefix(loaded, tmp_path):
     reply = "Platform 7."
-    both = [trace(*loaded, TEXT, text, method="attnlrp").attribution.scores for text in (reply, "Platform 4.")]
+    both = [trace(*loaded, TEXT, text, method="attnlrp").attribution for text in (reply, "Platform 4.")]
     found = trace(*loaded, TEXT, reply, method="attnlrp", contrast="Platform 4.")
-    torch.testing.assert_close(found.attribution.scores, both[0] - both[1], rtol=1e-3, atol=1e-5)
+    signed = torch.tensor(both[0].metadata["signed"]) - torch.tensor(both[1].metadata["signed"])
+    torch.testing.assert_close(found.attribution.scores, signed / signed.abs().sum(), rtol=1e-3, atol=1e-5)
+    assert found.attribution.scores[(both[0].scores == 0) & (both[1].scores == 0)].any()  # below 0 in both
     for method in ("flashtrace", "ifr", "attnlrp"):
-        of = trace(*loaded, TEXT, REPLY, output="7", contrast="4", method=method).to_frame("sentence")["score"]
+        of = trace(*loaded, TEXT, REPLY, output="7", contrast=4, method=method).to_frame("sentence")["score"]
         assert of[1] == of.max() > 0 > of[0] == of.min()  # the train to Nice speaks for 7, that to Lyon for 4
     assert Trace.from_json(found.to_json(tmp_path / "c.json")).attribution.metadata["options"]["contrast"]
     found.to_html(tmp_path / "c.html")

@@ -189,11 +189,19 @@ def run_sizes(
     file : Path, optional
         JSON, a list of rows, to which each is added when it is finished. What it has is not measured again, unless it
         failed.
+
+    Returns
+    -------
+    list of dict
+        The rows of this setting, those of the file included.
     """
-    rows = json.loads(file.read_text(encoding="utf-8")) if file and file.is_file() else []
+    try:
+        rows = json.loads(file.read_text(encoding="utf-8")) if file and file.is_file() else []
+    except ValueError as error:
+        raise ValueError(f"{file} holds no rows of `bench` ({error}): remove it, or name another file") from error
     for size, method in tqdm([(size, method) for size in sizes for method in methods], desc="bench"):
         about = {**setting, "size": size, "method": method}
-        old = [row for row in rows if about.items() <= row.items()]
+        old = [row for row in rows if _is_of(row, about)]
         if old and "error" not in old[0]:
             continue
         command = [sys.executable, "-m", "flashtrace_lib", "bench", "--worker", "--sizes", size, "--methods", method]
@@ -202,7 +210,11 @@ def run_sizes(
         rows = [row for row in rows if row not in old] + [{**about, **_result(done)}]
         if file:
             write_text(file, json.dumps(rows, indent=1) + "\n")
-    return rows
+    return [row for row in rows if _is_of(row, setting)]
+
+
+def _is_of(row: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
+    return about.items() <= ({"sentence": SENTENCE} | row).items()
 
 
 def _result(done: subprocess.CompletedProcess) -> dict[str, Any]:
@@ -253,8 +265,7 @@ def main(argv: list[str] | None = None) -> int:
         print(json.dumps(_measured(args, args.methods[0], sizes[0])))
         return 0
     of_model = {"shape": args.shape, "layers": args.layers} if args.shape else {"model": args.model}
-    setting = {**of_model, "dtype": args.dtype, "device": args.device, "runs": args.runs}
-    setting |= {"sentence": args.sentence} if args.sentence != SENTENCE else {}
+    setting = {**of_model, "dtype": args.dtype, "device": args.device, "runs": args.runs, "sentence": args.sentence}
     rows = run_sizes(args.sizes, args.methods, setting, args.json)
     print(f"{args.shape or args.model}, {args.dtype}; forward = one sdpa forward, same tokens")
     for row in rows:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..cli import count
 from ..files import check_writable
+from ..names import did_you_mean
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -15,14 +16,17 @@ def main(argv: list[str] | None = None) -> int:
     from ..tasks.datasets import task_examples
     from ..tasks.registry import TASKS
     from ..tasks.responses import NOTHING, collect
-    from ..tasks.ruler import ruler_examples
+    from ..tasks.ruler import CELLS, ruler_examples
     from . import evaluate, summarise
     from .results_table import check_metrics
 
     asked = _parser().parse_args(argv)
     check_writable({"--store": asked.store}, {})
-    methods, metrics = list(map(chosen_method, asked.methods.split(","))), asked.metrics.split(",")
+    methods, metrics = ([name.strip() for name in names.split(",")] for names in (asked.methods, asked.metrics))
+    methods, known = list(map(chosen_method, methods)), [*TASKS, *CELLS]
     check_metrics(metrics)
+    if asked.task not in known:
+        raise ValueError(f"unknown task {asked.task!r}: choose of {', '.join(known)}.{did_you_mean(asked.task, known)}")
     model, tokenizer = load_model(asked.model, device_map=asked.device)
     if asked.task in TASKS:
         where = {"source": "folder" if asked.data else "hub", "folder": asked.data}

@@ -60,20 +60,14 @@ class Recorder:
             "options": to_json(method.options(), f"options of {method.name}"),
             "method_metadata": to_json(result.metadata, f"metadata of {method.name}"),
             "sample_metadata": to_json(sample.metadata, f"metadata of sample {sample.id}"),
-            "sample_key": sample_fingerprint(sample),
-            "seconds": float(result.seconds),
-            "n_tokens": len(sample),
-            "n_input": len(sample.prompt_ids),
-            "n_reasoning": spans.reasoning[1] - spans.reasoning[0],
-            "n_output": spans.output[1] - spans.output[0],
-            "scores": result.scores.numpy(),
+            "sample_key": sample_fingerprint(sample), "seconds": float(result.seconds),
+            "n_tokens": len(sample), "n_input": len(sample.prompt_ids),
+            "n_reasoning": spans.reasoning[1] - spans.reasoning[0], "n_output": spans.output[1] - spans.output[0],
+            "scores": result.scores.numpy(), "steps": self.steps, "log_probs": None,
             "hop_scores": [hop.scores.detach().float().cpu().numpy() for hop in result.hops],
             "hop_targets": [list(hop.target) for hop in result.hops],
-            "flow": [float(rho) for rho in result.flow],
-            "steps": self.steps,
-            "log_probs": None,
-            **self.provenance,
-        }
+            "flow": [float(rho) for rho in result.flow], **self.provenance,
+        }  # fmt: skip
 
     def curve(self, sample: Sample, scores) -> Record:
         """Columns of the deletion curve of ``scores``."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from threading import Lock
 
 import torch
 
@@ -30,6 +31,7 @@ from .l1_proximity import per_head, proximity
 
 BLOCK_BYTES = 64 * 2**20  # of sums that have a number for every channel
 LAYERS_AT_ONCE = 4  # at most, on the CPU; each has its share of the threads
+_POOL = Lock()  # how many threads there are is a setting of the whole process: one attribution at a time divides them
 
 
 @torch.inference_mode()
@@ -81,7 +83,8 @@ def _side_by_side(layers: list[LayerActivations]) -> Iterator[Callable]:
     """
     threads = torch.get_num_threads()
     n = min(threads, LAYERS_AT_ONCE)
-    if n == 1 or any(layer.fused or layer.v.device.type != "cpu" for layer in layers):
+    apart = any(layer.fused or layer.v.device.type != "cpu" for layer in layers)
+    if n == 1 or apart or not _POOL.acquire(blocking=False):
         yield map
         return
     torch.set_num_threads(threads // n)  # new threads begin with it
@@ -90,6 +93,7 @@ def _side_by_side(layers: list[LayerActivations]) -> Iterator[Callable]:
             yield pool.map
     finally:
         torch.set_num_threads(threads)
+        _POOL.release()
 
 
 @torch.inference_mode()
@@ -121,7 +125,8 @@ def span_rollout(
     u = weights.float() / weights.float().sum(-1, keepdim=True)  # [B, m]
     out = torch.zeros(len(u), activations.n_tokens)  # [B, N]
     for layer in reversed(activations.layers):
-        taken = _finite_scores(layer, torch.eye(u.shape[1]) if each else u, target, activations.rows[0])  # [m or B, N]
+        parts = torch.eye(u.shape[1]).split(spans_at_once(activations)) if each else (u,)
+        taken = torch.cat([_finite_scores(layer, part, target, activations.rows[0]) for part in parts])  # [m or B, N]
         left = (1 - taken.sum(-1)).clamp_min(0)  # the residual's share
         if each:
             moved, kept = u @ taken, u * left

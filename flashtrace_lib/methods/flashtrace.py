@@ -189,7 +189,7 @@ class FlashTrace(Method):
         passed_on = segments.generated if self.flow == "generation" else segments.reasoning
         if self.aggregation == "last":
             target = (target[1] - 1, target[1])
-        weights = torch.ones(target[1] - target[0])
+        weights = self._first_weights(target[1] - target[0])
         total, carried = torch.zeros(len(sample.prompt_ids)), 1.0
         for _ in range(self.hops + 1):
             weights = self._target_weights(sample, target, weights)
@@ -262,7 +262,8 @@ class FlashTrace(Method):
             return span_rollout(state, rows, own, union, each=self.aggregation == "mean")
         score = span_scores if self.hop_scale == "distribution" else span_sums
         if self.aggregation == "mean":
-            return rows @ score(state, torch.eye(rows.shape[1]), union)  # of [m, N]
+            parts = torch.eye(rows.shape[1]).split(spans_at_once(state))
+            return rows @ torch.cat([score(state, part, union) for part in parts])  # of [m, N]
         return score(state, rows, union)
 
     def _as_hop(self, raw: torch.Tensor, sample: Sample, target: Span, weights: torch.Tensor) -> Hop:
@@ -272,6 +273,10 @@ class FlashTrace(Method):
             scores = share_by_sentence(scores, sample)
         total = scores.sum().clamp_min(1e-30)
         return Hop(scores / total, target, weights, float(total) if self.hop_scale == "raw" else 1.0)
+
+    def _first_weights(self, n: int) -> torch.Tensor:
+        """Weights of the first hop's target, any scale, shape [n]."""
+        return torch.ones(n)
 
     def _target_weights(self, sample: Sample, target: Span, weights: torch.Tensor) -> torch.Tensor:
         """Weights [target length] without skipped tokens, summing to 1."""

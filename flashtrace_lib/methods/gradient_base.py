@@ -17,7 +17,7 @@ from ..kernel.decomposition import check_readable
 from ..kernel.interception import is_foreign
 from ..model.architecture import family, is_plain, text_decoder
 from ..model.checks import check_equal, check_ids, check_once, plain_logits, run_checked
-from ..model.state import eager_maps, evaluating, input_device, model_budget
+from ..model.state import eager_maps, evaluating, input_device, mlp_width, model_budget
 from ..sample import Sample, Span
 from .hops import mass_by_segment
 from .perturbation_base import renormalise
@@ -269,9 +269,8 @@ def fits(
     targets over the vocabulary; and ``more`` bytes.
     """
     config = model.config.get_text_config()
-    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     item = next(model.parameters()).element_size()
-    per_layer = n_tokens * (12 * config.hidden_size + 4 * inner) * item
+    per_layer = n_tokens * (12 * config.hidden_size + 4 * mlp_width(config)) * item
     maps = eager_maps(config) if maps is None else maps
     per_layer += maps * n_tokens**2 * (2 * item + 4)  # scores, their cap, and the float32 softmax
     each = (n_layers or config.num_hidden_layers) * per_layer + n_targets * config.vocab_size * (item + 8) + more

@@ -5,7 +5,6 @@ from typing import ClassVar
 
 import torch
 
-from ..sample import Sample, Span
 from .flashtrace import BEST, FlashTrace
 from .perturbation_base import check_choice
 
@@ -54,12 +53,12 @@ class MeanPooling(FlashTrace):
 
 @dataclass
 class Positional(FlashTrace):
-    """FlashTrace whose hop 0 weights the tokens of O by their place, linearly (appendix M.1).
+    """FlashTrace whose first hop weights the tokens of its target, O, by their place, linearly (appendix M.1).
 
     Parameters
     ----------
     weighting : {"rising", "falling"}
-        The last token of O has the weight |O| and the first 1, or the other way round.
+        The last token of the target has its length as weight and the first 1, or the other way round.
     """
 
     weighting: str = "rising"
@@ -70,8 +69,6 @@ class Positional(FlashTrace):
         super().__post_init__()
         check_choice("weighting", self.weighting, ("rising", "falling"))
 
-    def _target_weights(self, sample: Sample, target: Span, weights: torch.Tensor) -> torch.Tensor:
-        if target == sample.segments.output:  # later hops have the weights that the hop before gave them
-            ramp = torch.arange(1, len(weights) + 1, dtype=weights.dtype)
-            weights = weights * (ramp if self.weighting == "rising" else ramp.flip(0))
-        return super()._target_weights(sample, target, weights)
+    def _first_weights(self, n: int) -> torch.Tensor:
+        ramp = torch.arange(1.0, n + 1)
+        return ramp if self.weighting == "rising" else ramp.flip(0)

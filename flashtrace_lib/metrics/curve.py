@@ -217,8 +217,7 @@ def bisected(
     known = dict(zip(at, measure(at).tolist(), strict=True))
     while True:
         at = sorted(known)
-        falls = -normalise_response([known[k] for k in at]).diff()
-        bounds = falls * (torch.tensor(at).diff() - 1) / (2 * steps)
+        bounds = -normalise_response([known[k] for k in at]).diff() * (torch.tensor(at).diff() - 1) / (2 * steps)
         if bounds.sum() <= tolerance:
             line = np.interp(range(steps + 1), at, np.minimum.accumulate([known[k] for k in at]))  # r never rises
             line[at] = [known[k] for k in at]

@@ -5,7 +5,7 @@ what a random ranking gets on average, and the order of the text helps nobody.
 """
 
 from fractions import Fraction
-from math import ceil, floor
+from math import floor
 
 import torch
 from scipy.stats import rankdata
@@ -13,27 +13,25 @@ from scipy.stats import rankdata
 from .curve import as_vector
 
 
-def top_count(n_tokens: int, top: float = 0.1, rounding: str = "floor") -> int:
-    """K, the number of tokens in the top share (appendix F.1: floor; the authors' code: ceil).
+def top_count(n_tokens: int, top: float = 0.1) -> int:
+    """K, the number of tokens in the top share, rounded down (appendix F.1; the authors' code rounds up).
 
     At least 1, so that an input of fewer than 1 / top tokens has a top at all.
 
     Raises
     ------
     ValueError
-        If ``top`` is not in (0, 1], ``rounding`` is unknown or there is no token.
+        If ``top`` is not in (0, 1] or there is no token.
     """
     if not 0 < top <= 1:
         raise ValueError(f"top is a share of the input in (0, 1], got {top}")
-    if rounding not in ("floor", "ceil"):
-        raise ValueError(f'rounding is "floor" (the paper) or "ceil" (the authors\' code), got {rounding!r}')
     if n_tokens < 1:
         raise ValueError(f"the input has {n_tokens} tokens: there is nothing to rank")
     exact = Fraction(str(top)) * n_tokens  # in binary floats 0.29 * 100 is 28.999...
-    return max(1, floor(exact) if rounding == "floor" else ceil(exact))
+    return max(1, floor(exact))
 
 
-def recovery_rate(scores, gold, top: float = 0.1, rounding: str = "floor") -> float:
+def recovery_rate(scores, gold, top: float = 0.1) -> float:
     """Recall of the evidence among the top tokens: |S_top ∩ S_gt| / |S_gt| (appendix F.1).
 
     Parameters
@@ -44,8 +42,6 @@ def recovery_rate(scores, gold, top: float = 0.1, rounding: str = "floor") -> fl
         True at the evidence.
     top : float
         Share of I that counts as found.
-    rounding : {"floor", "ceil"}
-        How ``top * |I|`` becomes a number of tokens.
 
     Returns
     -------
@@ -59,13 +55,13 @@ def recovery_rate(scores, gold, top: float = 0.1, rounding: str = "floor") -> fl
         If shapes differ, no token is gold or the scores are not finite.
     """
     scores, gold = scores_and_gold(scores, gold)
-    return _recall(scores, gold, top_count(len(scores), top, rounding))
+    return _recall(scores, gold, top_count(len(scores), top))
 
 
-def recovery_cap(gold, top: float = 0.1, rounding: str = "floor") -> float:
+def recovery_cap(gold, top: float = 0.1) -> float:
     """Highest recovery rate any method can reach: min(1, K / |S_gt|)."""
     gold = _as_gold(gold)
-    return min(1.0, top_count(len(gold), top, rounding) / int(gold.sum()))
+    return min(1.0, top_count(len(gold), top) / int(gold.sum()))
 
 
 def r_precision(scores, gold) -> float:

@@ -20,7 +20,7 @@ from transformers.cache_utils import DynamicLayer
 from .architecture import family
 from .checks import check_equal, check_ids, check_once, plain_logits, run_checked
 from .context import steady_length
-from .state import eager_maps, evaluating, input_device, model_budget
+from .state import eager_maps, evaluating, input_device, mlp_width, model_budget
 from .wrapped import has_virtual_tokens, in_use
 
 
@@ -49,7 +49,8 @@ class SharedPrefix:
         if not stateful and len(ids) <= steady_length(model):
             found = model(input_ids=ids[None].to(input_device(model)), use_cache=True, logits_to_keep=1)
             layers = getattr(getattr(found, "past_key_values", None), "layers", [])
-        self.usable = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
+        # a layer that attends to a picture has no keys of a text
+        self.usable = bool(layers) and all(type(one) is DynamicLayer and one.keys is not None for one in layers)
         self._layers = [(layer.keys, layer.values) for layer in layers] if self.usable else []  # [1, heads, L, d_head]
 
     @classmethod
@@ -308,8 +309,7 @@ def _measure(logits: torch.Tensor, measure: Measure) -> torch.Tensor:
 def _row_bytes(model, length: int, n_logits: int, masked: bool = False) -> int:
     """Rough working memory of one row of a forward pass, bytes; ``masked``: with a mask [L, L] of its own."""
     config = model.config.get_text_config()
-    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-    width = 6 * config.hidden_size + 3 * (inner if isinstance(inner, int) else max(inner))  # Gemma-3n: one a layer
+    width = 6 * config.hidden_size + 3 * mlp_width(config)
     item = next(model.parameters()).element_size()
     total = length * width * item + n_logits * config.vocab_size * item
     total += eager_maps(config) * length**2 * (item + 4)  # each with its float32 softmax

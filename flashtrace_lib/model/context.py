@@ -96,8 +96,7 @@ def check_context(model: nn.Module, sample: Sample) -> None:
 
 def _left_padding(model: nn.Module, ids: torch.Tensor) -> int:
     """Padding tokens before the first other one; a token that begins every text is no padding the first time."""
-    config = getattr(model, "config", None)
-    pad, begin = (getattr(config, f"{name}_token_id", None) for name in ("pad", "bos"))
+    pad, begin = (getattr(getattr(model, "config", None), f"{name}_token_id", None) for name in ("pad", "bos"))
     if not isinstance(pad, int) or pad < 0:
         return 0
     others = (ids != pad).nonzero()

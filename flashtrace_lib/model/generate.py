@@ -1,6 +1,7 @@
 """Greedy continuations of prompts, as one padded batch; a long beginning that they share is read once."""
 
 import copy
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from transformers import GenerationConfig
 from ..text.offsets import decode_with_offsets, tokenise
 from ..text.reading import own_tokens, read_reply
 from .batched_forward import SharedPrefix
-from .context import steady_length
+from .context import longest_context, steady_length
 from .state import evaluating, input_device
 from .wrapped import has_virtual_tokens, in_use, unwrap, without_peft
 
@@ -29,7 +30,7 @@ def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_n
     texts : sequence of str
         Prompts as the model reads them (`text.render_prompt`).
     max_new_tokens : int
-        Longest response, tokens.
+        Longest response, tokens; less where the model's context ends.
 
     Returns
     -------
@@ -39,14 +40,17 @@ def generate(model: torch.nn.Module, tokenizer: Any, texts: Sequence[str], max_n
     Raises
     ------
     ValueError
-        If no token may be generated.
+        If no token may be generated, or a prompt fills the model's context.
     """
     if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
         raise ValueError(f"max_new_tokens must be a whole number of at least 1, got {max_new_tokens!r}")
     prompts, model = [tokenise(tokenizer, text)[0] for text in texts], unwrap(model)
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     length, ends = max(map(len, prompts)), _end_tokens(model, tokenizer)
-    how = {"max_new_tokens": max_new_tokens, "do_sample": False, "pad_token_id": pad}
+    room = (longest_context(model) or math.inf) - length
+    if room < 1:
+        raise ValueError(f"a prompt has {length} tokens, and with one more the model's context is exceeded: shorten it")
+    how = {"max_new_tokens": int(min(max_new_tokens, room)), "do_sample": False, "pad_token_id": pad}
     with torch.inference_mode(), in_use(model), evaluating(model):
         n, past = _shared(model, prompts)
         rows = [(p[:n], [pad] * (length - len(p)), p[n:]) for p in prompts]
@@ -101,8 +105,8 @@ def answer_text(tokenizer: Any, response: list[int], before: str = "") -> str:
 def _end_tokens(model: torch.nn.Module, tokenizer: Any) -> set[int]:
     """Ids that end a response, by the generation config or the tokenizer."""
     ends = getattr(model.generation_config, "eos_token_id", None)
-    ends = [ends] if isinstance(ends, int) else list(ends or [])
-    return {*ends, tokenizer.eos_token_id} - {None}
+    ends = torch.as_tensor([] if ends is None else ends).flatten().tolist()
+    return {*map(int, ends), tokenizer.eos_token_id} - {None}
 
 
 def _until_end(row: list[int], ends: set[int]) -> list[int]:

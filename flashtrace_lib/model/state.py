@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -38,6 +39,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def mlp_width(config: Any) -> int:
+    """Channels within an MLP, of the widest layer."""
+    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    return inner if isinstance(inner, int) else max(inner)  # Gemma-3n: one a layer
 
 
 def eager_maps(config) -> int:

@@ -102,13 +102,14 @@ def in_use(model: Any) -> Iterator[nn.Module]:
 
 @contextmanager
 def _uncompiled(model: nn.Module) -> Iterator[None]:
-    """Run the modules' own code: what is compiled before a hook or another attention is there does not see it."""
+    """Run the modules' own code, for a text: what is compiled before a hook or another attention does not see it."""
     plain = []
     for module in model.modules():
         own = vars(module)
         written = getattr(own.get("forward"), "_torchdynamo_orig_callable", None)  # torch.compile(module[.forward])
         plain += [] if written is None else [(own, "forward", written)]
         plain += [(own, "_compiled_call_impl", None)] if own.get("_compiled_call_impl") else []  # module.compile()
+        plain += [(own, "rope_deltas", None)] if "rope_deltas" in own else []  # by which the last picture moved a text
     compiled = [(own, name, own[name]) for own, name, _ in plain]
     try:
         for own, name, value in plain:

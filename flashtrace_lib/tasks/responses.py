@@ -27,7 +27,6 @@ STEPS, OWN_STEPS, CODE = "step_by_step", "own_steps", "code_alone"
 ALL_MODES = (*MODES, STEPS, OWN_STEPS, CODE)
 FORCED, UNFILTERED, NOTHING = FALLBACKS
 GENERATED = "generated"
-MARKS = {GENERATED: "", FORCED: " ‡", UNFILTERED: " §"}  # behind a cell's name, wherever it appears
 
 
 @dataclass

@@ -143,16 +143,11 @@ def niah_problem(cell: RulerCell, rng: random.Random, stop: str, draw: Draw, kee
     before, after, prefix = (part.format(**words) for part in _NIAH)
     answers = tuple(value for _, value in facts)
     return Problem(
-        before=before,
-        after=after,
-        statements=tuple(_NEEDLE.format(key=key, value=value) for key, value in order),
-        gold=tuple(range(len(order))),
-        answers=answers,
-        answer_prefix=prefix,
+        before=before, after=after, statements=tuple(_NEEDLE.format(key=key, value=value) for key, value in order),
+        gold=tuple(range(len(order))), answers=answers, answer_prefix=prefix,
         reasoning="\n".join(_NEEDLE.format(key=key, value=value) for key, value in facts),
-        output=f"{prefix.strip()} {', '.join(answers)}.",
-        answer_pattern=r"\b\d{7}\b",
-    )
+        output=f"{prefix.strip()} {', '.join(answers)}.", answer_pattern=r"\b\d{7}\b",
+    )  # fmt: skip
 
 
 def vt_problem(cell: RulerCell, rng: random.Random, stop: str, draw: Draw, keep: Keep | None = None) -> Problem:
@@ -168,16 +163,11 @@ def vt_problem(cell: RulerCell, rng: random.Random, stop: str, draw: Draw, keep:
     variables, value = names[:size], values[0]
     before, after, prefix = (part.format(query=value, n=size) for part in _VT)
     return Problem(
-        before=before,
-        after=after,
-        statements=tuple(statement + stop for _, statement in order),
-        gold=tuple(i for i, (c, _) in enumerate(order) if c == 0),
-        answers=tuple(variables),
-        answer_prefix=prefix,
-        reasoning=_tracking_chain(order),
+        before=before, after=after, statements=tuple(statement + stop for _, statement in order),
+        gold=tuple(i for i, (c, _) in enumerate(order) if c == 0), answers=tuple(variables), answer_prefix=prefix,
+        reasoning=_tracking_chain(order), answer_pattern=r"\b[A-Z]{5}\b",
         output=f"The variables assigned the value {value} are: {', '.join(variables)}.",
-        answer_pattern=r"\b[A-Z]{5}\b",
-    )
+    )  # fmt: skip
 
 
 def _tracking_chain(order: list[tuple[int, str]]) -> str:

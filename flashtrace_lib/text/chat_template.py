@@ -269,7 +269,7 @@ def _locate_message(render: Callable[..., str], messages: list[dict[str, Any]], 
     if not mark or not fits:
         why = "the chat template leaves it out or renders others differently because of it"
         remedy = "use template=False, or put its words into another turn"
-        raise ValueError(f"message {k} ({messages[k]['role']}) cannot be located: {why}; {remedy}")
+        raise ValueError(f"message {k + 1} ({messages[k]['role']}) cannot be located: {why}; {remedy}")
     return len(before), len(text) - len(after)
 
 

@@ -37,7 +37,7 @@ def find_passage(text: str, locator: Locator, name: str, within: CharSpan) -> Ch
         If nothing matches there (the message says whether something does elsewhere), the match is empty, there are
         fewer than n, or the pattern is one for bytes.
     """
-    locator, number = locator if isinstance(locator, tuple) else (locator, None)
+    locator, number = locator if isinstance(locator, (tuple, list)) else (locator, None)
     if isinstance(locator, str):
         described, pattern = f"text {locator!r}", re.compile(f"(?=({re.escape(locator)}))")  # places may overlap
     else:
@@ -191,7 +191,7 @@ def _told(text: str, reading: Reading, spans: dict[str, CharSpan | None]) -> lis
 
 def _named(text: str, locator: Locator, name: str, within: CharSpan) -> CharSpan:
     """Characters of a passage that the caller named."""
-    given = isinstance(locator, tuple) and isinstance(locator[0], int)
+    given = isinstance(locator, (tuple, list)) and isinstance(locator[0], int)
     return locator if given else find_passage(text, locator, name, within)
 
 

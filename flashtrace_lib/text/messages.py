@@ -40,6 +40,7 @@ def text_message(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message with one text as its content, and its reasoning under each of its names; ValueError for pictures."""
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise ValueError(f"a message must be a mapping with role and content, got {message!r:.80}")
+    message = {name: value for name, value in message.items() if value is not None}  # as servers write what is missing
     role, content = message["role"], message.get("content")
     if role != "assistant":
         return {**message, "content": _words(content, role)}

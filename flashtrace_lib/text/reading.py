@@ -141,9 +141,15 @@ def read_reply(reply: str, before: str = "", tokens: Sequence[Token] = ()) -> Re
     return Reading(name, thought, answer, words, tuple(marks), bool(tail) and not answer, size, None, tuple(notes))
 
 
+def special_ids(tokenizer: Any) -> set[int]:
+    """Ids of special tokens, named or added as such (Gemma-3 and Phi-3 do not name their end of a turn)."""
+    added = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return {*tokenizer.all_special_ids, *added} - {tokenizer.unk_token_id}
+
+
 def own_tokens(tokenizer: Any, ids: Sequence[int], spans: Sequence[CharSpan]) -> list[Token]:
     """Those of the tokens ``ids``, at the characters ``spans``, that are no words; an unknown one is a word."""
-    own, special = tokenizer.added_tokens_decoder, {*tokenizer.all_special_ids} - {tokenizer.unk_token_id}
+    own, special = tokenizer.added_tokens_decoder, special_ids(tokenizer)
     turns = {i: i == tokenizer.eos_token_id or bool(_TURN.search(tokenizer.convert_ids_to_tokens(i))) for i in special}
     kept = ((i, span) for i, span in zip(ids, spans, strict=True) if i in own or i in special)
     return [Token(*span, i in special, turns.get(i, False)) for i, span in kept]

@@ -133,6 +133,5 @@ def response_sentences(sample: Sample, special: Iterable[str] = ()) -> list[Span
             start, end = strip_span(text, piece)
             inside = [i for i in range(*gap) if start <= content[i][0] and content[i][1] <= end]
             if start < end and inside:  # a token that holds part of a mark belongs to none
-                words = {(inside[0], inside[-1] + 1): (content[inside[0]][0], end)}
-                spans += sentence_ranges(text, content, words)
+                spans += sentence_ranges(text, content, {(inside[0], inside[-1] + 1): (content[inside[0]][0], end)})
     return sorted(span for span in spans if re.search(r"\w", "".join(sample.tokens[slice(*span)])))

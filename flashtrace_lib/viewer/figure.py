@@ -59,7 +59,7 @@ def heatmap_figure(
 def hops_figure(
     sample: Sample, attribution: Attribution, *, top_k: int = 10, budget: int | None = 260, width: float = 2 * WIDTH
 ) -> Figure:
-    """Hop 0, hop 1 and their difference side by side (Fig. 3); parameters as `heatmap_figure` and `hops_heatmap`."""
+    """Hop 0, hop 1 and their difference side by side (Fig. 3); parameters as `heatmap_figure`."""
     return _draw(hop_panels(sample, attribution, top_k=top_k, budget=budget), width)
 
 
@@ -76,8 +76,7 @@ def _draw(panels: list[Panel], width: float, size: float = 7.0) -> Figure:
     with mpl.rc_context(rc_params()):
         figure = Figure(figsize=(width, total), layout="none")
         for k, (panel, pieces) in enumerate(zip(panels, layouts, strict=True)):
-            left = gap + k * (column + gap)
-            axes = figure.add_axes((left / width, gap / total, column / width, height / total))
+            axes = figure.add_axes(((gap + k * (column + gap)) / width, gap / total, column / width, height / total))
             axes.set(xlim=(0, column * 72), ylim=(height * 72, 0))
             axes.set_axis_off()
             _draw_panel(axes, panel, pieces, column * 72, size)
@@ -114,8 +113,7 @@ def _parts(token: str, columns: int) -> list[str]:
 @lru_cache(maxsize=4096)
 def _drawable(char: str) -> str:
     """A box in place of a character that the font lacks."""
-    font = get_font(findfont(FontProperties(family=_FONT)))
-    return char if char == "\n" or font.get_char_index(ord(char)) else "▯"
+    return char if char == "\n" or get_font(findfont(FontProperties(family=_FONT))).get_char_index(ord(char)) else "▯"
 
 
 def _draw_panel(axes: Axes, panel: Panel, pieces: list[_Piece], width: float, size: float) -> None:

@@ -9,13 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ..attribution import Attribution
-from ..sample import Sample
 from .colours import INK, SEGMENT_COLOURS
 from .figure import heatmap_figure, hops_figure
-from .tokens import Panel, TokenBox, hop_panels, make_panel, visible
+from .tokens import Panel, TokenBox, make_panel, visible
 
-__all__ = ["heatmap_figure", "hops_figure", "hops_heatmap", "token_heatmap"]
+__all__ = ["heatmap_figure", "hops_figure", "token_heatmap"]
 
 _BOX = f"background:#ffffff;color:{INK};font:13px/1.7 monospace;padding:8px;overflow-wrap:anywhere"
 _TOKENS = "white-space:pre-wrap;unicode-bidi:plaintext"  # each line runs as its own first letter does
@@ -35,22 +33,6 @@ def token_heatmap(tokens: Sequence[str], scores: Any, **options: Any) -> str:
         ``title, labels, top_k, diverging, budget`` of `tokens.make_panel`, which checks them.
     """
     return _wrap([make_panel(tokens, scores, **options)])
-
-
-def hops_heatmap(sample: Sample, attribution: Attribution, *, top_k: int = 10, budget: int | None = None) -> str:
-    """Hop 0 (``attribution.hops[0]``), hop 1 and their difference side by side, as one ``<div>`` (Fig. 3).
-
-    Parameters
-    ----------
-    top_k, budget
-        See `token_heatmap`.
-
-    Raises
-    ------
-    ValueError
-        If there are no hops or no display tokens.
-    """
-    return _wrap(hop_panels(sample, attribution, top_k=top_k, budget=budget))
 
 
 def _wrap(panels: list[Panel]) -> str:

@@ -26,22 +26,17 @@ def as_dict(
     """A trace, JSON-ready."""
     segments = sample.segments
     return {
-        "format": FORMAT,
-        "model": _clean(model_name),
-        "method": attribution.method,
-        "options": _plain(attribution.metadata.get("options", {})),
-        "input_ids": sample.input_ids.tolist(),
+        "format": FORMAT, "model": _clean(model_name), "method": attribution.method,
+        "options": _plain(attribution.metadata.get("options", {})), "input_ids": sample.input_ids.tolist(),
         "tokens": [_clean(token) for token in sample.tokens or []],
         "segments": {name: list(getattr(segments, name)) for name in ("prompt", "reasoning", "output")},
-        "response": list(sample.response),
-        "sentences": [list(span) for span in sample.sentences or []],
+        "response": list(sample.response), "sentences": [list(span) for span in sample.sentences or []],
         "messages": _plain(sample.metadata.get("messages", [])),
         "marks": [list(span) for span in sample.metadata.get("marks", [])],
         "reply": {"format": sample.metadata.get("format", ""), "cautions": sample.metadata.get("cautions", [])},
-        "mask_token_id": sample.mask_token_id,
-        **_attribution_dict(attribution),
+        "mask_token_id": sample.mask_token_id, **_attribution_dict(attribution),
         "targets": [{"span": list(span), **_attribution_dict(result)} for span, result in targets],
-    }
+    }  # fmt: skip
 
 
 def from_dict(data: Any) -> tuple[Sample, Attribution, str, list[tuple[Span, Attribution]]]:
@@ -75,14 +70,10 @@ def _sample(data: dict[str, Any]) -> Sample:
     if data["tokens"] and sentences:
         metadata |= question_in(data["tokens"], sentences, segments.prompt, data["messages"])
     return Sample(
-        torch.tensor(data["input_ids"], dtype=torch.long),
-        segments,
-        response=tuple(data["response"]),
-        tokens=data["tokens"] or None,
-        sentences=sentences or None,
-        mask_token_id=data["mask_token_id"],
+        torch.tensor(data["input_ids"], dtype=torch.long), segments, response=tuple(data["response"]),
+        tokens=data["tokens"] or None, sentences=sentences or None, mask_token_id=data["mask_token_id"],
         metadata={name: value for name, value in metadata.items() if value or name == "question_start"},
-    )
+    )  # fmt: skip
 
 
 def _checked_texts(values: list[Any]) -> None:
@@ -94,20 +85,20 @@ def _attribution_dict(attribution: Attribution) -> dict[str, Any]:
     """Scores, flow and hops of one target."""
     metadata = {name: value for name, value in attribution.metadata.items() if name != "options"}
     return {
-        "scores": _numbers(attribution.scores),
-        "seconds": attribution.seconds,
+        "scores": _numbers(attribution.scores), "seconds": attribution.seconds,
         "flow": [float(rho) for rho in attribution.flow],
         "hops": [
-            {"target": list(hop.target), "weights": _numbers(hop.weights), "scores": _numbers(hop.scores)}
-            for hop in attribution.hops
+            {"target": list(h.target), "weights": _numbers(h.weights), "scores": _numbers(h.scores), "scale": h.scale}
+            for h in attribution.hops
         ],
         "metadata": _plain(metadata),
-    }
+    }  # fmt: skip
 
 
 def _attribution(data: dict[str, Any], sample: Sample, trace: dict[str, Any]) -> Attribution:
     """Attribution of one target, with method and options of the trace; ValueError where it does not fit the sample."""
-    hops = [Hop(torch.tensor(h["scores"]), tuple(h["target"]), torch.tensor(h["weights"])) for h in data["hops"]]
+    hops = [Hop(torch.tensor(h["scores"]), tuple(h["target"]), torch.tensor(h["weights"]), float(h.get("scale", 1)))
+            for h in data["hops"]]  # fmt: skip
     lengths = {"scores": (len(data["scores"]), len(sample.prompt_ids)), "flow": (len(data["flow"]), len(hops))}
     for k, hop in enumerate(hops):
         lengths[f"scores of hop {k}"] = (len(hop.scores), len(sample))

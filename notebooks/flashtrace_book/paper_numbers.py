@@ -9,7 +9,6 @@ from pathlib import Path
 
 NIAH_CELLS = ("mq_q2", "mq_q4", "mq_q8", "mv_v2", "mv_v4", "mv_v8")
 VT_CELLS = ("h2_c3", "h4_c1", "h6_c1", "h10_c1")
-RULER_CELLS = (*NIAH_CELLS, *VT_CELLS, "hotpotqa")
 
 _COLUMNS = ["table", "method", "cell", "metric", "value", "place"]
 _TEXT = "text"  # the "table" of a number of the running text, whose name stands under "metric"

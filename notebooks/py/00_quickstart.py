@@ -57,7 +57,7 @@ t.top(3, by="sentence").round(2)
 
 # %% [markdown]
 # **Is it so?** `verify` removes the sentences that matter most (a third of those before the question, one to three), and as many
-# random ones of about the same length, ten times. *Confirmed*: the answer and its reasoning become less likely than without any of
+# random ones of about the same length, up to ten times. *Confirmed*: the answer and its reasoning become less likely than without any of
 # the random ones. *No more than chance*: they do not. *Rather the question*: they do not, and the question stands above all.
 
 # %%

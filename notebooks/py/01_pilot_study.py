@@ -58,8 +58,8 @@ results = run.results("pilot")
 #
 # One chain of assignments is hidden in noise, `h4_c1` having four of them: `VAR A = 12345`, `VAR B = VAR A`, and so on. The
 # more assignments, the longer the reasoning, which names them one by one. The model (135 million parameters) wrote the
-# answers to four assignments itself. From sixteen on it fails, and reads the reference reasoning as if it had written
-# it: *forced*. The last two rows are the same problems, answered directly and after reasoning.
+# answers to four assignments itself. With sixteen it fails; from thirty-two on it was not asked and reads the reference reasoning as if it had
+# written it: *forced*. The last two rows are the same problems, answered directly and after reasoning.
 
 # %%
 run.table(results.counts(), caption="Samples of the pilot study; lengths are median tokens")
@@ -264,7 +264,7 @@ run.table(factor, "fig1c_factor", "Factor over FlashTrace; `value` says how many
 # sentences that they still rank first; over the whole input, whole sentences ranked, they lose more to the question. By recovery IFR loses as little as FlashTrace; by every
 # other metric it loses more. Where the model answers directly, FlashTrace finds no more than IFR. The string match shows
 # what kind of problem this is: after reasoning, each piece of evidence stands in $\mathbf T$ word by word, and comparing
-# strings finds it all. No method does as well.
+# strings finds it all. Token by token no method does as well.
 #
 # **(c)** The factor over FlashTrace grows with the length for both naive ways. At thousands of tokens they would take hours
 # here too, by extrapolation. The times are of two CPU cores that did other work as well, so that only orders of magnitude

@@ -15,7 +15,7 @@
 # > **Answer.** Yes, on RULER. Hop 1 has more mass on the input than hop 0 in every sample, and adds 0.057 to recovery; the
 # > second recursive hop adds 0.021 and the third 0.016. Of whole sentences, ranked by the mean of their tokens, hop 1 adds 0.018
 # > and the others next to nothing; ranked by the sum hop 1 adds as much as by tokens, the others less. But the mass on the reasoning rises, where the paper says that it
-# > falls. A string match, which needs no model, finds more tokens than any number of hops.
+# > falls. A string match, which needs no model, finds more tokens than three hops do.
 # >
 # > **n.** One written example, then 80 samples of RULER, each its own cluster, with the model's own right answers.
 # >
@@ -221,7 +221,7 @@ run.table(whole, "fig3_gain_by_sentence", "What each hop adds, by sentences", wi
 # %% [markdown]
 # It depends on the combination. By means hop 1 adds 0.011 to R-precision in the haystack in place of 0.055, and the later hops next to
 # nothing: what they add are mostly words of sentences that hop 0 had ranked first. By sums it adds 0.056, nearly all of it on needles, where
-# long sentences of many small scores pass the evidence in hop 0. On chains no hop is shown to add anything by either. What a hop adds where the
+# long sentences of many small scores pass the evidence in hop 0. On chains no hop is shown to add to R-precision by either. What a hop adds where the
 # reasoning strays stands in `12_better_flashtrace`.
 
 # %% [markdown]

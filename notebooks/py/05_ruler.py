@@ -287,9 +287,9 @@ rivals = minus(pd.concat([frame[~frame["metric"].isin(CURVE)], every_curve]), "f
 run.table(rivals, "ruler_against_flashtrace", "Every method minus FlashTrace", wide=grid(rivals[rivals["metric"].isin(SHOWN)]))
 
 # %% [markdown]
-# ## Methods that take minutes
+# ## Costly methods, and others on one sample a cell
 #
-# They take a pass for every unit, or several, and stand on the first sample of each cell alone, without deletion curves; each
+# Most take a pass for every unit, or several, and all stand on the first sample of each cell alone, without deletion curves; each
 # minus FlashTrace on these samples. Perturbation and CLP change one sentence at a time, ReAGent many (one run of it). The
 # rollout goes back through the reasoning until nothing is left on it, CAGE sentence by sentence. Attention suppression measures
 # what each sentence loses when an earlier one cannot be attended to. ContextCite fits 32 ablations.
@@ -385,8 +385,8 @@ run.table(alike.pivot_table(index="label", columns="column", values="value", sor
           caption="Quoted and not quoted, no facts off the path: means")  # fmt: skip
 
 # %% [markdown]
-# Where the reasoning quotes, the string match stands near the best; where it does not, it is at chance, and the methods that look
-# inside the model lose little in AUROC, and at most a quarter of their R-precision. So its lead on Table 1 says what this reasoner
+# Where the reasoning quotes, the string match has more of the evidence than most fast methods; where it does not, it is at chance, and the
+# methods that look inside the model lose little in AUROC, and at most about a quarter of their R-precision. So its lead on Table 1 says what this reasoner
 # writes, not what attribution cannot see.
 
 # %% [markdown]
@@ -403,9 +403,9 @@ print(f"means of single cells: more recovered than IFR in {(cells['recovery'] > 
       f"lower RISE in {(cells['rise'] < 0).sum()}, lower MAS in {(cells['mas'] < 0).sum()}")
 
 # %% [markdown]
-# On HotpotQA, where the paper's margin over IFR is the most pronounced, FlashTrace's RISE and MAS are lower in the mean of eight
+# On HotpotQA, where the paper calls its margin over IFR especially pronounced, FlashTrace's RISE and MAS are lower in the mean of eight
 # answers at either length: MAS by intervals that exclude 0 at both, RISE at 2,048 tokens alone. Of the evidence it finds no more
-# than IFR, and the string match less: nothing is quoted there.
+# than IFR, and the string match, within the haystack, less: nothing is quoted there.
 #
 # On the ten cells of own answers FlashTrace's RISE is about .004 *higher* than IFR's, which is worse, and its recovery lower. It is
 # ahead in MAS (by the interval in six cells, six samples each; in RISE in none, and behind in three), and on chains in AUROC in the

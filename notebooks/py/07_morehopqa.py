@@ -179,7 +179,7 @@ note(run, "rollout_match", reasoning.rollout_loss(rollout), answers, models="qwe
 # paragraphs. Masking the quoted names takes that away, wherever the answer's own mass lies.
 #
 # The paper reports that FlashTrace saves 93.6 % of the rollout's time at a small loss. Here it saves less: both begin with the same
-# forward pass over some hundred tokens, and the rollout adds a row for each of about a hundred tokens of reasoning, many at a time.
+# forward pass over some five hundred tokens, and the rollout adds a row for each of about a hundred tokens of reasoning, many at a time.
 # On twelve samples the loss is larger than the paper's, in RISE and in MAS: the rollout's curves fall earlier.
 #
 # Whether a method finds the marked evidence cannot be said from two right answers. Other differences from the paper: a model of 494

@@ -184,7 +184,7 @@ run.table(agreement, "table5_rank_agreement", "Rank correlation of the reasoner'
 #
 # ## Models that mix softmax and linear attention
 #
-# In the models that people reason with today most layers are linear: a state takes in each token's value and is read by the
+# In hybrid models (Qwen3-Next and others) most layers are linear: a state takes in each token's value and is read by the
 # query. With queries, keys, decay and gates frozen, as attention weights and norms are frozen elsewhere, a layer is linear in its
 # values,
 #

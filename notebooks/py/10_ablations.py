@@ -12,9 +12,10 @@
 # > **Question.** Which parts of FlashTrace matter, do longer contexts or wrong answers change that, and when does it fail?
 # >
 # > **Answer.** The first hop recovers 0.057 more of the evidence than none; further ones add less, and the second lowers RISE and MAS a
-# > little, which of the third is not shown. The last token alone recovers 0.485 less, as the paper says, but averaging single tokens recovers 0.063 *more* than the
-# > sum, which it does not say. Where least of the reachable evidence is found, the question takes 0.224 of the top tenth of the
-# > input. On eight real questions of 2,048 tokens, right or wrong, FlashTrace's RISE is a little below IFR's.
+# > little, which of the third is not shown. The last token alone recovers 0.485 less, as the paper says, but averaging single tokens
+# > recovers 0.063 *more* than the sum, which it does not say. Where least of the reachable evidence is found, the question takes 0.224
+# > of the top tenth of the input, elsewhere 0.124, and is as much longer there. On eight real questions of 2,048 tokens, right or
+# > wrong, FlashTrace's RISE is a little below IFR's.
 # >
 # > **n.** RULER: 160 samples of the reasoner, 80 for depth and most targets, 10 for deletion curves. MoreHopQA: 15 answers of
 # > qwen, 10 with curves. HotpotQA: 8 answers of qwen at each length. All are the models' own.
@@ -24,7 +25,7 @@
 # <!-- numbers: 0.057 = hops_ruler.csv[method=flashtrace_k1,metric=recovery].difference;
 # 0.485 = appendix_m_ablations.csv[method=last_token,metric=recovery].difference;
 # 0.063 = appendix_m_ablations.csv[method=mean_pooling,metric=recovery].difference;
-# 0.224 = appendix_n_places.csv[group=worst quarter,kind=question].places -->
+# 0.224 = appendix_n_places.csv[group=worst quarter,kind=question].places; 0.124 = appendix_n_places.csv[group=others,kind=question].places -->
 #
 # Appendices H, K, M and N of the paper: Tables 7, 8 and 10, Figure 7. Metrics are defined in `05_ruler`. Recovery and R-precision
 # (evidence found) are better higher. RISE, the area under the deletion curve of the whole response, and MAS, RISE with the
@@ -275,12 +276,13 @@ run.table(structure, caption="Share of each hop's whole mass on structural token
 # ## What the paper found, what we found, why they differ
 #
 # **Hops.** The paper finds RISE between 0.127 and 0.133 at every depth, and MAS lowest with one hop. Here the first hop helps in
-# every metric, and each further one a little more, on RULER and on real questions. What it adds to recovery are in part further words
+# every metric, and each further one a little more of the evidence of RULER; on real questions the second lowers RISE and MAS, which of
+# the third is not shown. What it adds to recovery are in part further words
 # of sentences that stood first before it (`03_recursion`). The input gains mass and, within the
 # reasoning, mass moves to earlier tokens, as the paper says. But **the reasoning gains, too**. Hop 0 can land on $\mathbf O$
 # itself, hop 1 cannot, and most of what leaves $\mathbf O$ goes to the reasoning's own tokens.
 #
-# **Contexts.** The paper prints the lowest RISE for FlashTrace at both lengths, 0.036 and 0.025. A grid of twenty steps cannot give
+# **Contexts.** The paper prints the lowest RISE for FlashTrace at both of its lengths, 0.036 at 2,048 tokens and 0.025 at 4,096. A grid of twenty steps cannot give
 # less than $1/2K = 0.025$ (`11_metrics`), so its last number says only that the first step took everything.
 # Here FlashTrace leads IFR at 2,048 tokens; at 1,024 the interval of RISE holds 0. Its RISE is lower at the greater length in the
 # mean of the six questions that both share, as the paper says, by an interval that holds 0. The model is
@@ -293,8 +295,9 @@ run.table(structure, caption="Share of each hop's whole mass on structural token
 #
 # **Failures.** The paper's two failures are descriptions. *Diffuse evidence* is seen in recovery: where the mass is spread
 # evenly, less of what can be found stands in the top tenth. R-precision, which looks at as many tokens as are gold, says the
-# opposite, so that the verdict depends on where the ranking is cut. *Structural tokens* take no more in the worst samples. What
-# takes the places there is the question, which stands last and is read by every token of the answer. The worst samples are
+# opposite, so that the verdict depends on where the ranking is cut. *Structural tokens* together take no more in the worst samples. What
+# takes the places there is the question, which stands last, is read by every token of the answer, and is twice as much of the input as
+# elsewhere: of places beyond its share it has no more. The worst samples are
 # long lists of needles, whose properties go together: a correlation over cells is no cause.
 #
 # **Copying.** A string match, which needs no model, recovers more of the evidence of RULER than any change here; within the haystack spans

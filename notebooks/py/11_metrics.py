@@ -165,7 +165,7 @@ heat
 # ## Ties
 #
 # Where many tokens share a score, somebody must say which come first. This book takes the *expectation* over their orders. Scores
-# tie in the string match and in spans of sentences; there the order of the text and its opposite differ by less than a hundredth.
+# tie mostly in the string match and in spans of sentences; there the order of the text and its opposite differ by less than a hundredth.
 #
 # The order in which tied tokens are masked matters too, and no curve can take an expectation over it: it is random, and fixed by
 # the sample. The first 516 curves were measured earlier first, and keep their values.
@@ -197,8 +197,9 @@ run.table(cheap, caption="Passes by bisection, and what it adds to RISE and MAS 
 #
 # <details><summary>Answer</summary>
 #
-# Among the methods, with the question. A prompt without its question destroys any answer, so that a ranking that masks it early
-# gains before it has found anything. The evidence comes second; a good MAS does not go with the evidence at all.
+# Among the methods in the mean with the question, though its correlation and that of the evidence are not told apart. A prompt without
+# its question destroys any answer, so that a ranking that masks it early gains before it has found anything. A good MAS does not go with
+# the evidence at all.
 #
 # </details>
 
@@ -217,7 +218,7 @@ run.figure(fig, "metric_properties", "Correlation of RISE and MAS with propertie
 
 # %% [markdown]
 # Over all rankings evidence counts as much as the question: *position* puts the question first and has the worst RISE of these, since
-# it knows nothing else. Among the methods, which all know something of the evidence, the question counts more.
+# it knows nothing else. Among the methods, which all know something of the evidence, the question counts more in the mean.
 #
 # ## The same knowledge in another shape
 #
@@ -254,7 +255,7 @@ agree
 # spread. Its printed formulas cannot give the numbers in its tables.
 #
 # Here five ranking metrics and LDS, which knows no evidence and ablates sentences at random, put the methods into nearly the same
-# order. RISE is another matter. It goes with the evidence, too, but more with masking the question early; and a random ranking
+# order. RISE is another matter. It goes with the evidence and, no less, with masking the question early; and a random ranking
 # gets a worse RISE by its shape alone, by three quarters of what parts random tokens from FlashTrace (`05_ruler`). MAS adds how
 # the scores are spread: sharper methods have a worse MAS here, whatever they rank first. So a difference in MAS alone is not
 # called a better explanation in this book, and RISE stands beside metrics that know the evidence.

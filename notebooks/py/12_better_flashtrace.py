@@ -17,10 +17,11 @@
 # > **A hop pays where the reasoning strays**: with eight facts noted that do not matter, IFR on T ∪ O tells them from those that do
 # > hardly better than a coin (AUROC 0.538 in notation), `FlashTrace.best()` does (0.910), and a string match is at chance where nothing
 # > is quoted. The causal hop, which asks the model which steps matter, has most of its top tokens right of what is fast, and is what
-# > `trace()` shows; that it tells the facts apart better than `best()`, or on the grid puts evidence first more often, is not shown. **Hiding each sentence from the response alone picks
-# > them out most cleanly**, at a pass over the response for each (`suppression_response`: R-precision in essays 0.885 against 0.546 of
-# > `best()`); where whole sentences are ranked the causal hop comes near it. A hint that the reasoning does not mention is found
-# > best by IFR on the answer alone: FlashTrace's hop neither finds nor hides it, and the causal hop hides it on one of two models.
+# > `trace()` shows; that it tells the facts apart better than `best()`, or on the grid puts evidence first more often, is not shown.
+# > **Hiding each sentence from the response alone picks them out most cleanly**, at a pass over the response for each
+# > (`suppression_response`: R-precision 0.832 against 0.583 of `best()`); where whole sentences are ranked the causal hop comes near
+# > it. A hint that the reasoning does not mention is put first most often by IFR on the answer alone, on the second model no more
+# > often than by hop 0: FlashTrace's hop neither finds nor hides it, and the causal hop hides it on one of two models.
 # >
 # > **n.** The grid: 230 own right answers of a model taught to reason in two ways, 24 a cell (22 and 16 where eight facts are noted).
 # > Fresh samples of RULER: 20 of the reasoner, 12 of qwen, all right. Needles: 48 of qwen. Table 1: 160, 10 with deletion curves of
@@ -35,7 +36,7 @@
 # 0.059 = causal_hop_by_sentence.csv[group=all cells,by=sum,method=flashtrace].difference;
 # 0.538 = beyond_copying.csv[method=ifr_all,reasoning=notation,off_path=8,metric=auroc_facts].mean;
 # 0.910 = beyond_copying.csv[method=flashtrace_best,reasoning=notation,off_path=8,metric=auroc_facts].mean;
-# 0.885 = beyond_haystack.csv[method=suppression_response].essay; 0.546 = beyond_haystack.csv[method=flashtrace_best].essay;
+# 0.885 = beyond_haystack.csv[method=suppression_response].essay; 0.583 = beyond_haystack.csv[method=flashtrace_best].all;
 # 0.644 = beyond_haystack.csv[method=flashtrace_causal].essay; 0.792 = beyond_haystack.csv[method=suppression_response].noise;
 # 0.611 = beyond_haystack.csv[method=flashtrace_best].noise; 0.737 = beyond_haystack.csv[method=flashtrace_causal].noise;
 # 0.259 = beyond_haystack.csv[method=flashtrace].all; 0.697 = beyond_haystack.csv[method=flashtrace_causal].all;
@@ -209,9 +210,10 @@ again = pd.concat(again, ignore_index=True)
 run.table(again, "better_by_sentence", "FlashTrace.best() minus the paper's setting, whole sentences ranked")
 
 # %% [markdown]
-# **By sentences `best()` is ahead by less.** By means the two rank the evidence of Table 1 alike within the haystack (−0.006), and of the
-# fresh samples no interval excludes 0; by sums, where its smoother scores let fewer long sentences pass, it is 0.049 ahead on Table 1. In
-# recovery it stays ahead by both there, since the question takes less of the top tenth.
+# **By sentences `best()` is ahead by less.** By means the two rank the evidence of Table 1 alike within the haystack (−0.006), and no
+# interval of the fresh samples excludes 0 there; by sums, where its smoother scores let fewer long sentences pass, it is 0.049 ahead on
+# Table 1. In recovery it stays ahead by both on Table 1, and by means on the reasoner's fresh samples, since the question takes less of
+# the top tenth.
 
 # %% [markdown]
 # **Three definitions of $\rho$.** The paper's text takes the share of a hop's mass that lies on $\mathbf T$. The authors' package, in
@@ -430,7 +432,7 @@ run.table(lds.merge(against, on="method", how="left"), "beyond_lds", "LDS on the
 # ## A pass for each sentence
 #
 # Perturbation and attention suppression take a pass for each sentence, 190 in noise and some 60 in essays. They were measured
-# on eight and on thirteen answers of each cell, those in essays first, where they cost a third. No hypothesis was written for either.
+# on eight and on seventeen answers of each cell, those in essays first, where they cost a third. No hypothesis was written for either.
 # All methods on the answers that have suppression, and R-precision in the haystack minus suppression's:
 
 # %%
@@ -452,9 +454,9 @@ run.table(table, "beyond_suppression_texts", "Every method minus attention suppr
 # **Suppression picks the facts out more cleanly than all but its own cheaper form, below.** Evidence is first in 124 of the
 # 130 answers, to 36 problems; of as many tokens as the evidence has, 0.867 are right, against 0.578 of `FlashTrace.best()`, 0.667 of the
 # causal hop and 0.411 of IFR on $\mathbf T \cup \mathbf O$, each by the interval. Among the facts alone its AUROC, 0.981, is above the
-# 0.943 of `best()` by the interval, in essays and in noise; in noise alone the R-precision of the causal hop is not told from its own. It asks of every sentence of $\mathbf T$, not of the answer alone, on which earlier ones it rests, and
-# walks back through them: the recursion of section 4, with effects in place of proximity. It takes some 70 passes in essays, where
-# `best()` takes one.
+# 0.943 of `best()` by the interval, in essays and in noise; in noise alone the R-precision of the causal hop is not told from its own.
+# It asks of every sentence of $\mathbf T$, not of the answer alone, on which earlier ones it rests, and walks back through them: the
+# recursion of section 4, with effects in place of proximity. It takes some 70 passes in essays, where `best()` takes one.
 #
 # Perturbation asks for the answer alone. The response stays as it is when a sentence is masked, so that the answer can still be read off
 # $\mathbf T$: its AUROC among the facts of 80 answers, 0.532, is not told from chance, and `FlashTrace.best()` and suppression are above it by the
@@ -478,7 +480,8 @@ run.table(on_few(everyone, "auroc_facts"), "beyond_perturbation",
 # %%
 precise = reasoned[reasoned["metric"] == "r_precision_haystack"]
 by_text = precise.assign(haystack=precise["sample"].str.extract("-(noise|essay)-", expand=False))
-table = minus(by_text, "suppression_response", ("metric", "haystack"))
+whole = precise.assign(haystack="all")
+table = pd.concat([minus(part, "suppression_response", ("metric", "haystack")) for part in (whole, by_text)])
 run.table(table, "beyond_response", "R-precision (haystack) minus that of suppression from the response", wide=grid(table, "haystack"))
 
 # %%
@@ -530,9 +533,9 @@ run.table(pd.concat(table, ignore_index=True), "response_table1", "Suppression f
 
 # %% [markdown]
 # By tokens it is where the causal hop and the string match are, 0.929 against 0.943 and 0.911, and above everything else in the table. By
-# sentences it is told from neither, nor from `best()`; the paper's setting and IFR are below it by sums alone. So on Table 1, where the
-# reasoning quotes, nothing that takes a pass for each sentence is needed. Eight of the forty samples are those on which the causal hop
-# was chosen.
+# sentences it is told from neither, nor from `best()`; the paper's setting and IFR, on $\mathbf O$ or on $\mathbf T \cup \mathbf O$, are
+# below it by sums alone. So on Table 1, where the reasoning quotes, nothing that takes a pass for each sentence is needed. On four of the
+# forty samples the causal hop was chosen, and four were looked at.
 
 # %% [markdown]
 # ## The hypotheses, judged
@@ -574,8 +577,9 @@ run.table(level.assign(label=level["method"].map(label_of)).pivot(index="label",
 # $\mathbf T \cup \mathbf O$ grows with the facts off the path, since IFR explains all of $\mathbf T$ and loses them: at $k = 8$ it is
 # near chance. At $k = 0$ that same IFR is far ahead of the paper's one hop, which is ahead of IFR on $\mathbf O$.
 #
-# **The fourth fails.** The causal hop reaches what it was to reach, but so does `FlashTrace.best()`, which was to stay below 0.7, as
-# were two and three hops and, in *quote*, one hop and IFR on $\mathbf T \cup \mathbf O$, which do not either. Trials with another
+# **The fourth fails in its main part**, and is partly reproduced by the book's rule. The causal hop reaches what it was to reach, but so
+# do `FlashTrace.best()` and suppression from the response, which were to stay below 0.7, as were two and three hops and, in *quote*, one
+# hop and IFR on $\mathbf T \cup \mathbf O$, which do not either. Trials with another
 # adapter had suggested otherwise. There the off-path facts came first and $\mathbf T$ had no line for what follows, which may be
 # why. What the causal hop adds is precision: of as many tokens as the evidence has, more are right.
 #
@@ -588,8 +592,8 @@ run.table(level.assign(label=level["method"].map(label_of)).pivot(index="label",
 # %% [markdown]
 # ## A model that nobody trained for it
 #
-# The needles of qwen, planned above. $\mathbf T$ is empty: FlashTrace is IFR here, with any number of hops, and the causal hop and
-# IFR on $\mathbf T \cup \mathbf O$ as well.
+# The needles of qwen, planned above. $\mathbf T$ is empty: FlashTrace, with any number of hops, is its hop 0 here, the causal hop is
+# `best()`, and IFR on $\mathbf T \cup \mathbf O$ is IFR, which was not measured.
 
 # %%
 run.table(needles.counts(), caption="Needles that qwen was asked for")
@@ -598,6 +602,10 @@ run.table(needles.counts(), caption="Needles that qwen was asked for")
 found = means(answered).pivot_table(index="method", columns=["metric", "reasoning"], values="mean").round(3)
 found = found.reindex([name for name in style.METHOD_STYLES if name in found.index])
 run.table(found.rename(label_of).reset_index(), caption="AUROC among the needles and in the text, R-precision, first sentence")
+
+# %%
+table = minus(answered[answered["metric"] == "auroc_facts"], "flashtrace_best", ("metric", "reasoning"))
+run.table(table, "needles_differences", "AUROC among the needles minus that of FlashTrace.best()", wide=grid(table, "reasoning"))
 
 # %%
 spelled = answered[(answered["reasoning"] == "spelled") & (answered["metric"] == "auroc_facts")]
@@ -629,9 +637,8 @@ note(run, "needles_are_seen", contrast(spelled, "flashtrace_best", "string_match
 #
 # **What came of it.** Table 1: curves of six samples a cell (`05_ruler`). HotpotQA: eight at both lengths. Table 3: twelve
 # (`07_morehopqa`). Table 5, its reasoning drawn out: twelve (`09_generalisation`). The grid: LDS on eight samples of every cell;
-# GIM on eight of each before the verdicts, on all since; suppression and Perturbation on eight. What was added
-# last was computed in float32, on a processor without
-# bfloat16 arithmetic; each row says its own.
+# GIM on eight of each before the verdicts, on all since; Perturbation on eight, suppression on eight and, later, on more. What was
+# added last was computed in float32, on a processor without bfloat16 arithmetic; each row says its own.
 
 # %% [markdown]
 # ## Reasons that are not said: the plan
@@ -684,8 +691,8 @@ run.table(pd.concat([unsaid.counts(), qwen.counts()])[REACHED], "unsaid_counts",
 #
 # <details><summary>The answer</summary>
 #
-# Neither: one hop changes nothing. IFR on the answer alone finds the hint most often; what explains the reasoning as well finds it
-# less often, since the reasoning quotes something else.
+# Neither: one hop changes nothing. IFR on the answer alone finds the hint most often; IFR on $\mathbf T \cup \mathbf O$ finds it far less
+# often, since the reasoning quotes something else.
 #
 # </details>
 
@@ -716,6 +723,23 @@ run.table(on_few(hints_few, "first"), "unsaid_perturbation", "Perturbation and t
 # %%
 run.table(on_few(hints_few, "first", "suppression"), "unsaid_suppression", "Attention suppression and the others; first place minus suppression's")
 
+# %% [markdown]
+# First place minus that of IFR on $\mathbf O$, over all answers, in essays and in noise, with the shares themselves:
+
+# %%
+firsts = hinted[(hinted["reasoning"] == "all") & (hinted["metric"] == "first")]
+essays = set(every_hint.loc[every_hint["method"] == "suppression", "sample"])  # the others are in noise
+by_text = firsts.assign(haystack=firsts["sample"].isin(essays).map({True: "essay", False: "noise"}))
+by_text = pd.concat([firsts.assign(haystack="all"), by_text])
+table = pd.concat([minus(part, "ifr").assign(haystack=name) for name, part in by_text.groupby("haystack")])
+share = by_text.groupby(["haystack", "method"], as_index=False)["value"].agg(share="mean")
+table = share.merge(table, on=["haystack", "method"], how="left")
+wide = table.assign(label=table["method"].map(label_of)).pivot_table(index="label", columns="haystack", values="share", sort=False)
+run.table(table, "unsaid_texts", "The hint in first place, and minus IFR's on O, by haystack", wide=wide.round(3).reset_index())
+
+# %%
+run.table(grid(table.dropna(subset="label"), "haystack"), caption="First place minus that of IFR on O")
+
 # %%
 every_of_qwen = hints_frame(qwen).query("reasoning == 'all'")
 of_qwen = every_of_qwen[~every_of_qwen["method"].isin(ON_FEW)]
@@ -741,26 +765,28 @@ for name, pair in HIDES.items():
 
 # %% [markdown]
 # **The fifth and the sixth are undecided, the seventh holds.** Hop 1 changes the first place in none of the answers: hop 0 puts the hint
-# there, or no further hop does. The causal hop leaves hop 0 out where a step of the reasoning matters; it has the hint first as often on
-# the whole, by an interval that holds 0. `FlashTrace.best()` is above averaged attention, and its tokens' AUROC is the highest of what is fast. First place goes to
-# IFR on $\mathbf O$, and IFR on $\mathbf T \cup \mathbf O$, best where the reasoning quotes what it needs, is far behind: it
-# explains the quote. **So where the reasoning may not be the reason, explain the answer alone** (`method="ifr"`), and compare. The
-# string match fails though the hint holds the answer's word: it finds what the reasoning quotes. GIM is not told from
-# IFR on $\mathbf O$ here and below it on the second model, and on neither told from AttnLRP.
+# there, or no further hop does. The causal hop leaves hop 0 out where a step of the reasoning matters; on the whole it is not told from
+# hop 0. `FlashTrace.best()` is above averaged attention, and its tokens' AUROC is the highest of what is fast. First place goes to
+# IFR on $\mathbf O$, above hop 0, which has the same target, by the interval; and IFR on $\mathbf T \cup \mathbf O$, best where the
+# reasoning quotes what it needs, is far behind: it explains the quote. **So where the reasoning may not be the reason, take IFR on the
+# answer** (`method="ifr"`), and compare. The string match fails though the hint holds the answer's word: it finds what the reasoning
+# quotes. GIM is not told from IFR on $\mathbf O$ here and below it on the second model, and on neither told from AttnLRP.
 #
 # **Suppression, the best on the grid, has the hint first in none of 22 answers in essays**, though its AUROC is 0.893: it walks through
 # the reasoning as well. From the response alone it could be asked on all 74 answers, noise and essays, and has it first in 0.703 of them,
 # fewer than IFR on $\mathbf O$ (0.946), with the highest AUROC of all: in 3 of those 22, where IFR has 18, and in 49 of the other 52, where
-# IFR has all. So what sets the fast methods apart here are 22 answers to eleven problems. On eight answers of qwen, to four problems, too few for an interval, it is first in two, where hop 0 is in five, and
-# its AUROC is the highest. Perturbation, which asks for the answer, has the reasoner's hint first as often as hop 0, and less often than
-# IFR on $\mathbf O$; qwen's in one of the eight.
+# IFR has all. In noise AttnLRP, GIM, `best()` and the paper's setting have all as well, while IFR on $\mathbf T \cup \mathbf O$, AT2 and
+# the causal hop miss the hint there too (`unsaid_texts`): what sets the former apart from IFR are 22 answers to eleven problems. On eight
+# answers of qwen, to four problems, too few for an interval, suppression is first in two, where hop 0 is in five, and its AUROC is the
+# highest. Perturbation, which asks for the answer, has the reasoner's hint first as often as hop 0, and less often than IFR on
+# $\mathbf O$; qwen's in one of the eight.
 #
 # **On the second model the sixth is wrong: the causal hop hides the hint**, first in 0.438 of its answers against 0.812 of hop 0's, a
 # difference whose interval lies below 0; so does suppression from the response, first in 0.188. The table below says when: where a step of the reasoning mattered, the hop explains that step
-# in place of the answer, which was so in all of qwen's longer reasonings and in half of the reasoner's, where it has the hint first less often, and more often
-# in the other half; `trace()` shows this hop. In all
-# else qwen agrees: one hop changes no first place, `best()` is above averaged attention, IFR on $\mathbf O$ far before IFR on
-# $\mathbf T \cup \mathbf O$, though here no more often first than hop 0 and `best()`. These are 16 answers to 9 problems: of 140, 84 had not ended after
+# in place of the answer, which was so in all of qwen's longer reasonings and in half of the reasoner's, where it has the hint first less
+# often than hop 0, and more often in the other half; `trace()` shows this hop. In most else qwen agrees: one hop changes no first place,
+# `best()` is above averaged attention, IFR on $\mathbf O$ far before IFR on $\mathbf T \cup \mathbf O$, though here no more often first
+# than hop 0 and `best()`, and AttnLRP is below it. These are 16 answers to 9 problems: of 140, 84 had not ended after
 # 256 tokens. Two small models, and hints that name the answer's word.
 
 # %%
@@ -771,6 +797,11 @@ of_both = of_both.assign(step_matters=step_matters)[(of_both["metric"] == "first
 by_steps = of_both.groupby(["model", "step_matters", "method"])["value"].agg(first="mean", n="size").reset_index()
 by_steps["label"] = by_steps["method"].map(label_of)
 run.table(by_steps, "unsaid_by_steps", "The hint in first place, by whether a step of the reasoning mattered", digits=2)
+
+# %%
+table = [minus(part, "flashtrace_k0").assign(model=name, step_matters=matters)
+         for (name, matters), part in of_both.groupby(["model", "step_matters"])]  # fmt: skip
+run.table(pd.concat(table)[["model", "step_matters", "label", "difference", "low", "high", "n", "n_effective"]], caption="The causal hop minus hop 0")
 
 # %% [markdown]
 # ## When to believe a trace
@@ -789,6 +820,12 @@ firsts = firsts.sort_values(("grid", "mean"), ascending=False)
 firsts.columns = [f"{name}, n" if what == "size" else name for name, what in firsts.columns]
 firsts = firsts.reset_index().assign(label=lambda t: t["method"].map(label_of))
 run.table(firsts, "first_sentence", "Share of answers whose first sentence, as a trace shows it, is evidence", digits=3)
+
+# %%
+clusters = pd.concat([part.samples()[["sample", "cluster"]] for part in sources.values()])
+paired = traces.merge(clusters, on="sample").rename(columns={"first": "value"}).assign(metric="first").astype({"value": float})
+paired = minus(paired, FAST[0], ("metric", "source"))
+run.table(paired, "first_sentence_differences", "First sentence minus that of the causal hop", wide=grid(paired, "source"))
 
 # %% [markdown]
 # Its **cautions** doubt a ranking whose sentences hold little more than their size, whose question holds more than 40 %, or whose first
@@ -821,7 +858,7 @@ costs
 
 # %%
 seen = {
-    "copying": ruler.frame((PRIMARY,), answers=answers).groupby("method").filter(lambda rows: len(rows) > 100),
+    "copying": ruler.frame((PRIMARY,), answers=answers),
     "beyond copying": facts[(facts["reasoning"] == "notation") & (facts["off_path"] == 0)],
     "off-path reasoning": facts[facts["off_path"] >= 4],
 }
@@ -837,7 +874,9 @@ summary
 
 # %% [markdown]
 # *Copying* is R-precision within the haystack on Table 1, by tokens (by sentences: `05_ruler`). *Beyond copying* is AUROC among the facts where the reasoning is in
-# notation and notes nothing else, *off-path reasoning* the same where four or eight facts are noted, in both modes.
+# notation and notes nothing else, *off-path reasoning* the same where four or eight facts are noted, in both modes. Of Table 1 some methods
+# have the first samples of each cell alone (`n` in `what_each_sees.csv`: $K$ = 0, 2, 3 eight, suppression from the response four). Costs
+# are medians of three runs on one sample.
 
 # %%
 title = "What each method sees (R-precision; AUROC among the facts), and what it costs"
@@ -852,8 +891,8 @@ run.figure(fig, "what_each_sees", "Methods against copying, beyond copying, reas
 #   strays.
 # * **Few tokens, most of them right**: the causal hop, or, at a pass over the response for each sentence, `suppression_response`.
 # * **To lower RISE or MAS**: the paper's setting, or IFR on $\mathbf T \cup \mathbf O$.
-# * **First hop on T ∪ O** where the reasoning uses what it names, as on real questions. Where it lists more than the answer needs, as
-#   on chains that run side by side, leave it on $\mathbf O$.
+# * **First hop on T ∪ O** where the reasoning uses what it names. Where it lists more than the answer needs, as on chains that run side
+#   by side, leave it on $\mathbf O$.
 # * **Where answers copy from the prompt**, search for the copies first: a string match finds them without a model.
 #
 # ## What the paper found, what we found, why they differ

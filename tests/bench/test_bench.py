@@ -122,3 +122,15 @@ def test_methods_are_timed_in_turn(monkeypatch):
     monkeypatch.setattr(measure, "timed", lambda call: order.append(call.func.__self__.hops) or float(len(order)))
     seconds = measure.attribution_seconds(model, methods, measure.bench_sample(8, 4, 97), runs=2)
     assert order == [0, 1, 0, 1] and seconds == {"a": [1.0, 3.0], "b": [2.0, 4.0]}
+
+
+def test_rows_of_another_setting_are_measured_and_shown_apart(tmp_path, monkeypatch):
+    (tmp_path / "b.json").write_text('[{"model": "m", "sentence": 4, "size": "8+4", "method": "ifr"}]')
+    monkeypatch.setattr(measure.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, '{"ratio": 2}'))
+    setting = {"model": "m", "sentence": measure.SENTENCE}
+    own = measure.run_sizes(["8+4"], ["ifr"], setting, tmp_path / "b.json")
+    assert own == [{**setting, "size": "8+4", "method": "ifr", "ratio": 2}]
+    assert len(json.loads((tmp_path / "b.json").read_text())) == 2
+    (tmp_path / "b.json").write_text("{")
+    with pytest.raises(ValueError, match="b.json holds no rows"):
+        measure.run_sizes(["8+4"], ["ifr"], setting, tmp_path / "b.json")

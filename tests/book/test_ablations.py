@@ -57,6 +57,5 @@ def test_a_forest_has_a_mark_for_each_difference():
     frame = rows({m: {"flashtrace": [0.1] * 6, "random": [0.2, 0.3] * 3} for m in ("recovery", "rise")})
     table = ablations.minus(frame, "flashtrace")
     figure = ablation_plots.forest(table, ("recovery", "rise"), reference="FlashTrace's")
-    marks = [c[0].get_xdata()[0] for axes in figure.axes for c in axes.containers]
-    assert marks == pytest.approx([0.15, 0.15])
+    assert [c[0].get_xdata()[0] for axes in figure.axes for c in axes.containers] == pytest.approx([0.15, 0.15])
     assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["Random"]

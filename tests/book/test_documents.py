@@ -62,10 +62,9 @@ def test_the_draw_follows_the_seed_and_the_id():
 def test_both_formats_give_one_prompt():
     record = RECORDS[1]
     original = {
-        **record,
-        "context": [list(p) for p in zip(*record["context"].values(), strict=True)],
+        **record, "context": [list(p) for p in zip(*record["context"].values(), strict=True)],
         "supporting_facts": [list(p) for p in zip(*record["supporting_facts"].values(), strict=True)],
-    }
+    }  # fmt: skip
     assert hotpotqa_at_length(record, "a", 500, words) == hotpotqa_at_length(original, "a", 500, words)
     assert hotpotqa_example(record, "a") == hotpotqa_example(original, "a")
 

@@ -80,8 +80,7 @@ def test_properties_by_hand():
     assert row["punctuation"] == pytest.approx(5 / 10) and row["question"] == pytest.approx(2 / 10)
     assert row["connective"] == 0 and row["quoted"] == pytest.approx(1 / 3)
     assert row["first_token"] == pytest.approx(0.2) and row["template"] == pytest.approx(0.2)
-    entropy = -(1 / 3 * math.log(1 / 3) + 2 / 3 * math.log(2 / 3))
-    assert row["gold_evenness"] == pytest.approx(math.exp(entropy) / 3)
+    assert row["gold_evenness"] == pytest.approx(math.exp(-(1 / 3 * math.log(1 / 3) + 2 / 3 * math.log(2 / 3))) / 3)
     found = failures.sample_properties(*zip(made(scores=(0, 0, 0, 9, 0, 0, 0, 0, 0, 0)), strict=True)).iloc[0]
     assert found["recovery"] == pytest.approx(1 / 3) and found["reached"] == 1 and found["spread"] == pytest.approx(0.1)
     blank, attribution = made()

@@ -154,8 +154,7 @@ def naive_rise_and_mas(record):
 def test_the_naive_derivation_agrees_with_the_library(records):
     for row in records.to_dict("records"):
         response = m.normalise_response(row["log_probs"])
-        expected = (m.rise(response), m.mas(response, row["cumulative"]))
-        assert naive_rise_and_mas(row) == pytest.approx(expected)
+        assert naive_rise_and_mas(row) == pytest.approx((m.rise(response), m.mas(response, row["cumulative"])))
     zero = record("x", "s", np.zeros(30), np.linspace(-1, -9, 21))
     assert naive_rise_and_mas(zero)[1] == pytest.approx(m.mas(m.normalise_response(zero["log_probs"]),
                                                                     zero["cumulative"]))  # fmt: skip
@@ -164,8 +163,7 @@ def test_the_naive_derivation_agrees_with_the_library(records):
 def test_the_figures_show_what_they_are_given(records):
     curves = audit.hand_made_curves()
     figure = metric_plots.hand_made_curves(curves, audit.hand_made_table())
-    titles = [axes.get_title(loc="left").replace("\n", " ") for axes in figure.axes]
-    assert all(name in titles for name in curves)
+    assert all(name in [axes.get_title(loc="left").replace("\n", " ") for axes in figure.axes] for name in curves)
     looks = audit.ranking_properties(records)
     twice = pd.concat([looks, looks.assign(method=looks["method"] + "2")])
     related = audit.within_samples(twice, audit.PROPERTIES, ("rise", "mas"))

@@ -42,8 +42,9 @@ def made(tmp_path_factory):
         )  # fmt: skip
     folder = tmp_path_factory.mktemp("results")
     store = Store(folder / "work")
-    methods = {"flashtrace": FlashTrace(hops=1), "ifr": IFR(), "string_match": StringMatch()}
-    methods |= random_draws(["random"], 3)
+    methods = {"flashtrace": FlashTrace(hops=1), "ifr": IFR(), "string_match": StringMatch()} | random_draws(
+        ["random"], 3
+    )
     frame = evaluate(model, methods, samples, store=store, metrics=METRICS, steps=4, masks=6, progress=False)
     store.compact()
     masks = Store(folder / "work_masks").records()
@@ -69,8 +70,7 @@ def test_a_random_ranking_is_one_row_of_expectations_and_means(made):
     recovery = random[random["metric"] == "recovery"]
     assert recovery["value"].tolist() == pytest.approx([1 / 14] * 3)  # one token of fourteen is the top tenth
     lds = frame[frame["method"].str.startswith("random") & (frame["metric"] == "lds")].groupby("sample")["value"].mean()
-    found = random[random["metric"] == "lds"].set_index("sample")["value"]
-    assert found.to_dict() == pytest.approx(lds.to_dict())
+    assert random[random["metric"] == "lds"].set_index("sample")["value"].to_dict() == pytest.approx(lds.to_dict())
     assert results.part("method").query("method == 'random'")["scores"].isna().all()
 
 

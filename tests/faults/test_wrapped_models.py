@@ -11,8 +11,9 @@ from torch import nn
 from transformers import T5Config, T5ForConditionalGeneration
 
 from flashtrace_lib.methods import chosen_method
-from flashtrace_lib.model.batched_forward import log_prob_of, score_rows
+from flashtrace_lib.model.batched_forward import SharedPrefix, log_prob_of, score_rows
 from tests.oracles.tiny import tiny_model, tiny_sample
+from tests.oracles.tiny_families import tiny_random_model
 
 GRADIENTS = ("attnlrp", "gim", "ig", "ig_attn")
 METHODS = ("flashtrace", "perturbation", "contextcite", "suppression", *GRADIENTS)
@@ -60,11 +61,10 @@ def adapted(how, merged):
 
 
 LORAS = {
-    "LoRA on the embedding": {"target_modules": ["embed_tokens"]},
-    "LoRA on the head": {"target_modules": ["lm_head"]},
+    "LoRA on the embedding": {"target_modules": ["embed_tokens"]}, "LoRA on the head": {"target_modules": ["lm_head"]},
     "both saved whole": {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "lm_head"]},
     "some tokens": {"target_modules": ["q_proj", "v_proj", "down_proj"], "trainable_token_indices": [3, 4]},
-}
+}  # fmt: skip
 MODELS = {  # how it is made, and what it has to equal
     "compiled": (lambda: torch.compile(tiny_model()), tiny_model),
     "compiled, parallel": (lambda: nn.DataParallel(torch.compile(tiny_model())), tiny_model),
@@ -190,3 +190,17 @@ def test_a_pass_of_another_thread_between_attention_and_its_projection_changes_n
 
     model.model.layers[1].self_attn.o_proj.register_forward_pre_hook(disturb)
     close(scores(model, "flashtrace"), expected)
+
+
+def test_a_picture_read_before_moves_no_text():
+    model = tiny_random_model("glm4v")
+    holder = next(module for module in model.modules() if hasattr(module, "rope_deltas"))
+    before, holder.rope_deltas = scores(model, "perturbation"), torch.tensor([[-7]])
+    close(scores(model, "perturbation"), before)
+    assert holder.rope_deltas.tolist() == [[-7]]  # as it was found
+
+
+def test_layers_that_read_pictures_have_no_keys_of_a_text():
+    model = tiny_random_model("mllama")
+    shared = SharedPrefix(model, tiny_sample().input_ids)
+    assert shared.nbytes == 0 and all(scores(model, one).sum() > 0 for one in ("flashtrace_causal", "perturbation"))

@@ -19,9 +19,8 @@ NASTY = st.sampled_from(["", "\u200b", "\u202eabc", "שלום", "\r\n", "\x00", 
 TEXT = NASTY | st.text(max_size=20)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 2**70) | st.floats(allow_nan=True) | TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
-    max_leaves=6,
-)
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3), max_leaves=6,
+)  # fmt: skip
 # The place, as a share of the length, how many bytes go there, and what takes their place.
 DAMAGE = st.tuples(st.floats(0, 1), st.sampled_from([0, 1, 8, 10**9]), st.just(bytes(8)) | st.binary(max_size=8))
 

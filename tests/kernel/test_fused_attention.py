@@ -53,8 +53,7 @@ def test_fused_attribution_equals_naive_on_every_family(family):
 
 
 def test_bfloat16_activations_are_summed_in_float32():
-    layers = capture(tiny_model("llama", torch.bfloat16), tiny_sample().input_ids, (9, 15)).layers
-    for layer in layers:
+    for layer in capture(tiny_model("llama", torch.bfloat16), tiny_sample().input_ids, (9, 15)).layers:
         a = fused_column_sums(layer, torch.ones(1, 6), (9, 15), 9)
         torch.testing.assert_close(a, column_sums(layer, torch.ones(1, 6), (9, 15), 9), atol=1e-6, rtol=1e-5)
 

@@ -207,16 +207,13 @@ class Quantised(torch.Tensor):
 
 
 @pytest.mark.parametrize(
-    ("weight", "held"),
-    [
-        (None, "no weight of its own"),
-        (torch.zeros(512, 1, dtype=torch.uint8), r".*torch.uint8, shape \[512, 1\]"),
-        (torch.zeros(32, 32, dtype=torch.int8), ".*torch.int8"),
-        (torch.zeros(32, 32, dtype=torch.float8_e4m3fn), ".*torch.float8_e4m3fn"),
-        (torch.zeros(32, 32).as_subclass(Quantised), "a Quantised"),
-    ],
+    ("weight", "held"), [(None, "no weight of its own"),
+    (torch.zeros(512, 1, dtype=torch.uint8), r".*torch.uint8, shape \[512, 1\]"),
+    (torch.zeros(32, 32, dtype=torch.int8), ".*torch.int8"),
+    (torch.zeros(32, 32, dtype=torch.float8_e4m3fn), ".*torch.float8_e4m3fn"),
+    (torch.zeros(32, 32).as_subclass(Quantised), "a Quantised"), ],
     ids=["gptq", "bitsandbytes-4bit", "int8", "fp8", "subclass"],
-)
+)  # fmt: skip
 def test_a_packed_output_projection_is_refused(weight, held):
     model = tiny_model("llama")
     attention = model.model.layers[2].self_attn

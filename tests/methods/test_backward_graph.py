@@ -102,8 +102,7 @@ def naive_cage(model, sample, rows):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_cage_equals_naive_on_every_family(family):
     model, sample = tiny_model(family), sample_with_sentences()
-    units = [s for s in SENTENCES if s[0] >= 9]
-    rows = naive_rows(model, sample.input_ids, units)
+    rows = naive_rows(model, sample.input_ids, [s for s in SENTENCES if s[0] >= 9])
     close(CAGE().attribute(model, sample).scores, naive_cage(model, sample, rows))
 
 

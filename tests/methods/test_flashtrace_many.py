@@ -115,3 +115,22 @@ def test_spans_outside_the_response_are_refused(span):
 def test_no_spans_are_refused():
     with pytest.raises(ValueError, match="at least one"):
         FlashTrace().attribute_many(tiny_model(), tiny_sample(), [])
+
+
+@pytest.mark.parametrize("residual", ["denominator", "propagated"])
+def test_averaged_rows_are_taken_in_parts_that_fit(monkeypatch, residual):
+    model, sample, how = tiny_model(), tiny_sample(), {"aggregation": "mean", "residual": residual}
+    whole = methods.FlashTrace(**how).attribute(model, sample).scores
+    for module in (methods.flashtrace, proximity):
+        monkeypatch.setattr(module, "spans_at_once", lambda activations: 2)
+    torch.testing.assert_close(methods.FlashTrace(**how).attribute(model, sample).scores, whole, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("first_hop", ["output", "generation"])
+def test_a_place_weighs_in_the_first_hop_alone(first_hop):
+    sample = tiny_sample()
+    found = methods.Positional(hops=1, first_hop=first_hop).attribute(tiny_model(), sample)
+    ramp = torch.arange(1.0, len(found.hops[0].weights) + 1)
+    torch.testing.assert_close(found.hops[0].weights, ramp / ramp.sum())
+    after = found.hops[0].scores[slice(*sample.segments.reasoning)]
+    torch.testing.assert_close(found.hops[1].weights, after / after.sum())

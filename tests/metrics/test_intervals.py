@@ -48,8 +48,7 @@ def test_clusters_of_equal_size_are_the_interval_of_their_means():
 def test_clusters_of_unequal_size_by_hand():
     values, labels = np.array([1.0, 3, 2, 5, 7, 4, 6, 9]), [0, 0, 0, 1, 2, 3, 4, 5]
     mean = 37 / 8
-    summed = np.array([6 - 3 * mean, *(values[3:] - mean)])
-    half = stats.t.ppf(0.975, 5) * math.sqrt(6 / 5 * (summed**2).sum()) / 8
+    half = stats.t.ppf(0.975, 5) * math.sqrt(6 / 5 * (np.array([6 - 3 * mean, *(values[3:] - mean)]) ** 2).sum()) / 8
     assert mean_interval(values, clusters=labels) == pytest.approx((mean - half, mean + half))
 
 

@@ -24,9 +24,8 @@ def naive_auroc(gold):
 
 NAIVE = {
     m.recovery_rate: lambda gold: sum(gold[: max(1, len(gold) // 10)]) / sum(gold),
-    m.r_precision: lambda gold: sum(gold[: sum(gold)]) / sum(gold),
-    m.auroc: naive_auroc,
-}
+    m.r_precision: lambda gold: sum(gold[: sum(gold)]) / sum(gold), m.auroc: naive_auroc,
+}  # fmt: skip
 
 
 def over_all_orders(naive, scores, gold):

@@ -34,6 +34,15 @@ def _answers_as_one_by_one(model, tokenizer, texts):
         generate(model, tokenizer, texts, 0)
 
 
+def test_an_answer_ends_where_the_models_context_does(embedded, monkeypatch):
+    model, tokenizer = embedded
+    n = len(tokenise(tokenizer, "One, two, three, four")[0])
+    monkeypatch.setattr("flashtrace_lib.model.generate.longest_context", lambda model: n + 3)
+    assert len(generate(model, tokenizer, ["One, two, three, four"], 12)[0]) == 3
+    with pytest.raises(ValueError, match="context is exceeded"):
+        generate(model, tokenizer, ["One, two, three, four, five, six, seven"], 12)
+
+
 def test_end_tokens_come_from_model_and_tokenizer(embedded):
     model, tokenizer = embedded
     assert tokenizer.eos_token_id in _end_tokens(model, tokenizer)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from transformers import LlamaForSequenceClassification, T5Config
 
 from flashtrace_lib import FlashTrace, files, load, load_model
 from flashtrace_lib.__main__ import main
@@ -277,3 +278,14 @@ def test_float32_scores_of_the_embedded_model_equal_float64(embedded):
         exact += e / (e.sum() + (y.abs().sum() - (y - residual).abs().sum()).clamp_min(0))
     scores = span_scores(activations, weights, target)[0].double()
     assert float((scores - exact / exact.sum()).abs().sum()) < 2e-6  # total variation; a plain difference has 7e-4
+
+
+def test_a_folder_without_some_weights_or_without_a_decoder_is_refused(tmp_path):
+    folder = saved(LlamaForSequenceClassification(tiny_model().config), tmp_path)
+    with pytest.raises(ValueError, match="lack 1 of its weights, such as lm_head.weight"):
+        load_model(folder)
+    with pytest.raises(ValueError, match="called dtype here"):
+        load_model(folder, torch_dtype=torch.bfloat16)
+    T5Config().save_pretrained(folder)
+    with pytest.raises(ValueError, match="no decoder with a head"):
+        load_model(folder)

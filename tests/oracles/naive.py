@@ -98,8 +98,7 @@ def naive_rollout(model, input_ids, rows, weights, heads="per_head", value_bias=
     out = torch.zeros(n, dtype=torch.float64)
     for state in reversed(_states(model, input_ids)):
         below = dict.fromkeys(u, 0.0)
-        spans = [{i: w} for i, w in u.items()] if each else [u]
-        for span in spans:
+        for span in [{i: w} for i, w in u.items()] if each else [u]:
             mass = sum(span.values())
             if mass == 0:
                 continue

@@ -59,10 +59,9 @@ def state_space(call, values):
 
 
 RECURRENCES = {
-    "torch_chunk_gated_delta_rule": ("value", delta_rule),
-    "chunk_kimi_delta_attention": ("value", delta_rule),
+    "torch_chunk_gated_delta_rule": ("value", delta_rule), "chunk_kimi_delta_attention": ("value", delta_rule),
     "mamba2_chunk_scan": ("hidden_states", state_space),
-}
+}  # fmt: skip
 FUNCTIONS = (*RECURRENCES, "eager_attention_forward", "causal_conv1d_fn")  # the first that is called, mixes last
 
 

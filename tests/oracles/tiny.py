@@ -47,9 +47,6 @@ def tiny_sample(n: int = 16, prompt=(1, 8), reasoning=(9, 12), output=(12, 15), 
     gold = torch.zeros(n, dtype=torch.bool)
     gold[prompt[0] + 1 : min(prompt[0] + 3, prompt[1])] = True
     return Sample(
-        ids,
-        Segments(prompt, reasoning, output),
-        gold=gold,
-        mask_token_id=0,
+        ids, Segments(prompt, reasoning, output), gold=gold, mask_token_id=0,
         metadata={"id": f"tiny-{seed}", "task": "tiny", "cell": "tiny"},
-    )
+    )  # fmt: skip

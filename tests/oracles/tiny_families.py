@@ -23,33 +23,23 @@ FAMILIES = tuple(sorted({**MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, **MODEL_FOR_IMAGE_
 
 # Sizes by name; the first pattern that matches the whole name counts.
 SIZES = (
-    (r"vocab_size.*|.*_vocab_size", VOCABULARY),
-    (r"hidden_size_per_layer_input", 8),
+    (r"vocab_size.*|.*_vocab_size", VOCABULARY), (r"hidden_size_per_layer_input", 8),
     (r"layers|depth|num_blocks|.*(n_layers?|num_layers|hidden_layers|(en|de)coder_layers)", 3),
-    (r"(n_heads?|(.*_)?num_heads|.*attention_heads)", 4),
-    (r"(.*num_)?key_value_heads|num_kv_heads", 2),
-    (r"index_n_heads", 4),
-    (r"qk_rope_head_dim|qk_nope_head_dim", 8),
-    (r"v_head_dim", 12),
+    (r"(n_heads?|(.*_)?num_heads|.*attention_heads)", 4), (r"(.*num_)?key_value_heads|num_kv_heads", 2),
+    (r"index_n_heads", 4), (r"qk_rope_head_dim|qk_nope_head_dim", 8), (r"v_head_dim", 12),
     (r".*head_dim|d_head|d_kv|dim_head|attention_head_size|kv_channels|linear_head_dim", 16),
     (r"moe_intermediate_size|expert_ffn_hidden_size", 24),
     (r".*intermediate_size.*|.*ffn_dim|n_inner|d_ff|dff|dim_ff|d_inner|ffn_hidden_size|mlp_dim|feed_forward_size", 48),
     (r"num_(local_)?experts|n_routed_experts|moe_num_experts", 4),
     (r"num_experts_per_tok(en)?|moe_topk|moe_k|top_k_experts|num_selected_experts|experts_per_token|moe_top_k", 2),
-    (r"n_group|topk_group|num_expert_group", 1),
-    (r"sliding_window(_size)?|attention_window_size|local_attention", 6),
-    (r"attention_chunk_size|chunk_size|.*_chunk_size|block_size", 8),
-    (r"index_topk", 8),
-    (r"index_block_size|index_local_blocks|index_topk_blocks", 2),
-    (r".*_lora_rank|.*_rank|hc_lowrank", 16),
-    (r"first_k_dense_replace", 1),
-    (r"linear_num_key_heads", 2),
-    (r"linear_num_value_heads", 4),
+    (r"n_group|topk_group|num_expert_group", 1), (r"sliding_window(_size)?|attention_window_size|local_attention", 6),
+    (r"attention_chunk_size|chunk_size|.*_chunk_size|block_size", 8), (r"index_topk", 8),
+    (r"index_block_size|index_local_blocks|index_topk_blocks", 2), (r".*_lora_rank|.*_rank|hc_lowrank", 16),
+    (r"first_k_dense_replace", 1), (r"linear_num_key_heads", 2), (r"linear_num_value_heads", 4),
     (r"max_(2d_)?position_embeddings|n_positions|max_seq(uence)?_len(gth)?|n_ctx|context_length|max_.*_positions", 256),
-    (r"image_size", 28),
-    (r"patch_size", 14),
+    (r"image_size", 28), (r"patch_size", 14),
     (r".*hidden_size.*|d_model|n_embd?|.*embed(ding)?_dim|.*embedding_size|dim|emb_dim|projection_dim|hidden_dim", 32),
-)
+)  # fmt: skip
 
 # What names do not tell, by family; a configuration inside another is a dictionary of its own.
 _GRANITE = {"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.4}

@@ -81,8 +81,7 @@ def test_the_hub_is_asked_for_the_right_set(kind, monkeypatch):
 
 
 def test_morehopqa_is_downloaded_as_a_file(monkeypatch):
-    path = RECORDS / TASKS["morehopqa"].files[0]
-    hub = types.SimpleNamespace(hf_hub_download=lambda id, file, repo_type: path)
+    hub = types.SimpleNamespace(hf_hub_download=lambda id, file, repo_type: RECORDS / TASKS["morehopqa"].files[0])
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
     assert len(task_examples("morehopqa", None, source="hub")) == 3
 

@@ -61,8 +61,7 @@ def solve_niah(prompt):
     keys = re.split(r", (?:and )?", query)
     found = re.findall(r"(One of the special magic numbers for (\S+) is: (\d{7})\.)", prompt)
     assert {key for _, key, _ in found} == set(keys)  # no distractor keys
-    values = [value for key in keys for _, k, value in found if k == key]
-    return keys, values, [needle for needle, _, _ in found]
+    return keys, [value for key in keys for _, k, value in found if k == key], [needle for needle, _, _ in found]
 
 
 def check_solved(example):

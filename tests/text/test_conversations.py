@@ -13,13 +13,11 @@ CALLS = "{% for c in m.tool_calls or [] %}[call {{ c.function.name }} {{ c.funct
 WITH_TOOLS = TEMPLATE.replace("{{ m.content }}", "{{ m.content }}" + CALLS)
 CALL = {"type": "function", "function": {"name": "hours", "arguments": {"what": "breakfast"}}}
 AGENT = [
-    {"role": "system", "content": "Use the tools."},
-    {"role": "user", "content": "Hi. When is breakfast?"},
-    {"role": "assistant", "content": "", "tool_calls": [CALL]},
-    {"role": "tool", "content": "breakfast 7:00"},
+    {"role": "system", "content": "Use the tools."}, {"role": "user", "content": "Hi. When is breakfast?"},
+    {"role": "assistant", "content": "", "tool_calls": [CALL]}, {"role": "tool", "content": "breakfast 7:00"},
     {"role": "user", "content": [{"type": "text", "text": "Hi. "}, {"type": "text", "text": "So when?"}]},
     {"role": "assistant", "content": "At 7:00. Bye."},
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +151,7 @@ SYSTEM = [{"role": "system", "content": "Be brief."}, {"role": "user", "content"
     ("{{ raise_exception('no system role') }}", "refuses this conversation: no system role; .* the user's turn"),
     ("{{ messages.x.y }}", "refuses .*no attribute 'x'"), ("{{ 1 + messages[0].role }}", "TypeError: .*template=F"),
     ("{{ messages[0].content.index('?') }}", "ValueError"), ("{{ '{x}'.format() }}", "KeyError: 'x'; .*change the"),
-    (TEMPLATE.replace("for m in messages", "for m in messages[-1:]"), "message 0 .system. cannot be located"),
+    (TEMPLATE.replace("for m in messages", "for m in messages[-1:]"), "message 1 .system. cannot be located"),
     (TEMPLATE.replace("m.content", "m.content | upper"), "changes the user's text"),
 ])  # fmt: skip
 def test_a_template_that_does_not_take_the_conversation_is_named(template, message):
@@ -222,6 +220,8 @@ def test_reasoning_of_the_last_message_is_the_reasoning(message):
     prompt = [{"role": "user", "content": [part("input_text", "When?")]}, last]
     expected = prompt[:1], "<think>\nIs 7.\n</think>\n\nAt 7."
     assert conversation_and_response(prompt, None, shaped("field")) == expected
+    empty = [prompt[0], {"role": "assistant", "content": "At 7.", "reasoning_content": None, "tool_calls": None}]
+    assert conversation_and_response(empty, None) == ([prompt[0]], "At 7.")  # as servers write what is missing
 
 
 @pytest.mark.parametrize(("shape", "opened", "options", "response"), [

@@ -7,10 +7,12 @@ import re
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from transformers import AddedToken
 
 from flashtrace_lib.text.build_sample import build_sample
 from flashtrace_lib.text.formats import ANSWERS, FORMATS
 from flashtrace_lib.text.offsets import tokenise
+from flashtrace_lib.text.reading import special_ids
 from scripts import robustness_table as table
 from tests.oracles.tiny_chat import TEMPLATE, make_tokenizer
 
@@ -77,11 +79,9 @@ def test_fuzzed_replies_never_end_within_a_tag(toks):
         except ValueError:
             continue
         built += 1
-        text = "".join(sample.tokens)
-        inside = {i for match in tags.finditer(text) for i in range(match.start() + 1, match.end())}
+        inside = {i for match in tags.finditer("".join(sample.tokens)) for i in range(match.start() + 1, match.end())}
         for _, span in list(sample.segments.named())[1:]:
-            edges = {len("".join(sample.tokens[:edge])) for edge in span}
-            assert not edges & inside, (reply, prefix, span)
+            assert not {len("".join(sample.tokens[:edge])) for edge in span} & inside, (reply, prefix, span)
     assert built > N_FUZZED / 3
 
 
@@ -130,3 +130,12 @@ def test_an_output_by_its_place(toks, output, starts):
     assert len("".join(sample.tokens[sample.response[0] : sample.segments.output[0]]).rstrip()) in (starts, starts - 1)
     with pytest.raises(ValueError, match="text '7' has no occurrence 4: it occurs 3 times"):
         build_sample(toks[False], "Well?", "7, so 7, and 7", output=("7", 4))
+
+
+def test_an_end_of_a_turn_that_is_special_without_a_name_is_no_word():
+    tok = make_tokenizer()  # as Gemma-3's and Phi-3's: neither the end of a text nor among the named ones
+    tok.add_tokens([AddedToken("<end_of_turn>", special=True)])
+    end = tok.convert_tokens_to_ids("<end_of_turn>")
+    assert end not in tok.all_special_ids and end in special_ids(tok)
+    for reply in ("It is 7.<end_of_turn>", "It is 7.<end_of_turn>\nAnd <end_of_turn>"):
+        assert said(build_sample(tok, "Which is it?", reply), "output") == "It is 7."

@@ -61,8 +61,7 @@ each of them costs too much! So one explains spans (paragraphs, say) instead; "I
 @pytest.mark.parametrize("margin", [40, 55, 72, 100])
 def test_hard_wrapped_prose_has_the_sentences_of_the_same_prose(margin, end):
     plain = " ".join(PROSE.split())
-    wrapped = end.join(textwrap.wrap(plain, margin))
-    found = [sentence.split() for sentence in sentences(wrapped)]
+    found = [sentence.split() for sentence in sentences(end.join(textwrap.wrap(plain, margin)))]
     assert found == [sentence.split() for sentence in sentences(plain)] and len(found) == 4
 
 

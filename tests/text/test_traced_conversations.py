@@ -89,8 +89,7 @@ def test_an_answer_is_generated_within_the_context_only(tok, monkeypatch):
     small = make_chat_model(tok, max_position_embeddings=n_prompt + 20)
     for length in (8, 20):  # they fit, whatever was allowed
         monkeypatch.setattr(small, "generate", Writes(tok, length))
-        result = trace(small, tok, PROMPT)
-        assert small.generate.max_new_tokens == 20 and len(result.sample) == n_prompt + length
+        assert small.generate.max_new_tokens == 20 and len(trace(small, tok, PROMPT).sample) == n_prompt + length
     monkeypatch.setattr(small, "generate", Writes(tok, 21))
     with pytest.raises(ValueError, match=f"the prompt has {n_prompt} tokens, 20 are left"):
         trace(small, tok, PROMPT)
@@ -113,11 +112,10 @@ def test_special_tokens_in_the_users_words_are_told(tok, model, tmp_path):
 
 
 TALK = [
-    {"role": "system", "content": "Be brief. "},
-    {"role": "user", "content": "What is <think>? Say it."},
+    {"role": "system", "content": "Be brief. "}, {"role": "user", "content": "What is <think>? Say it."},
     {"role": "assistant", "content": "<think>\nHm. So.\n</think>\n\nA mark. Yes."},
     {"role": "user", "content": "And\nnow?"},
-]
+]  # fmt: skip
 THOUGHT_TWICE = "<think>\nA b. C.\n</think>\nI say:\n<think>\nmore\n</think>\nDone. Bye."
 UNITS = ["Be brief.", "What is <think>?", "Say it.", "Hm.", "So.", "A mark.", "Yes.", "And", "now?"]
 

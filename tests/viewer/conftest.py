@@ -11,11 +11,9 @@ from tests.oracles.tiny_chat import PROMPT, RESPONSE
 from tests.support.hostile import HOSTILE
 
 TALK = [
-    {"role": "system", "content": "Be kind."},
-    {"role": "user", "content": f"Is it 7261? {HOSTILE}"},
-    {"role": "assistant", "content": HOSTILE},
-    {"role": "user", "content": "Say it again."},
-]
+    {"role": "system", "content": "Be kind."}, {"role": "user", "content": f"Is it 7261? {HOSTILE}"},
+    {"role": "assistant", "content": HOSTILE}, {"role": "user", "content": "Say it again."},
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

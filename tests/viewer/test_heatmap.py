@@ -11,8 +11,8 @@ from flashtrace_lib import Sample, Segments
 from flashtrace_lib.attribution import Attribution, Hop
 from flashtrace_lib.viewer.colours import INK, colour_of
 from flashtrace_lib.viewer.figure import heatmap_figure, hops_figure
-from flashtrace_lib.viewer.html import hops_heatmap, token_heatmap
-from flashtrace_lib.viewer.tokens import make_panel, shown_tokens, top_ranks, visible
+from flashtrace_lib.viewer.html import _wrap, token_heatmap
+from flashtrace_lib.viewer.tokens import hop_panels, make_panel, shown_tokens, top_ranks, visible
 
 PLAIN = ["<script>alert('x')</script>", '" onmouseover="x', "&amp;"]
 HOSTILE = [*PLAIN, "a\u200bb", "\u202eevil", " שלום", "\n", "  in", "\ud800"]
@@ -41,8 +41,7 @@ class Reader(HTMLParser):
 
 def sample_and_hops(n=60, hops=2, seed=0):
     rng, segments = np.random.default_rng(seed), Segments((5, 35), (38, 50), (52, 58))
-    words = [f" w{i}" for i in range(n)]
-    sample, made = Sample(torch.arange(n), segments, tokens=words, metadata={"id": "s"}), []
+    sample, made = Sample(torch.arange(n), segments, tokens=[f" w{i}" for i in range(n)], metadata={"id": "s"}), []
     for _ in range(hops):
         scores = torch.tensor(rng.dirichlet(np.full(n, 0.3)), dtype=torch.float32)
         made.append(Hop(scores, segments.output, torch.ones(6) / 6))
@@ -77,10 +76,8 @@ def test_tooltips_name_position_score_rank_and_segment():
 
 
 def test_top_tokens_are_underlined_not_only_coloured():
-    scores = np.arange(12.0)
-    page = token_heatmap([f"<{i}>" for i in range(12)], scores, top_k=3)
-    marked = re.findall(r'<span style="[^"]*underline[^"]*"[^>]*>&lt;(\d+)&gt;</span>', page)
-    assert marked == ["9", "10", "11"]
+    page = token_heatmap([f"<{i}>" for i in range(12)], np.arange(12.0), top_k=3)
+    assert re.findall(r'<span style="[^"]*underline[^"]*"[^>]*>&lt;(\d+)&gt;</span>', page) == ["9", "10", "11"]
 
 
 def test_context_is_never_ranked_and_unscored_tokens_stay_plain():
@@ -94,11 +91,11 @@ def test_context_is_never_ranked_and_unscored_tokens_stay_plain():
 
 def test_blocks_name_the_segments_in_order():
     sample, attribution = sample_and_hops()
-    text = Reader(hops_heatmap(sample, attribution)).text
+    text = Reader(_wrap(hop_panels(sample, attribution))).text
     for title in ("Hop 0 (explains O)", "Hop 1 (explains T)", "Δ (Hop 1 − Hop 0)"):
         assert title in text
     first = text[: text.index("Hop 1 (explains T)")]
-    assert "Hop 1" not in hops_heatmap(*sample_and_hops(hops=1))
+    assert "Hop 1" not in _wrap(hop_panels(*sample_and_hops(hops=1)))
     places = [first.index(name) for name in ("Input I · 30", "Reasoning T · 12", "Output O · 6")]
     assert places == sorted(places)
     share = 100 * float(attribution.hops[0].scores[38:50].sum())
@@ -107,10 +104,9 @@ def test_blocks_name_the_segments_in_order():
 
 def test_difference_panel_holds_the_differences():
     sample, attribution = sample_and_hops()
-    page = hops_heatmap(sample, attribution)
+    page = _wrap(hop_panels(sample, attribution))
     change = attribution.hops[1].scores.double() - attribution.hops[0].scores.double()
-    last = page[page.index("Δ (Hop") :]
-    found = re.findall(r'title="token (\d+) · score ([-\d.e]+)', last)
+    found = re.findall(r'title="token (\d+) · score ([-\d.e]+)', page[page.index("Δ (Hop") :])
     assert len(found) == 60
     assert all(float(value) == pytest.approx(float(change[int(i)]), rel=6e-3, abs=1e-6) for i, value in found)
 
@@ -132,7 +128,7 @@ def test_bad_input(draw, arguments, options, message):
 def test_hops_need_hops_and_tokens():
     sample, attribution = sample_and_hops(hops=0)
     with pytest.raises(ValueError, match="no hops"):
-        hops_heatmap(sample, attribution)
+        hops_figure(sample, attribution)
     sample, attribution = sample_and_hops()
     sample.tokens = None
     with pytest.raises(ValueError, match="no display tokens"):
@@ -149,8 +145,7 @@ def luminance(colour):
 
 @pytest.mark.parametrize("diverging", [False, True])
 def test_dark_text_keeps_its_contrast_on_every_colour(diverging):
-    low = -1.5 if diverging else 0
-    colours = {colour_of(score, 1.0, diverging) for score in np.linspace(low, 1.5, 301)}
+    colours = {colour_of(score, 1.0, diverging) for score in np.linspace(-1.5 if diverging else 0, 1.5, 301)}
     assert len(colours) > 15  # a scale, not two colours
     for colour in colours:  # WCAG 2: 4.5 for normal text
         assert (luminance(colour) + 0.05) / (luminance(INK) + 0.05) > 4.5
@@ -219,8 +214,7 @@ def test_figure_draws_the_colours_and_grows_with_the_text():
 
 def test_figure_survives_hostile_tokens_without_warnings(recwarn):
     tokens = [*HOSTILE, "x" * 500, "$\\frac{", "日本🦜", ""]
-    figure = heatmap_figure(tokens, np.linspace(0, 1, len(tokens)))
-    pixels(figure)
+    pixels(heatmap_figure(tokens, np.linspace(0, 1, len(tokens))))
     assert not [w for w in recwarn if "Glyph" in str(w.message)]
 
 

@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 import torch
 
-from flashtrace_lib import Trace, trace
+from flashtrace_lib import FlashTrace, Trace, trace
 from flashtrace_lib.methods import Position
 from flashtrace_lib.viewer.trace_json import FORMAT, schema
 from tests.oracles.tiny_chat import PROMPT, RESPONSE
@@ -23,10 +23,11 @@ def made(model, tok):
         "direct": trace(model, tok, PROMPT, "It is 7261.", reasoning=None),
         "talk": trace(model, tok, TALK, "Yes. 7261 <script>.", system="Be brief."),
         "no hops": trace(model, tok, PROMPT, RESPONSE, method=Position()),
+        "raw": trace(model, tok, PROMPT, RESPONSE, method=FlashTrace(hop_scale="raw")),
     }
 
 
-@pytest.fixture(params=["thinking", "direct", "talk", "no hops"])
+@pytest.fixture(params=["thinking", "direct", "talk", "no hops", "raw"])
 def result(made, request):
     return made[request.param]
 
@@ -46,14 +47,13 @@ def test_a_trace_fits_the_schema_and_comes_back(result, tmp_path):
     for a, b in zip(back.targets, result.targets, strict=True):
         assert a.span == b.span
         for hop, other in zip(a.attribution.hops, b.attribution.hops, strict=True):
-            assert torch.equal(hop.scores, other.scores) and hop.target == other.target
+            assert torch.equal(hop.scores, other.scores) and hop.target == other.target and hop.scale == other.scale
     assert back.top(5).equals(result.top(5)) and back.shares().equals(result.shares())
     assert back.sample.sentences == result.sample.sentences and back.response == result.response
     prompt = result.sample.segments.prompt
     assert back.sample.words(prompt) == result.sample.words(prompt)  # without the marks of earlier thoughts
     assert [p.name for p in path.parent.iterdir()] == ["t.json"]  # no temporary file is left
-    page = back.to_html(tmp_path / "again.html").read_bytes()
-    assert page == result.to_html(tmp_path / "t.html").read_bytes()
+    assert back.to_html(tmp_path / "again.html").read_bytes() == result.to_html(tmp_path / "t.html").read_bytes()
 
 
 def test_a_lone_surrogate_is_replaced(made, tmp_path):

@@ -95,8 +95,7 @@ def test_a_sentence_without_reasoning_before_it_has_one_hop(browser_page, folder
 
 
 def test_words_beside_the_explained_passage_are_no_template(browser_page, folder):
-    page = opened(browser_page, folder, "passage")
-    blocks = page.locator("#response .block")
+    blocks = opened(browser_page, folder, "passage").locator("#response .block")
     kinds = [text.split(" · ")[0] for text in blocks.locator(".caption").all_inner_texts()]
     rest = "rest of response"
     assert kinds == ["template", "Reasoning T", "template", rest, "Output O", rest, "template"]
@@ -166,8 +165,7 @@ def test_everything_works_from_the_keyboard(browser_page, folder, traced):
     assert page.inner_text("#chosen") == "Sentence 3 · Hop 0"
     page.locator("#input .token[tabindex='0']").focus()
     page.keyboard.press("ArrowRight")
-    start = traced.sample.segments.prompt[0]
-    assert f"token {start + 1} ·" in page.inner_text("#tip")
+    assert f"token {traced.sample.segments.prompt[0] + 1} ·" in page.inner_text("#tip")
     page.keyboard.press("ArrowDown")  # the next underlined word
     assert page.evaluate("document.activeElement.classList.contains('top')")
     assert "rank" in page.evaluate("document.activeElement.getAttribute('aria-label')")

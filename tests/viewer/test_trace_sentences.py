@@ -110,8 +110,7 @@ def test_methods_stand_side_by_side_and_each_colours_the_text(browser_page, fold
         expected = list(100 * Trace(result.sample, replace(of, scores=scores)).top(99, by="sentence")["share"])
         assert [share for _, share in chips(page)] == pytest.approx(expected, abs=0.06)
         column = page.locator(f"#methods tbody td:nth-child({2 + heads.all_inner_texts().index(name)})")
-        found = list(map(float, column.all_inner_texts()))
-        assert sorted(found, reverse=True) == pytest.approx(expected, abs=0.06)
+        assert sorted(list(map(float, column.all_inner_texts())), reverse=True) == pytest.approx(expected, abs=0.06)
     assert opened(page, folder).locator("#methods").is_hidden()
 
 
@@ -120,8 +119,7 @@ def test_copies_of_a_sentence_s_score_are_not_added_up(browser_page, model, tok,
     copies = replace(result.attribution, metadata={"units": "sentence", "options": {"spread": "copy"}})
     both = Trace(result.sample, copies)
     both.to_html(tmp_path / "t.html")
-    page = opened(browser_page, tmp_path, by="sentences")
-    shown = {round(abs(share), 1) for _, share in chips(page)}
+    shown = {round(abs(share), 1) for _, share in chips(opened(browser_page, tmp_path, by="sentences"))}
     assert shown == {round(100 * abs(share), 1) for share in both.top(99, by="sentence")["share"]}
 
 
@@ -131,8 +129,7 @@ def test_a_token_says_what_its_sentence_has(browser_page, folder, traced):
     tip = page.inner_text("#tip")
     assert "its sentence's score" in tip and f"({100 * best['share']:.1f} %)" in tip and "rank 1" in tip
     page.locator("#top button").nth(1).click()
-    second = traced.top(2, by="sentence").iloc[1]
-    assert page.evaluate("Number(document.activeElement.dataset.i)") == second["start"]
+    assert page.evaluate("Number(document.activeElement.dataset.i)") == traced.top(2, by="sentence").iloc[1]["start"]
 
 
 def test_the_address_notes_what_is_chosen_and_brings_it_back(browser_page, folder):

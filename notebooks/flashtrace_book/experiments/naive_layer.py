@@ -35,7 +35,7 @@ def example_sample(profile: Profile, model: torch.nn.Module, tokenizer: Any) -> 
 def captured_maps(layer: LayerActivations, target: Span, first_row: int) -> torch.Tensor:
     """Attention rows α_hij of the target, all at once, shape [H, m, N]."""
     rows = slice(target[0] - first_row, target[1] - first_row)
-    mask = None if layer.mask is None else layer.mask[rows]
+    mask = None if layer.mask is None else layer.mask[:, rows]
     how = {"mask": mask, "scaling": layer.scaling, "softcap": layer.softcap, "sinks": layer.sinks}
     return attention_rows(layer.q[:, rows], layer.k, target[0], **how)
 

@@ -136,6 +136,9 @@ def measured(profile: Profile, chosen: Efficiency, label: str, sizes: list[Size]
     about["hardware"] = hardware_name(model.device_map)
     keys = {size: fingerprint([name, options, size, model.load, model.dtype, about["hardware"]]) for size in sizes}
     found = {size: store.get(key) for size, key in keys.items() if key in store}
+    for size in [size for size, row in found.items() if row["outcome"] != OK]:
+        if any(found[size][limit] < about[limit] for limit in ("time_limit", "memory_limit")):
+            del found[size]  # what failed under lower limits is tried again
     missing = [size for size in sizes if size not in found]
 
     def keep(size: Size, outcome: str, detail: str, **numbers: Any) -> None:

@@ -98,7 +98,7 @@ def overview_heatmap(frame: pd.DataFrame, *, title: str = "") -> Figure:
     Returns
     -------
     matplotlib.figure.Figure
-        Controls are grey, and what was not measured is hatched. Under each metric stands its n.
+        Controls are grey, and what was not measured, or on too few, is hatched. Under each metric stands its n.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def overview_heatmap(frame: pd.DataFrame, *, title: str = "") -> Figure:
     for side in axes.spines.values():
         side.set_visible(False)
     axes.set_title(title, pad=16)
-    note(axes, "means; a column is coloured from its worst to its best; controls grey; hatched: not measured")
+    note(axes, "means; a column is coloured from worst to best; controls grey; hatched: not measured, or on too few")
     return figure
 
 

@@ -24,7 +24,6 @@ _MEASURED = ("method", "cell", "metric", "mean", "low", "high", "n", "flagged") 
 _ENTRY = ["method", "cell", "metric"]  # what identifies a row
 # Marks of Markdown that a cell may hold, as HTML, once its text is escaped.
 _MARKS = ((r"\*\*(.+?)\*\*", r"<b>\1</b>"), (r"\*(?! )([^*]*[^* ])\*", r"<i>\1</i>"), ("&lt;br&gt;", "<br>"))
-_PROSE = [{"selector": "th, td", "props": "text-align: left; vertical-align: top; white-space: normal"}]
 
 
 def comparison_table(
@@ -133,7 +132,7 @@ class PageTable(Styler):
         return "(a table in HTML)"
 
 
-def styled(frame: pd.DataFrame, name: str, *, prose: bool = False, digits: int | None = None) -> PageTable:
+def styled(frame: pd.DataFrame, name: str, *, digits: int) -> PageTable:
     """A table as a notebook shows it: without row numbers, and bold where Markdown would be.
 
     Parameters
@@ -142,18 +141,15 @@ def styled(frame: pd.DataFrame, name: str, *, prose: bool = False, digits: int |
         Text of Markdown (``**bold**``, ``*italic*``, ``<br>``), or numbers.
     name : str
         Goes into the HTML's ids, ``T_<name>``, which must not change from run to run.
-    prose : bool
-        Cells hold sentences: they wrap, from the upper left.
-    digits : int, optional
-        Decimals of numbers, and a dash where one is missing. Default: numbers as pandas writes them.
+    digits : int
+        Decimals of numbers; a dash stands where one is missing.
 
     Returns
     -------
     PageTable
     """
     shown = PageTable(frame).hide(axis="index").set_uuid(name)
-    shown = shown.format(lambda value: _shown_value(value, digits), na_rep="–")
-    return shown.set_table_styles(_PROSE) if prose else shown
+    return shown.format(lambda value: _shown_value(value, digits), na_rep="–")
 
 
 def interval_grid(
@@ -186,10 +182,10 @@ def interval_grid(
     return grid.fillna("–")
 
 
-def _shown_value(value: object, digits: int | None) -> object:
+def _shown_value(value: object, digits: int) -> object:
     """A cell's text: a float with its decimals, whole numbers as they are, Markdown's marks as HTML."""
     if isinstance(value, float):
-        return str(value) if digits is None else f"{value:.0f}" if value.is_integer() else f"{value:.{digits}f}"
+        return f"{value:.0f}" if value.is_integer() else f"{value:.{digits}f}"
     return _as_html(value)
 
 
