@@ -156,7 +156,7 @@ class Trace:
         -------
         pandas.DataFrame
             Shares of the first hop's mass; NaN where a column does not stand before the row. What is missing to a sum
-            of 1 lies on the template and on the row itself.
+            of 1 lies on the template, on white space and on the row itself.
 
         Raises
         ------

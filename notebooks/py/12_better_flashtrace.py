@@ -432,7 +432,7 @@ run.table(lds.merge(against, on="method", how="left"), "beyond_lds", "LDS on the
 # ## A pass for each sentence
 #
 # Perturbation and attention suppression take a pass for each sentence, 190 in noise and some 60 in essays. They were measured
-# on eight and on seventeen answers of each cell, those in essays first, where they cost a third. No hypothesis was written for either.
+# on eight and on fifteen answers of each cell, those in essays first, where they cost a third. No hypothesis was written for either.
 # All methods on the answers that have suppression, and R-precision in the haystack minus suppression's:
 
 # %%
