@@ -187,8 +187,8 @@ print(page.name, stored.name, "| sentences to choose from:", len(t.targets))
 # * **A cause.** Scores do not say that the answer would change without the word; `verify` asks.
 # * **Nothing stands out**, or the question stands above all: the order of the other sentences says little.
 #
-# `t.cautions()` checks all but the fourth for the text at hand. The chapters 05 to 08 measure how often rankings of these
-# models find the evidence, and what a ranking without any model finds.
+# `t.cautions()` checks all but the fourth for the text at hand, the fifth once `verify` has run. The chapters 05 to 08 measure how
+# often rankings of these models find the evidence, and what a ranking without any model finds.
 #
 # ## What the paper found, what we found, why they differ
 #

@@ -16,7 +16,7 @@
 # > where the paper says 130. It is 5.84 times as fast as IFR run in one batch, and 3.33 times as fast as AttnLRP, which is
 # > the cheaper baseline. It takes about a forward pass of the same tokens, whose logits it does not need; CAGE, AT2 and, where
 # > little is generated, IFR on T ∪ O take about as much. It is on the front of cost and faithfulness, beside IFR on T ∪ O, which
-# > has a lower MAS and took a tenth longer.
+# > has a lower MAS and took a tenth longer, and AT2, whose MAS is much higher.
 # >
 # > **n.** One to three runs for a time, one to three for a peak of memory; the columns `n` and `n_peak` of
 # > `fig4_measurements` have them. MAS: the model's own answers on RULER, about one a cell.

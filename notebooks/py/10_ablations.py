@@ -14,8 +14,8 @@
 # > **Answer.** The first hop recovers 0.057 more of the evidence than none; further ones add less, and the second lowers RISE and MAS a
 # > little, which of the third is not shown. The last token alone recovers 0.485 less, as the paper says, but averaging single tokens
 # > recovers 0.063 *more* than the sum, which it does not say. Where least of the reachable evidence is found, the question takes 0.224
-# > of the top tenth of the input, elsewhere 0.124, and is as much longer there. On eight real questions of 2,048 tokens, right or
-# > wrong, FlashTrace's RISE is a little below IFR's.
+# > of the top tenth of the input, nearly twice as much as elsewhere, and is nearly twice as long. On eight real questions of 2,048
+# > tokens, right or wrong, FlashTrace's RISE is a little below IFR's.
 # >
 # > **n.** RULER: 160 samples of the reasoner, 80 for depth and most targets, 10 for deletion curves. MoreHopQA: 15 answers of
 # > qwen, 10 with curves. HotpotQA: 8 answers of qwen at each length. All are the models' own.
@@ -25,7 +25,7 @@
 # <!-- numbers: 0.057 = hops_ruler.csv[method=flashtrace_k1,metric=recovery].difference;
 # 0.485 = appendix_m_ablations.csv[method=last_token,metric=recovery].difference;
 # 0.063 = appendix_m_ablations.csv[method=mean_pooling,metric=recovery].difference;
-# 0.224 = appendix_n_places.csv[group=worst quarter,kind=question].places; 0.124 = appendix_n_places.csv[group=others,kind=question].places -->
+# 0.224 = appendix_n_places.csv[group=worst quarter,kind=question].places -->
 #
 # Appendices H, K, M and N of the paper: Tables 7, 8 and 10, Figure 7. Metrics are defined in `05_ruler`. Recovery and R-precision
 # (evidence found) are better higher. RISE, the area under the deletion curve of the whole response, and MAS, RISE with the

@@ -89,7 +89,7 @@ def test_an_answer_is_generated_within_the_context_only(tok, monkeypatch):
     small = make_chat_model(tok, max_position_embeddings=n_prompt + 20)
     for length in (8, 20):  # they fit, whatever was allowed
         monkeypatch.setattr(small, "generate", Writes(tok, length))
-        assert small.generate.max_new_tokens == 20 and len(trace(small, tok, PROMPT).sample) == n_prompt + length
+        assert len(trace(small, tok, PROMPT).sample) == n_prompt + length and small.generate.max_new_tokens == 20
     monkeypatch.setattr(small, "generate", Writes(tok, 21))
     with pytest.raises(ValueError, match=f"the prompt has {n_prompt} tokens, 20 are left"):
         trace(small, tok, PROMPT)
