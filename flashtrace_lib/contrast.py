@@ -33,9 +33,9 @@ def other_answer(tokenizer: Any, sample: Sample, words: str) -> Sample:
 def contrasted(method: Method, model: torch.nn.Module, tokenizer: Any, sample: Sample, words: str) -> Attribution:
     """Scores of the output minus those of ``words`` in its place, after the same prompt and reasoning.
 
-    Both are explained by the method as it is, and the two are subtracted. Of a method with signed scores, which are
-    linear in its target, those are, before anything is cut at 0: for a gradient method on the targets' logits that is
-    the attribution of the logits' difference. Their absolute values then sum to 1. FlashTrace and IFR give each answer
+    Both are explained by the method as it is, and the two are subtracted. Of a method with signed scores those
+    are, before anything is cut at 0: for a gradient method on the targets' logits that is the attribution of the
+    logits' difference. Their absolute values then sum to 1. FlashTrace and IFR give each answer
     a distribution over the context, so that the difference says which tokens carry more of the one answer than of the
     other. With the residual propagated and smoothed (`FlashTrace.best`) the right sentence need not come out above the
     wrong one.

@@ -45,7 +45,7 @@ def needed_gib(model: torch.nn.Module, sample: Sample) -> float:
     plain = {name: value for name, value in config.to_dict().items() if type(value) is int}  # some differ by layer
     width, heads = getattr(config, "hidden_size", 0), plain.get("num_attention_heads") or 1
     kept = 2 * (plain.get("head_dim") or width // heads) * (plain.get("num_key_value_heads") or heads)
-    inner, layers = plain.get("intermediate_size") or 4 * width, plain.get("num_hidden_layers") or 1
+    inner, layers = plain.get("intermediate_size") or 4 * width, getattr(config, "num_hidden_layers", None) or 1
     floats = layers * (n * kept + 3 * (stop - start) * width) + n * (6 * width + 3 * inner)
     return 4 * floats / 2**30  # attribution computes in float32
 

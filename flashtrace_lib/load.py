@@ -201,7 +201,7 @@ def _model(source: str, **options: Any) -> PreTrainedModel:
         if lost := sorted(told["missing_keys"]):
             raise ValueError(f"the files lack {len(lost)} of its weights, such as {lost[0]}, which would be random")
         return model
-    raise ValueError("it is no decoder with a head that predicts the next token")
+    raise ValueError("transformers has no decoder with a head that predicts the next token for its configuration")
 
 
 def _resolve(name: str, dtype: torch.dtype, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:

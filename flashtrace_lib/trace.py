@@ -107,8 +107,8 @@ def trace(
     check_order("trace(model, tokenizer, prompt)", model=model, tokenizer=tokenizer)
     if unknown := rendering.keys() - (known := {*signature(render_prompt).parameters, *signature(trace).parameters}):
         raise TypeError(f"trace() has no argument {min(unknown)!r}.{did_you_mean(min(unknown), known)}")
-    if contrast is not None and not (contrast := str(contrast)).strip():
-        raise ValueError("contrast is empty: give another answer, such as contrast='platform 4', or leave it out")
+    if contrast is not None and not (isinstance(contrast, str | int | float) and (contrast := str(contrast)).strip()):
+        raise ValueError("contrast is empty or no text: give another answer, as contrast='platform 4', or leave it out")
     method, model = chosen_method(method, hops), unwrap(model)
     if not isinstance(prompt, (str, Sequence)):
         raise ValueError(f"prompt must be a text or a list of messages, got {type(prompt).__name__}")

@@ -80,6 +80,8 @@ def test_an_estimate_is_near_what_is_measured_and_a_lack_is_told(capsys, tok, mo
     kept = sum(x.nbytes for layer in layers for x in (layer.q, layer.k, layer.v, layer.x_in)) / 2**30
     assert kept < needed_gib(large, sample) < 5 * kept
     assert needed_gib(tiny_random_model("gemma4_text"), sample) > 0  # whose layers differ
+    deep, shallow = (tiny_random_model("gpt2") for _ in range(2))  # which names its layers otherwise
+    assert needed_gib(deep, sample) > (shallow.config.update({"n_layer": 1}) or needed_gib(shallow, sample))
     assert "GiB over the model" in estimate(large, sample, METHODS["ifr"]())
     trace(model, tok, TEXT, REPLY, estimated=True)
     assert capsys.readouterr().err.startswith("estimate for flashtrace_causal: ")

@@ -118,7 +118,7 @@ def test_a_contrast_is_the_difference_of_two_answers_after_one_prefix(loaded, tm
         assert of[1] == of.max() > 0 > of[0] == of.min()  # the train to Nice speaks for 7, that to Lyon for 4
     assert Trace.from_json(found.to_json(tmp_path / "c.json")).attribution.metadata["options"]["contrast"]
     found.to_html(tmp_path / "c.html")
-    for other, message in (("7", "another answer than"), (" ", "contrast is empty")):
+    for other, message in (("7", "another answer than"), (" ", "contrast is empty"), (["4"], "or no text")):
         with pytest.raises(ValueError, match=message):
             trace(*loaded, TEXT, REPLY, output="7", contrast=other)
 

@@ -97,7 +97,7 @@ def _attribution_dict(attribution: Attribution) -> dict[str, Any]:
 
 def _attribution(data: dict[str, Any], sample: Sample, trace: dict[str, Any]) -> Attribution:
     """Attribution of one target, with method and options of the trace; ValueError where it does not fit the sample."""
-    hops = [Hop(torch.tensor(h["scores"]), tuple(h["target"]), torch.tensor(h["weights"]), float(h.get("scale", 1)))
+    hops = [Hop(torch.tensor(h["scores"]), tuple(h["target"]), torch.tensor(h["weights"]), h.get("scale", 1.0))
             for h in data["hops"]]  # fmt: skip
     lengths = {"scores": (len(data["scores"]), len(sample.prompt_ids)), "flow": (len(data["flow"]), len(hops))}
     for k, hop in enumerate(hops):
@@ -108,7 +108,7 @@ def _attribution(data: dict[str, Any], sample: Sample, trace: dict[str, Any]) ->
     for name, (length, expected) in lengths.items():
         if length != expected:
             raise ValueError(f"the trace is damaged: {length} {name} where {expected} belong")
-    scores, flow = torch.tensor(data["scores"]), torch.tensor(data["flow"])
+    scores, flow = torch.tensor(data["scores"]), torch.tensor([*data["flow"], *(hop.scale for hop in hops)])
     numbers = [scores, flow, *(hop.scores for hop in hops), *(hop.weights for hop in hops), *compared.values()]
     if not all(values.isfinite().all() for values in numbers):
         raise ValueError("the trace is damaged: some scores are not finite")

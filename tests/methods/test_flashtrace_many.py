@@ -130,7 +130,6 @@ def test_averaged_rows_are_taken_in_parts_that_fit(monkeypatch, residual):
 def test_a_place_weighs_in_the_first_hop_alone(first_hop):
     sample = tiny_sample()
     found = methods.Positional(hops=1, first_hop=first_hop).attribute(tiny_model(), sample)
-    ramp = torch.arange(1.0, len(found.hops[0].weights) + 1)
-    torch.testing.assert_close(found.hops[0].weights, ramp / ramp.sum())
-    after = found.hops[0].scores[slice(*sample.segments.reasoning)]
+    first, after = found.hops[0].weights, found.hops[0].scores[slice(*sample.segments.reasoning)]
+    torch.testing.assert_close(first, (ramp := torch.arange(1.0, len(first) + 1)) / ramp.sum())
     torch.testing.assert_close(found.hops[1].weights, after / after.sum())

@@ -35,8 +35,7 @@ def _answers_as_one_by_one(model, tokenizer, texts):
 
 
 def test_an_answer_ends_where_the_models_context_does(embedded, monkeypatch):
-    model, tokenizer = embedded
-    n = len(tokenise(tokenizer, "One, two, three, four")[0])
+    (model, tokenizer), n = embedded, len(tokenise(embedded[1], "One, two, three, four")[0])
     monkeypatch.setattr("flashtrace_lib.model.generate.longest_context", lambda model: n + 3)
     assert len(generate(model, tokenizer, ["One, two, three, four"], 12)[0]) == 3
     with pytest.raises(ValueError, match="context is exceeded"):

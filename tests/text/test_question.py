@@ -103,11 +103,11 @@ ASKED = {"role": "user", "content": "What does Clara keep?\nThink step by step."
 
 
 @pytest.mark.parametrize(
-    "prompt, content", [(f"{FACTS}\n\n{ASKED['content']}", FACTS),
+    ("prompt", "content"), [(f"{FACTS}\n\n{ASKED['content']}", FACTS),
     (f"Question: What does Clara keep?\n\nContext: {FACTS}", f"Context: {FACTS}"),
     (f"Use the text.\nWhat does Clara keep?\n{FACTS}", f"Use the text. {FACTS}"),
     ([{"role": "user", "content": "Q: who?"}, {"role": "assistant", "content": "Ann."}, ASKED], "Q: who? Ann."),
-    ([{"role": "system", "content": "Be. " * 20}, ASKED, {"role": "tool", "content": FACTS}], "Be. " * 20 + FACTS), ],
+    ([{"role": "system", "content": "Be. " * 20}, ASKED, {"role": "tool", "content": FACTS}], "Be. " * 20 + FACTS)],
 )  # fmt: skip
 def test_the_rest_of_a_text_is_content_where_the_question_leads(prompt, content):
     sample = build_sample(load_tokenizer(), prompt, "ducks", whole=True)
