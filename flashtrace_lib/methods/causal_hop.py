@@ -78,12 +78,9 @@ class CausalSteps:
     def as_metadata(self) -> dict[str, Any]:
         """What an attribution says of them, JSON-ready; falls of O, in nats."""
         return {
-            "spans": self.spans,
-            "weights": self.weights.tolist(),
-            "falls": self.falls[:, -1].tolist(),
-            "matter": bool(self.weights.any()),
-            "cached": self.cached,
-        }
+            "spans": self.spans, "weights": self.weights.tolist(), "falls": self.falls[:, -1].tolist(),
+            "matter": bool(self.weights.any()), "cached": self.cached,
+        }  # fmt: skip
 
 
 def reasoning_steps(sample: Sample) -> list[Span]:

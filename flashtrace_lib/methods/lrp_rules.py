@@ -147,8 +147,7 @@ def _mlp(parts: LayerParts) -> tuple[nn.Module, nn.Module | None]:
     mlp = getattr(parts.layer, "mlp", parts.layer)  # in OPT's layers the maps stand beside attention
     activation = next((c for name, c in _children(mlp) if name in ("act_fn", "activation_fn", "act")), None)
     kind = next((names for names in (*_GATED, *_PLAIN) if _maps(mlp, parts.attention) == set(names)), None)
-    alone = mlp is parts.layer or _maps(parts.layer, parts.attention) == {"mlp"}
-    if activation is None or kind is None or not alone:
+    if activation is None or kind is None or not (mlp is parts.layer or _maps(parts.layer, parts.attention) == {"mlp"}):
         raise ValueError(
             f"there is no rule for the MLP of layer {parts.index} ({type(mlp).__name__}): it needs "
             "down_proj(act_fn(gate_proj(x)) * up_proj(x)), or the same without a gate; use another method"

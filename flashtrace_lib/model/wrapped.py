@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import RLock
+from threading import Lock, RLock
 from typing import Any
 
 import torch
@@ -15,6 +15,8 @@ SERVED = (
     "a served model (vLLM, an API) shows no states, so it cannot be explained: load its weights with load_model, and "
     "give the answer that was served as response= (--response FILE)"
 )
+_FOUND: list[str] = []  # the caller's precision of float32 products, once for every use of a model that goes on
+_COUNTING = Lock()
 _LOCKS: dict[int, RLock] = {}  # by the id of the configuration, which wrappers of peft and several models may share
 
 
@@ -86,7 +88,7 @@ def has_virtual_tokens(model: nn.Module) -> bool:
 
 @contextmanager
 def in_use(model: Any) -> Iterator[nn.Module]:
-    """The model itself (`unwrap`), for this thread alone and as its code is written: not compiled, in its own dtype.
+    """The model itself (`unwrap`), for this thread alone, as its code is written: not compiled, nor in other dtypes.
 
     Methods listen to forward passes and change how they run, so a second thread waits; one that holds the model may
     enter again. Passes of the caller's own in other threads go on meanwhile (`interception`).
@@ -96,8 +98,23 @@ def in_use(model: Any) -> Iterator[nn.Module]:
         raise ValueError("attribution computes in float32: call torch.set_default_dtype(torch.float32) first")
     lock = _LOCKS.setdefault(id(getattr(without_peft(model), "config", model)), RLock())
     kind = next(model.parameters()).device.type.replace("meta", "cpu")  # meta: weights that are loaded when needed
-    with lock, _uncompiled(model), torch.autocast(kind, enabled=False):
+    with lock, _uncompiled(model), _whole_products(), torch.autocast(kind, enabled=False):
         yield model
+
+
+@contextmanager
+def _whole_products() -> Iterator[None]:
+    """Products of float32 in float32, though ``torch.set_float32_matmul_precision`` allow TF32 or bfloat16."""
+    with _COUNTING:
+        _FOUND.append(_FOUND[0] if _FOUND else torch.get_float32_matmul_precision())
+        torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        with _COUNTING:
+            before = _FOUND.pop()
+            if not _FOUND:  # the last one out
+                torch.set_float32_matmul_precision(before)
 
 
 @contextmanager

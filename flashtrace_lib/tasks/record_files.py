@@ -36,13 +36,7 @@ def _parsed(text: str, where: str) -> Any:
 def read_exercises(folder: Path) -> list[Record]:
     """The exercises in a clone of exercism/python, each with its text files by relative path."""
     return [
-        {
-            "slug": exercise.name,
-            "files": {
-                path.relative_to(exercise).as_posix(): path.read_text(encoding="utf-8")
-                for path in sorted(exercise.rglob("*"))
-                if path.is_file() and path.suffix in (".md", ".py", ".json", ".toml")
-            },
-        }
-        for exercise in sorted(folder.glob("*"))
-    ]
+        {"slug": exercise.name, "files": {path.relative_to(exercise).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(exercise.rglob("*")) if path.is_file() and path.suffix in (".md", ".py", ".json", ".toml")
+        }, } for exercise in sorted(folder.glob("*"))
+    ]  # fmt: skip

@@ -226,13 +226,9 @@ def _sample(tokenizer: Any, example: Example, response: list[int] | str, how: st
         settings["output"] = STEP_BY_STEP["output"]
     text = response if isinstance(response, str) else _judged(tokenizer, example, response, mode)
     metadata = {
-        **example.metadata,
-        "id": example.id,
-        "task": example.task,
-        "cell": example.cell,
-        "response": how,
+        **example.metadata, "id": example.id, "task": example.task, "cell": example.cell, "response": how,
         "score": score(example, text.rsplit("</think>", 1)[-1]),
-    }
+    }  # fmt: skip
     if mode is not None:
         metadata["mode"] = mode
     return build_sample(

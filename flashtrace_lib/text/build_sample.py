@@ -149,7 +149,8 @@ def _encode_text(tokenizer: Any, prompt: str, response: str) -> _Context:
         raise ValueError(f"the response {what}: give a response that this tokenizer can represent, or its token ids")
     # A token that holds the last blank of the prompt and the first letter of the response is the response's.
     n_prompt = next(i for i, span in enumerate(offsets) if strip_span(text, span)[1] > len(prompt))
-    if tokenizer.eos_token_id is not None and ids[-1] != tokenizer.eos_token_id:
+    last = next(i for i, span in zip(ids[::-1], offsets[::-1], strict=True) if text[slice(*span)].strip())
+    if tokenizer.eos_token_id is not None and last != tokenizer.eos_token_id:
         ids.append(tokenizer.eos_token_id)
         offsets.append((len(text), len(text) + len(tokenizer.eos_token)))
         text += tokenizer.eos_token

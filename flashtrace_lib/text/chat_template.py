@@ -1,6 +1,7 @@
 """The chat template, and the place of the user's own words, or of every message of a conversation, in it."""
 
 import re
+import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -224,6 +225,9 @@ def conversation_and_response(
         raise ValueError("the conversation ends with the assistant's message beside a given response: drop one of them")
     if not last["content"].strip():
         raise ValueError("the last message of the assistant holds no words to explain: give what it wrote as response")
+    if last.get("tool_calls"):
+        said = "the assistant's last message calls a tool behind its words, which are explained without the call"
+        warnings.warn(f"{said}: to explain that too, give all that it wrote as response", RuntimeWarning, 3)
     thought = last.get(REASONING[0], "").strip("\n")
     if not thought:
         return list(prompt[:-1]), last["content"]

@@ -80,8 +80,7 @@ def cautions(sample: Sample, attribution: Attribution) -> list[str]:
     if attribution.metadata.get("options", {}).get("hops", 0) > 1 and not sample.segments.has_reasoning:
         notes.append("No reasoning stands before the explained passage: further hops change nothing and are not made.")
     for number, message in enumerate(sample.metadata.get("messages", []), start=1):
-        if message["start"] == message["stop"]:
-            role = message["role"]
+        if message["start"] == message["stop"] and (role := message["role"]) != "system":  # one left empty says nothing
             notes.append(f"Message {number} ({role}) is not in what the model read: its chat template leaves it out.")
         elif left_out := message.get("left_out"):
             notes.append(f"The model did not read all of message {number}: its chat template leaves out {left_out!r}.")

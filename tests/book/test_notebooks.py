@@ -79,8 +79,7 @@ def test_notebook_opens_with_a_box_whose_numbers_are_bound(path):
         assert any(printed == number.lstrip("+") for printed, _ in bound), f"{number} of the box is bound to no cell"
     for printed, cell in bound:
         value, digits = value_of(cell), len(printed.partition(".")[2])
-        said = f"{cell} is {value}, not {printed}"
-        assert printed in (f"{value:.{digits}f}", f"{abs(value):.{digits}f}"), said
+        assert printed in (f"{value:.{digits}f}", f"{abs(value):.{digits}f}"), f"{cell} is {value}, not {printed}"
     for name in re.findall(r"`(\w+)`", box["Figure"]):
         assert (ROOT / "figures" / f"{name}.png").is_file() or (ROOT / "figures" / f"{name}.csv").is_file(), name
 

@@ -12,6 +12,7 @@ from transformers import T5Config, T5ForConditionalGeneration
 
 from flashtrace_lib.methods import chosen_method
 from flashtrace_lib.model.batched_forward import SharedPrefix, log_prob_of, score_rows
+from flashtrace_lib.model.wrapped import in_use
 from tests.oracles.tiny import tiny_model, tiny_sample
 from tests.oracles.tiny_families import tiny_random_model
 
@@ -173,6 +174,11 @@ def test_another_arithmetic_around_an_attribution(monkeypatch):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = scores(model, "flashtrace")
     close(found, scores(model, "flashtrace"))
+    torch.set_float32_matmul_precision("medium")  # products of float32 in bfloat16, where the processor can
+    with in_use(model), in_use(tiny_model("gemma2")):
+        assert torch.get_float32_matmul_precision() == "highest"
+    assert torch.get_float32_matmul_precision() == "medium"
+    torch.set_float32_matmul_precision("highest")
     monkeypatch.setattr(torch, "get_default_dtype", lambda: torch.float64)
     with pytest.raises(ValueError, match="computes in float32: call torch.set_default_dtype"):
         scores(model, "flashtrace")

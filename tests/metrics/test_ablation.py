@@ -134,8 +134,7 @@ def test_lds_of_the_true_effects_of_an_additive_function_is_one():
     effects = masks.double() @ true.double() + 7
     assert lds(true, masks, effects) == pytest.approx(1)
     assert lds(true, masks, effects.exp()) == pytest.approx(1)  # the order alone counts
-    assert lds(-true, masks, effects) == pytest.approx(-1)
-    assert lds([1.0] * 5, masks, effects) < 1
+    assert lds(-true, masks, effects) == pytest.approx(-1) and lds([1.0] * 5, masks, effects) < 1
 
 
 @pytest.mark.parametrize("seed", range(5))

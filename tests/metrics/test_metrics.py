@@ -110,8 +110,7 @@ def test_denominators_agree_on_a_sample_that_is_not_flagged():
 @given(curves)
 def test_response_falls_from_one_and_both_orders_of_the_minimum_agree(curve):
     response = m.normalise_response(curve)
-    assert response[0] == 1
-    assert (response.diff() <= 0).all() and response.min() >= 0
+    assert response[0] == 1 and (response.diff() <= 0).all() and response.min() >= 0
     if not m.is_flagged(curve):
         authors = np.minimum.accumulate(np.clip((curve - curve[-1]) / (curve[0] - curve[-1]), 0, 1))
         assert np.allclose(response.numpy(), authors, atol=1e-9)

@@ -24,8 +24,7 @@ def _states(model, input_ids):
         handles.append(layer.register_forward_hook(keep("layer"), with_kwargs=True))
         handles.append(layer.self_attn.v_proj.register_forward_hook(keep("v"), with_kwargs=True))
         handles.append(layer.self_attn.o_proj.register_forward_hook(keep("o"), with_kwargs=True))
-        post = hasattr(layer, "pre_feedforward_layernorm") or not hasattr(layer, "input_layernorm")
-        if post:
+        if hasattr(layer, "pre_feedforward_layernorm") or not hasattr(layer, "input_layernorm"):
             handles.append(layer.post_attention_layernorm.register_forward_hook(keep("norm"), with_kwargs=True))
     with torch.no_grad():
         out = model(input_ids[None], output_attentions=True, use_cache=False)

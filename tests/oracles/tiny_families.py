@@ -246,8 +246,7 @@ def _layer_lists(values: dict[str, Any]) -> dict[str, Any]:
     if not lists or values[count] < 3:
         return {}
     columns = list(zip(*lists.values(), strict=True))
-    first = [i for i, column in enumerate(columns) if columns.index(column) == i]
-    keep = sorted({*first[:6], *range(3)})
+    keep = sorted({*[i for i, column in enumerate(columns) if columns.index(column) == i][:6], *range(3)})
     return {count: len(keep), **{name: [value[i] for i in keep] for name, value in lists.items()}}
 
 

@@ -215,8 +215,7 @@ def test_a_stored_response_is_kept_where_others_of_its_block_are_missing(answeri
     store = Kept()
     answering({i: f"first {i}<|im_end|>" for i in range(3)})
     first = responses.respond(model, tokenizer, EXAMPLES[:3], 8, store)
-    lost = next(key for key, record in store.items() if record["ids"] == first[1])
-    del store[lost]
+    del store[next(key for key, record in store.items() if record["ids"] == first[1])]
     answering({i: f"second {i}<|im_end|>" for i in range(3)})
     again = responses.respond(model, tokenizer, EXAMPLES[:3], 8, store)
     assert [a == b for a, b in zip(first, again, strict=True)] == [True, False, True]

@@ -53,6 +53,8 @@ def test_direct_answer_has_no_reasoning(tok):
     assert words(tok, sample, "output") == "It is 7261."
     assert sample.segments.output[1] == len(sample) - 1  # the end token is context
     assert sample.response[1] == len(sample)
+    copied = build_sample(tok, PROMPT, f"It is 7261.{tok.eos_token}\n")  # no second end token
+    assert copied.input_ids.tolist().count(tok.eos_token_id) == sample.input_ids.tolist().count(tok.eos_token_id)
 
 
 def test_boxed_answer_without_marks(tok):

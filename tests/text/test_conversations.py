@@ -138,6 +138,12 @@ def test_bad_conversations(model, tok, prompt, response, message):
         trace(model, tok, prompt, response)
 
 
+def test_an_empty_system_message_is_no_loss_and_a_call_behind_the_words_is_told(model, tok):
+    with pytest.warns(RuntimeWarning, match="calls a tool behind its words"):
+        result = trace(model, tok, [AGENT[1], {**AGENT[5], "tool_calls": [CALL]}], system="")
+    assert result.answer == "At 7:00. Bye." and not any("Message" in note for note in result.cautions())
+
+
 def test_a_call_that_the_template_leaves_out_is_named(model):
     deaf = make_tokenizer()  # its template writes no calls of tools
     notes = trace(model, deaf, AGENT).cautions()
@@ -218,8 +224,7 @@ def part(kind, words):
 def test_reasoning_of_the_last_message_is_the_reasoning(message):
     last = {"role": "assistant", "content": "At 7.", **message}
     prompt = [{"role": "user", "content": [part("input_text", "When?")]}, last]
-    expected = prompt[:1], "<think>\nIs 7.\n</think>\n\nAt 7."
-    assert conversation_and_response(prompt, None, shaped("field")) == expected
+    assert conversation_and_response(prompt, None, shaped("field")) == (prompt[:1], "<think>\nIs 7.\n</think>\n\nAt 7.")
     empty = [prompt[0], {"role": "assistant", "content": "At 7.", "reasoning_content": None, "tool_calls": None}]
     assert conversation_and_response(empty, None) == ([prompt[0]], "At 7.")  # as servers write what is missing
 

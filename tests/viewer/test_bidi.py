@@ -29,8 +29,7 @@ def in_order_of_sight(shown):
     """Tokens of each line from left to right, as the browser laid them out; ``shown`` has one element a token."""
     left, out, at = shown.evaluate_all(LEFT), [], 0
     for tokens, _ in LINES:
-        order = np.argsort(left[at : at + len(tokens)], kind="stable")
-        out.append([tokens[k] for k in order])
+        out.append([tokens[k] for k in np.argsort(left[at : at + len(tokens)], kind="stable")])
         at += len(tokens) + 1
     return out
 

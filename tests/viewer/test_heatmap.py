@@ -219,8 +219,7 @@ def test_figure_survives_hostile_tokens_without_warnings(recwarn):
 
 
 def test_nothing_is_drawn_beyond_the_margin():
-    figure = heatmap_figure(["x" * 500, *(f" word{i}" for i in range(200))], np.linspace(0, 1, 201), width=5)
-    axes = figure.axes[0]
+    axes = heatmap_figure(["x" * 500, *(f" word{i}" for i in range(200))], np.linspace(0, 1, 201), width=5).axes[0]
     extents = [patch.get_path().get_extents() for patch in axes.patches]
     assert max(e.x1 for e in extents) <= axes.get_xlim()[1] + 1e-6
     assert max(e.y1 for e in extents) <= axes.get_ylim()[0] + 1e-6 and min(e.y0 for e in extents) >= 0

@@ -86,8 +86,7 @@ def test_the_schema_refuses_what_is_no_trace(made, change):
 )  # fmt: skip
 def test_damaged_traces_are_refused(made, tmp_path, change, message):
     whole = made["thinking"].to_dict()
-    text = json.dumps(whole | change) if isinstance(change, dict) else str(change)
-    (tmp_path / "t.json").write_text(text)
+    (tmp_path / "t.json").write_text(json.dumps(whole | change) if isinstance(change, dict) else str(change))
     with pytest.raises(ValueError, match=message):
         Trace.from_json(tmp_path / "t.json")
 

@@ -171,8 +171,7 @@ def test_everything_works_from_the_keyboard(browser_page, folder, traced):
     assert "rank" in page.evaluate("document.activeElement.getAttribute('aria-label')")
     page.keyboard.press("Escape")
     assert page.locator("#tip").is_hidden()
-    last = traced.targets[-1].span
-    page.locator(f"[data-i='{last[0]}']").focus()
+    page.locator(f"[data-i='{traced.targets[-1].span[0]}']").focus()
     page.keyboard.press("Enter")
     assert page.inner_text("#chosen").startswith("Sentence 4")
     unnamed = "all => all.filter((e) => !(e.labels?.length || e.textContent.trim() || e.ariaLabel)).length"
