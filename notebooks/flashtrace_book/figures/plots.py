@@ -86,24 +86,24 @@ def cost_curve(
     legend_beside(axes)
     runs = frame.dropna(subset=[y]).groupby([by, x]).size()
     crosses = "; cross: failed (out of memory)" if frame[y].isna().any() else ""
-    note(axes, f"n = {n_range(runs) if len(runs) else 0} runs a point; {INTERVAL}{crosses}")
+    note(axes, f"n = {n_range(runs) if len(runs) else 0} runs a point: median, and from the least to the most{crosses}")
     return figure
 
 
 def _cost_line(axes: Axes, part: pd.DataFrame, name: str, x: str, y: str) -> None:
-    """Mean cost of one method by size, and a cross at the first size that failed."""
+    """Median cost of one method by size, with its range, and a cross at the first size that failed."""
     style, groups = method_style(name), dict(iter(part.dropna(subset=[y]).groupby(x)))
     failed = sorted(set(part[x]) - set(groups))
     if not groups:
         axes.plot([], [], label=f"{style.label}: failed everywhere", **style.plot_options)
         return
     sizes = np.array(list(groups))
-    mean, spread = means_of(list(groups.values()), y)
-    label = style.label if len(sizes) < 2 else f"{style.label}: ∝ size$^{{{power_law(sizes, mean)[1]:.2f}}}$"
-    axes.errorbar(sizes, mean, yerr=spread, capsize=2, label=label, **style.plot_options)
+    low, middle, high = np.array([np.quantile(group[y], (0, 0.5, 1)) for group in groups.values()]).T
+    label = style.label if len(sizes) < 2 else f"{style.label}: ∝ size$^{{{power_law(sizes, middle)[1]:.2f}}}$"
+    axes.errorbar(sizes, middle, yerr=(middle - low, high - middle), capsize=2, label=label, **style.plot_options)
     if failed:
-        axes.plot([sizes[-1], failed[0]], [mean[-1], mean[-1]], color=style.colour, ls=DASHED, lw=0.9)
-        axes.plot(failed[0], mean[-1], marker="x", ms=7, color=style.colour, ls="")
+        axes.plot([sizes[-1], failed[0]], [middle[-1], middle[-1]], color=style.colour, ls=DASHED, lw=0.9)
+        axes.plot(failed[0], middle[-1], marker="x", ms=7, color=style.colour, ls="")
 
 
 @styled
