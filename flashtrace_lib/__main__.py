@@ -5,11 +5,9 @@ import sys
 from importlib import import_module
 
 OWN = {
-    "trace": "flashtrace_lib.cli",
-    "evaluate": "flashtrace_lib.evaluation.cli",
-    "fetch": "flashtrace_lib.model.qwen",
+    "trace": "flashtrace_lib.cli", "evaluate": "flashtrace_lib.evaluation.cli", "fetch": "flashtrace_lib.model.qwen",
     "bench": "flashtrace_lib.bench.measure",
-}
+}  # fmt: skip
 BOOK = ("book", "claims", "audit")
 USAGE = """usage: flashtrace COMMAND [options]
 

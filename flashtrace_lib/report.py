@@ -15,12 +15,9 @@ def report(result: Trace, top: int = 15) -> str:
     lines = [
         f"{described(result.attribution)} · {result.model_name} · {len(result.sample)} tokens · {passes}",
         f"answer: {answer if len(answer) <= 200 else answer[:199] + '…'}",
-        f"reasoning and answer told apart by: {result.format}",
-        "",
-        *_top_lines(result, top),
-        "",
+        f"reasoning and answer told apart by: {result.format}", "", *_top_lines(result, top), "",
         *_share_lines(result),
-    ]
+    ]  # fmt: skip
     if result.attribution.flow and result.sample.segments.has_reasoning:
         flow = ", ".join(f"{rho:.2f}" for rho in result.attribution.flow)
         lines.append(f"share of each hop's mass on the reasoning: {flow}")

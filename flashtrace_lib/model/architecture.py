@@ -159,10 +159,9 @@ def text_decoder(model: nn.Module) -> nn.Module:
 # Names of what mixes positions in a layer, and of the factor on what it adds to the residual stream
 _MIXERS = {
     "self_attn": ("attn_out_multiplier", "residual_multiplier", "residual_scale"),
-    "linear_attn": ("residual_multiplier",),
-    "mamba": ("ssm_out_multiplier", "residual_multiplier"),
+    "linear_attn": ("residual_multiplier",), "mamba": ("ssm_out_multiplier", "residual_multiplier"),
     **dict.fromkeys(("conv", "mixer", "attention", "attn"), ()),
-}
+}  # fmt: skip
 
 
 def _mixers(layer: nn.Module) -> list[tuple[nn.Module, nn.Module, float]]:
@@ -260,11 +259,9 @@ def _check_projection(index: int, o_proj: nn.Module, kind: str) -> None:
             )
     weight = getattr(o_proj, "weight", None)
     if not is_plain(weight):
-        held = (
-            f"a {type(weight).__name__} of {getattr(weight, 'dtype', None)}, shape {list(weight.shape)}"
-            if (isinstance(weight, torch.Tensor))
-            else "no weight of its own"
-        )
+        held = "no weight of its own"
+        if isinstance(weight, torch.Tensor):
+            held = f"a {type(weight).__name__} of {weight.dtype}, shape {list(weight.shape)}"
         raise ValueError(
             f"W_O of layer {index} cannot be read in {kind!r}: {type(o_proj).__name__} holds {held}. A packed or "
             "quantised o_proj has to be dequantised (load the model in bfloat16, or leave o_proj out of the "

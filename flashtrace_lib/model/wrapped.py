@@ -15,7 +15,8 @@ SERVED = (
     "a served model (vLLM, an API) shows no states, so it cannot be explained: load its weights with load_model, and "
     "give the answer that was served as response= (--response FILE)"
 )
-_FOUND: list[str] = []  # the caller's precision of float32 products, once for every use of a model that goes on
+_BACKENDS = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # what multiplies float32 by its own setting
+_FOUND: list[tuple[str, list[str]]] = []  # the caller's settings, once for every use of a model that goes on
 _COUNTING = Lock()
 _LOCKS: dict[int, RLock] = {}  # by the id of the configuration, which wrappers of peft and several models may share
 
@@ -104,17 +105,28 @@ def in_use(model: Any) -> Iterator[nn.Module]:
 
 @contextmanager
 def _whole_products() -> Iterator[None]:
-    """Products of float32 in float32, though ``torch.set_float32_matmul_precision`` allow TF32 or bfloat16."""
+    """Products of float32 in float32, though the caller's settings allow TF32 or bfloat16."""
     with _COUNTING:
-        _FOUND.append(_FOUND[0] if _FOUND else torch.get_float32_matmul_precision())
+        _FOUND.append(_FOUND[0] if _FOUND else _precision())
         torch.set_float32_matmul_precision("highest")
     try:
         yield
     finally:
         with _COUNTING:
-            before = _FOUND.pop()
+            general, own = _FOUND.pop()
             if not _FOUND:  # the last one out
-                torch.set_float32_matmul_precision(before)
+                torch.set_float32_matmul_precision(general)
+                for backend, precision in zip(_BACKENDS, own, strict=True):
+                    backend.fp32_precision = precision
+
+
+def _precision() -> tuple[str, list[str]]:
+    """Precision of float32 products: the one name for all, and each backend's."""
+    own = [backend.fp32_precision for backend in _BACKENDS]
+    try:
+        return torch.get_float32_matmul_precision(), own
+    except RuntimeError:  # what the backends were told one by one has no name
+        return "highest", own
 
 
 @contextmanager

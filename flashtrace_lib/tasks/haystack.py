@@ -121,11 +121,8 @@ def essay_words() -> tuple[tuple[str, ...], frozenset[int]]:
 
 def _is_boundary(word: str, following: str) -> bool:
     """Whether a sentence ends with ``word``."""
-    return (
-        _SENTENCE_END.search(word) is not None
-        and not _ABBREVIATION.match(word)
-        and not following.lstrip("\"'“‘([")[:1].islower()
-    )
+    goes_on = following.lstrip("\"'“‘([")[:1].islower()
+    return _SENTENCE_END.search(word) is not None and not _ABBREVIATION.match(word) and not goes_on
 
 
 def hide(haystack: Haystack, n: int, statements: tuple[str, ...], rng: random.Random) -> tuple[str, list[CharSpan]]:

@@ -174,14 +174,15 @@ def test_another_arithmetic_around_an_attribution(monkeypatch):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = scores(model, "flashtrace")
     close(found, scores(model, "flashtrace"))
-    torch.set_float32_matmul_precision("medium")  # products of float32 in bfloat16, where the processor can
+    own = torch.backends.mkldnn.matmul
+    own.fp32_precision = "bf16"  # where the processor can; the general name is an error then
     with in_use(model), in_use(tiny_model("gemma2")):
-        assert torch.get_float32_matmul_precision() == "highest"
-    assert torch.get_float32_matmul_precision() == "medium"
-    torch.set_float32_matmul_precision("highest")
+        assert torch.get_float32_matmul_precision() == "highest" and own.fp32_precision == "ieee"
+    assert own.fp32_precision == "bf16"
+    own.fp32_precision = "none"
     monkeypatch.setattr(torch, "get_default_dtype", lambda: torch.float64)
-    with pytest.raises(ValueError, match="computes in float32: call torch.set_default_dtype"):
-        scores(model, "flashtrace")
+    with pytest.raises(ValueError, match="computes in float32: call torch.set_default_dtype"), in_use(model):
+        pass
 
 
 def test_a_pass_of_another_thread_between_attention_and_its_projection_changes_nothing():
