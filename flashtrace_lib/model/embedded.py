@@ -45,12 +45,12 @@ NO_THINK = "/no_think"
 TEMPLATE = (
     "{%- if messages[0]['role'] != 'system' -%}"
     "{{- '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' -}}"
-    "{%- endif -%}" "{%- for message in messages -%}"
+    "{%- endif -%}{%- for message in messages -%}"
     "{{- '<|im_start|>' + message['role'] + '\n' + message['content'] -}}"
     "{%- if loop.last and message['role'] == 'user' and enable_thinking is defined and not enable_thinking -%}"
-    "{{- '\n" + NO_THINK + "' -}}" "{%- endif -%}" "{{- '<|im_end|>\n' -}}" "{%- endfor -%}"
+    "{{- '\n" + NO_THINK + "' -}}{%- endif -%}{{- '<|im_end|>\n' -}}{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
-)  # fmt: skip
+)
 
 
 def use_reasoner_template(tokenizer: Any) -> None:

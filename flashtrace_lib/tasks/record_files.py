@@ -35,8 +35,10 @@ def _parsed(text: str, where: str) -> Any:
 
 def read_exercises(folder: Path) -> list[Record]:
     """The exercises in a clone of exercism/python, each with its text files by relative path."""
-    return [
-        {"slug": exercise.name, "files": {path.relative_to(exercise).as_posix(): path.read_text(encoding="utf-8")
-        for path in sorted(exercise.rglob("*")) if path.is_file() and path.suffix in (".md", ".py", ".json", ".toml")
-        }, } for exercise in sorted(folder.glob("*"))
-    ]  # fmt: skip
+    return [{"slug": exercise.name, "files": _text_files(exercise)} for exercise in sorted(folder.glob("*"))]
+
+
+def _text_files(folder: Path) -> dict[str, str]:
+    """Texts of a folder by relative path."""
+    paths = (path for path in sorted(folder.rglob("*")) if path.suffix in (".md", ".py", ".json", ".toml"))
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths if path.is_file()}
